@@ -14,7 +14,7 @@ from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
 from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
-from lakehouse.core.planning.explain import ScanExplanation
+from lakehouse.core.planning.scan import ScanExplanation
 from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_scan
 from lakehouse.errors import UserError

@@ -566,6 +566,8 @@ class Table(Readable):
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
     # Overrides are parsed together with the stored options, because some options depend on others.
+    if not options:
+        return policies
     texts = option_texts(options)
     check_known(texts)
     return policies.override(texts)

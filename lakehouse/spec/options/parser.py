@@ -8,6 +8,9 @@ from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.options.declarations import declared_keys
 from lakehouse.spec.options.policies import Policies
 
+#: Policies are immutable, so all tables without options share these.
+_DEFAULTS = Policies()
+
 
 def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
     """Return the policies that `options` describe.
@@ -21,8 +24,10 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
     Raises:
         UserError: A key is not declared, a value does not fit, or values contradict each other.
     """
+    if not options:
+        return _DEFAULTS
     check_known(options, also_known=also_known)
-    return Policies().override({k: v for k, v in options.items() if k not in also_known})
+    return _DEFAULTS.override({k: v for k, v in options.items() if k not in also_known})
 
 
 def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.core.files.base.missing_file import committed_file
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.nanoseconds import is_nanos, to_micros
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.rows.casting import entries_of, rebased_offsets
 from lakehouse.core.rows.key_values import value_text
-from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError, UserError
 
 #: The footer keys for the bloom filter and its type.
@@ -27,6 +26,29 @@ _SMALL_VALUE = 1 << 16
 # Meta columns with few distinct values. They remain dictionary-encoded when rows are copied from file to file.
 REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
 REPEATED = pa.dictionary(pa.int32(), pa.string())
+
+
+class MissingFileError(CorruptTableError, NotFoundError):
+    """A committed data file does not exist; `path` is relative to the table."""
+
+
+@contextmanager
+def committed_file(root: str, path: str) -> Iterator[None]:
+    """Raise MissingFileError in place of NotFoundError while a committed data file is opened.
+
+    The metadata table lists files without asking storage, so a file that was lost is noticed only when it is opened.
+    """
+    try:
+        yield
+    except MissingFileError:
+        raise
+    except NotFoundError as error:
+        raise MissingFileError(
+            f"{root}/{path} does not exist although the table names it: it was lost, or a clean removed it after the "
+            "read was planned. Plan the read again; if the file is lost, restore it from a backup or restore a version "
+            "without it: `lakehouse restore run`. To continue without its rows, set lakehouse.damaged.files=skip",
+            path=path,
+        ) from error
 
 
 class BaseFileReader:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.core.files.base.base_reader import align
-from lakehouse.core.files.base.missing_file import committed_file
+from lakehouse.core.files.base.base_reader import align, committed_file
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks

@@ -73,6 +73,11 @@ def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKe
         )
     if version != VERSION:
         return _of_objects(content[_FRAME.size :], version, ordering)
+    if content.endswith(_END) and length == len(_END):
+        # File groups of the metadata table begin with a block without entries.
+        empty = pa.array([], pa.string())
+        columns = tuple(pa.array([], kind) for kind in ordering)
+        return DeletedKeys(keys=empty, partitions=empty, ordering=columns, default=np.zeros(0, bool))
     window = Window(np.frombuffer(content, np.uint8, offset=_FRAME.size))
     stop = MARGIN + length
     entries = find_entries(window, stop)

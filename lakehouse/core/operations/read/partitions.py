@@ -27,9 +27,9 @@ from lakehouse.core.operations.read.expression_ranges import partitions_by_expre
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
 from lakehouse.core.planning.column_path import type_of
-from lakehouse.core.planning.explain import PlanStep
 from lakehouse.core.planning.partitions import PartitionFilter, values_of
 from lakehouse.core.planning.ranges import may_match
+from lakehouse.core.planning.scan import PlanStep
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.errors import UserError
 from lakehouse.model.display import count_text
@@ -48,7 +48,7 @@ class PartitionInput:
 
     Attributes:
         table: The loaded table.
-        where: The condition on rows; None reads all.
+        where: The condition on rows.
         schema: The data columns of the table.
         keep: The filter by partition values; None keeps all.
         is_newest: Whether the read returns the newest version; indexes and partition statistics describe no other.
@@ -56,7 +56,7 @@ class PartitionInput:
     """
 
     table: LoadedTable
-    where: Predicate | None
+    where: Predicate
     schema: pa.Schema
     keep: PartitionFilter | None
     is_newest: bool
@@ -94,7 +94,7 @@ Locator = Callable[[PartitionInput], Located | None]
 
 def choose_partitions(given: PartitionInput) -> PartitionChoice:
     """Return the partitions that may have matching rows, as far as the metadata table tells."""
-    paths = None if given.where is None else known_partitions(given.table)
+    paths = known_partitions(given.table)
     if paths is None:
         return PartitionChoice(keep=given.keep)
     count = len(paths)
@@ -110,7 +110,6 @@ def choose_partitions(given: PartitionInput) -> PartitionChoice:
         groups = located.groups if groups is None else groups & located.groups
         paths = paths.filter(pc.is_in(paths, value_set=pa.array(sorted({p for p, _ in groups}), pa.string())))
         steps.append(PlanStep(name=name, reason=located.reason, partitions=len(paths)))
-    assert given.where is not None
     if groups is None and given.is_newest and len(paths) and not decided_by_path(given.table, given.where):
         for narrow in (_by_statistics, _by_expressions):
             paths, step = narrow(given, paths)
@@ -121,7 +120,7 @@ def choose_partitions(given: PartitionInput) -> PartitionChoice:
 
 def by_record_key(given: PartitionInput) -> Located | None:
     """Find the file groups of the record keys that the condition names, by the record index."""
-    if given.where is None or not given.is_newest or not given.merges_logs:
+    if not given.is_newest or not given.merges_logs:
         return None
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
     if keys is None or len(keys) > _MOST_KEYS:
@@ -141,7 +140,7 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
 
     Entries too many are possible, so the condition is evaluated on the rows of the file groups, too.
     """
-    if given.where is None or not given.is_newest or not given.merges_logs:
+    if not given.is_newest or not given.merges_logs:
         return None
     metadata = metadata_of(given.table)
     names = () if metadata is None or RECORD_INDEX not in metadata.usable else metadata.usable
@@ -196,7 +195,6 @@ def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | N
     if definition is None or len(definition.source_fields) != 1:
         return None
     (column,) = definition.source_fields
-    assert given.where is not None
     if column not in given.schema.names:
         return None
     kind = given.schema.field(column).type
@@ -252,7 +250,6 @@ def _has_stable_text(table: LoadedTable, name: str, schema: pa.Schema) -> bool:
 
 
 def _by_statistics(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, PlanStep | None]:
-    assert given.where is not None
     full = with_meta_fields(given.schema)
     ranges = ranges_of_partitions(given.table, paths, given.where, full)
     if ranges is None:
@@ -265,7 +262,6 @@ def _by_statistics(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, Pl
 
 def _by_expressions(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, PlanStep | None]:
     """Keep the partitions that indexes on expressions do not exclude."""
-    assert given.where is not None
     found = partitions_by_expression(given.table, paths, given.where, with_meta_fields(given.schema))
     if found is None:
         return paths, None

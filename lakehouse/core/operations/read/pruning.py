@@ -32,9 +32,8 @@ from lakehouse.core.operations.read.file_metadata import (
 from lakehouse.core.operations.read.key_filters import slices_by_key
 from lakehouse.core.operations.read.metadata_ranges import file_ranges
 from lakehouse.core.operations.read.partitions import keys_of
-from lakehouse.core.planning.explain import PlanStep
 from lakehouse.core.planning.ranges import ColumnRanges, Flags
-from lakehouse.core.planning.scan import files_that_may_match, recorded_ranges, unknown_files
+from lakehouse.core.planning.scan import PlanStep, files_that_may_match, recorded_ranges, unknown_files
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.display import count_text
 from lakehouse.model.predicate import Predicate

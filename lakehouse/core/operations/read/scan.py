@@ -46,10 +46,9 @@ from lakehouse.core.operations.read.queries import (
 )
 from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.planning.damage import Damage
-from lakehouse.core.planning.explain import PlanStep, ScanExplanation
 from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
 from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
-from lakehouse.core.planning.scan import ScanPlan, chosen_columns, row_condition
+from lakehouse.core.planning.scan import PlanStep, ScanExplanation, ScanPlan, chosen_columns, row_condition
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
@@ -213,7 +212,7 @@ def _select_version(
     keep = _keep(table, where, schema)
     on_storage = request.skips_damage or (version != SNAPSHOT and is_cleaning(table))
     choice = PartitionChoice(keep=keep)
-    if not on_storage and schema is not None:
+    if where is not None and schema is not None and not on_storage:
         choice = choose_partitions(
             PartitionInput(
                 table=table,
@@ -265,7 +264,7 @@ def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, 
     keep = _keep(table, where, schema)
     on_storage = request.skips_damage or (end is not None and is_cleaning(table))
     choice = PartitionChoice(keep=keep)
-    if not on_storage and schema is not None:
+    if where is not None and schema is not None and not on_storage:
         choice = choose_partitions(
             PartitionInput(table=table, where=where, schema=schema, keep=keep, is_newest=end is None)
         )
@@ -340,10 +339,9 @@ def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> PartitionFilter | None:
     """Return the filter of partitions of a condition; raise UserError if the columns do not admit the condition."""
-    if schema is None:
+    if schema is None or where is None:
         return None
-    if where is not None:
-        check_columns(where, with_meta_fields(schema))
+    check_columns(where, with_meta_fields(schema))
     return partition_filter(where, schema, table.config.path_keys)
 
 

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.operations.read import file_metadata
-from lakehouse.core.planning.explain import ScanExplanation
+from lakehouse.core.planning.scan import ScanExplanation
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
