@@ -11,8 +11,7 @@ from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
-from lakehouse.core.metadata.read.cache import MetadataCache
-from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader
+from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader, MetadataCache
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import FileInfo, is_temporary

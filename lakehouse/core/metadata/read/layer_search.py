@@ -18,8 +18,7 @@ from lakehouse.core.format.hfile.reader import OpenedEntries
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.statistics import STAT_ROWS
-from lakehouse.core.metadata.read.cache import MetadataCache
-from lakehouse.core.metadata.read.layers import FileLayer, Select
+from lakehouse.core.metadata.read.layers import FileLayer, MetadataCache, Select
 from lakehouse.core.state.data_files import one_array
 from lakehouse.errors import CorruptTableError
 

@@ -23,7 +23,6 @@ from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import listed_partitions
-from lakehouse.core.metadata.read.cache import kept_filters
 from lakehouse.core.metadata.read.layer_search import (
     Located,
     decoded_together,
@@ -35,6 +34,7 @@ from lakehouse.core.metadata.read.layers import (
     LayerReader,
     Select,
     decoded_layer,
+    kept_filters,
     sorted_keys,
 )
 from lakehouse.core.metadata.read.slices import (
