@@ -35,9 +35,9 @@ from lakehouse.model.files import BaseFile, LogFile
 
 T = TypeVar("T")
 
-#: The largest number of bytes that are kept, by the estimates of the callers.
+#: The maximum number of kept bytes, by the estimates of the callers.
 CACHE_BYTES = 192 << 20
-#: The same for the texts of bloom filters, which have a share of their own: those of a look-up would displace the rest.
+#: The same for bloom filters, which have a share of their own: the filters of a look-up would displace the rest.
 FILTER_BYTES = 64 << 20
 #: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
@@ -46,7 +46,7 @@ MAPPED_BYTES = 256 << 10
 
 #: Files up to this number of entries are decoded once, as a whole.
 DECODED_ROWS = 2000
-#: Bytes that a decoded row takes, at most about.
+#: Estimated maximum size of a decoded row in bytes.
 _ROW_BYTES = 400
 #: Bytes of entries that are decoded at a time.
 _DECODED_AT_ONCE = 1 << 20
@@ -58,7 +58,7 @@ Decode = Callable[[pa.Table, str], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Which entries of a file are read: those of keys, those whose keys begin with a prefix, or all.
+    """The entries of a file to read: entries of keys, entries whose keys begin with a prefix, or all.
 
     Keys and prefixes are sorted binary values; None for both means all entries.
     """
@@ -98,7 +98,7 @@ class FileLayer:
     Attributes:
         path: The file, relative to the metadata table.
         hfile: The entries; None for a delete block, and for a block that this process wrote.
-        deletes: The deleted keys as text; None for entries.
+        deletes: The deleted keys as strings; None for entries.
         written: The entries of a small block that this process wrote, ascending by key, with the schema `SCHEMA`.
         decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
         values: All entries by key, if they were looked up one by one.
@@ -125,7 +125,7 @@ class FileLayer:
 
     @property
     def schema(self) -> str | None:
-        """The Avro schema of the values as JSON, if the file has it."""
+        """The Avro schema of the values as JSON; None if the file does not contain it."""
         if self.written is not None:
             return SCHEMA
         return None if self.hfile is None else self.hfile.schema
@@ -138,7 +138,7 @@ class FileLayer:
         return self.hfile.entries()
 
     def stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those of a few keys that the layer has."""
+        """Return the values of a few keys; keys without entry are left out."""
         if self.hfile is not None and self.count > DECODED_ROWS:
             return {**entry_mapping(self.hfile.find(pa.array(sorted(keys), pa.binary())))}
         held = self.all_stored()
@@ -190,7 +190,7 @@ class LayerReader:
         self._small = SMALL_BYTES if "://" in storage.root else MAPPED_BYTES
 
     def identity(self, file: BaseFile | LogFile) -> tuple[str, int, str]:
-        """Return what identifies the content of a file. A metadata table that is built again has the same names."""
+        """Return the identity of a file's content. A metadata table that is built again has the same file names."""
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
 
     def keep_base(self, base: BaseFile, entries: Entries) -> None:
@@ -267,7 +267,7 @@ class LayerReader:
     def _base(self, base: BaseFile) -> FileLayer:
         def opened() -> tuple[FileLayer, int]:
             if base.size_bytes > self._small:
-                # The index has the first key of each block of at least 64 KB; a share of the blocks is kept.
+                # The index contains the first key of each block of at least 64 KB; a share of the blocks is kept.
                 size = (base.size_bytes >> 8) + (base.size_bytes >> KEPT_SHIFT)
                 return FileLayer(base.path, open_hfile(self._storage, base.path)), size
             data = self._storage.get(base.path)
@@ -338,7 +338,7 @@ class MetadataCache:
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self._filters: MetadataCache | None = None
-        #: What the last load of the table found: the loaded table, and the reader or the reason that there is none.
+        #: The result of the last load: the loaded table, and its reader or the reason that there is none.
         self.opened: tuple[Any, Any] | None = None
 
     @property
@@ -389,7 +389,7 @@ def kept_filters(
         cache: The kept filters, by partition and name of the file. The filter of a file never changes.
         files: The files, with the columns `partition` and `name`.
         read: Reads filters from the metadata table.
-        schema: The columns of rows: partition, name, values, and as the last one the text of the filter.
+        schema: The columns of rows: partition, name, values, and last the serialized filter.
     """
     places = list(zip(*(files.column(name).to_pylist() for name in ("partition", "name")), strict=True))
     filters = {place: held for place in places if (held := cache.peek(place)) is not None}
