@@ -43,7 +43,6 @@ from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import COMPACTIONS, Operation
 from lakehouse.model.files import BaseFile, FileSlice
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.indexing import PARTITIONED_RECORD_INDEX_ENABLE, IndexingPolicy
 from lakehouse.spec.options.policies import Policies
@@ -67,7 +66,7 @@ class RecordIndexPartition:
     kind = PartitionKind.RECORD_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
-        if config.is_merge_on_read and stored_index_type(config.raw).hashes_keys:
+        if config.appends_inserts:
             return "the bucket index appends inserts to log files, and a record index has no record of these"
         if not config.populate_meta_fields:
             return "the rows of the table have no stored record keys (hoodie.populate.meta.fields=false)"

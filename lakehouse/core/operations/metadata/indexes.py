@@ -48,9 +48,8 @@ def table_indexes(table: LoadedTable, policies: Policies) -> TableIndexes:
 
 
 def _writer_index(table: LoadedTable, kind: IndexType) -> IndexInfo:
-    engine = ", consistent hashing" if kind.has_ring else ""
     return IndexInfo(
-        name=f"{kind.name.lower()}{engine}",
+        name=kind.label,
         kind="writer index",
         state=IndexState.IN_USE,
         columns=tuple(table.config.keys.record_key_fields),

@@ -58,8 +58,7 @@ from lakehouse.core.metadata.read.known_definitions import known_definitions
 from lakehouse.core.metadata.read.table import MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import Unusable
 from lakehouse.core.metadata.record_kinds import record_kind
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.planning.indexing import FILES, PARTITION_STATS, RECORD_INDEX, in_build_order
 from lakehouse.core.storage.local import LocalStorage

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from lakehouse.core.files.keys.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.metadata.read.table import RECORD_INDEX, MetadataTable
-from lakehouse.core.operations.load.known_files import known_partitions
-from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
+from lakehouse.core.operations.load.metadata import from_metadata, known_partitions, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
@@ -173,10 +172,9 @@ def _has_unique_keys(table: LoadedTable) -> bool:
     Otherwise the record index of the table has one of several rows, and a secondary index loses the entry of one row
     with that of another. Tables of Hudi do not store the type of their index; they are trusted, as Hudi trusts them.
     """
-    kind = stored_index_type(table.config.raw)
-    if not table.config.keys.partition_fields or kind.is_global:
+    if not table.config.path_keys.partition_fields:
         return True
-    return not kind.name and not _is_by_partition(table)
+    return not stored_index_type(table.config.raw).name and not _is_by_partition(table)
 
 
 def _is_by_partition(table: LoadedTable) -> bool:

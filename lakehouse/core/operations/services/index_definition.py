@@ -84,7 +84,7 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
             write_definitions(storage, {**stored, index.partition: made})
             update_properties(now.env, {DEFINITIONS_KEY: DEFINITIONS_PATH})
     kind = stored_index_type(now.config.raw)
-    if index.kind == SECONDARY_INDEX and now.config.keys.partition_fields and not kind.is_global:
+    if index.kind == SECONDARY_INDEX and now.config.path_keys.partition_fields:
         logger.warning(
             "%s: reads use the index %s only if a record key is in one partition, and hoodie.index.type=%s does not "
             "ensure this; a table with a global index, such as GLOBAL_SIMPLE, ensures it",
