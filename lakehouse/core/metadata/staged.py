@@ -1,8 +1,8 @@
 """Records of index partitions that tasks prepare before the table lock is taken (MDT-8).
 
-The records of a record index grow with the rows of a commit, and bloom filters with its files. Tasks encode them as log
-files in the staging directory. Under the lock the files are copied to their place in pieces, so the memory of the driver
-does not grow.
+A record index grows with the rows of a commit, and bloom filters with its files. Tasks encode the records as log files
+in the staging directory. Under the lock the files are copied to their place in pieces, so the memory of the driver does
+not grow.
 """
 
 from __future__ import annotations

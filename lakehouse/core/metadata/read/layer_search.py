@@ -1,8 +1,8 @@
 """Look keys up in the layers of a file group, from the newest layer to the oldest one (MDT-4, MDT-5).
 
-Only found entries are decoded. Large log files of this release are not compressed, so a look-up reads the blocks that can
-contain its keys. Log files of Apache Hudi are compressed, and the keys of a batch are in all of their blocks; a process
-keeps their entries.
+Only found entries are decoded. Large log files of this release are not compressed, so a look-up reads the blocks that
+can contain its keys. Log files of Apache Hudi are compressed, and the keys of a batch are in all of their blocks; a
+process keeps their entries.
 """
 
 from __future__ import annotations
