@@ -1,4 +1,4 @@
-"""What a completed action of the data table changes, as the metadata table records it (MDT-4)."""
+"""The changes of a completed action of the data table, as the metadata table records them (MDT-4)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def change_of_clean(
 
 
 def _written(stats: Iterable[WriteStat]) -> pa.Table:
-    # One entry per file of the commit, as the commit metadata has them.
+    # One entry per file of the commit, as in the commit metadata.
     files = [(s.partition, s.path, s.size_bytes) for s in stats if s.path]
     files += [(s.partition, path, size) for s in stats for path, size in s.cdc_files.items()]
     partitions, paths, sizes = zip(*files, strict=True) if files else ((), (), ())

@@ -1,7 +1,7 @@
 """Records of index partitions that tasks prepare before the table lock is taken (MDT-8).
 
-The records of a record index grow with the rows of a commit, and bloom filters with its files. Tasks encode them as log
-files beside the staged rows. Under the lock the files are copied to their place in pieces, so the driver's memory does
+A record index grows with the rows of a commit, and bloom filters with its files. Tasks encode the records as log files
+in the staging directory. Under the lock the files are copied to their place in pieces, so the memory of the driver does
 not grow.
 """
 
@@ -51,7 +51,7 @@ class StagedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStage:
-    """What the tasks need that write the staged log files of one index partition.
+    """The settings of the tasks that write the staged log files of one index partition.
 
     Attributes:
         storage: The storage of the table.
@@ -95,7 +95,7 @@ class StagedUpdate:
         logs: The log files.
         new_groups: The ids of file groups that the action creates.
         statistics: For an index on an expression, the statistics of the new files: one row per file.
-        source: The definition for which the records were made, as text.
+        source: The definition for which the records were made, as a string.
     """
 
     groups: tuple[str, ...]
@@ -112,7 +112,7 @@ class StagedUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """What the preparation of an index partition for one action needs.
+    """The inputs for preparing an index partition for one action.
 
     Attributes:
         storage: The storage of the table.
@@ -123,8 +123,8 @@ class Staging:
         replaced: Returns the newest slices of the file groups that the action replaces.
         read: The settings for reading slices.
         groups: The file groups of the partition.
-        is_partitioned: Each partition of the table has a record index of its own.
-        is_shared: Other writers append to the same file groups at the same time.
+        is_partitioned: Whether each partition of the table has its own record index.
+        is_shared: Whether other writers append to the same file groups concurrently.
         policy: The options of indexes.
         run: Runs a function once per task, near the data if the work is large.
         directory: The directory for the files of tasks, relative to the table.
@@ -147,7 +147,7 @@ class Staging:
     is_shared: bool = False
 
     def logs(self, partition: str, groups: tuple[str, ...] | None = None) -> LogStage:
-        """Return what tasks need to write log files; `groups` replace those of the partition."""
+        """Return the settings for tasks that write log files; `groups` replace the groups of the partition."""
         return LogStage(
             storage=self.storage,
             directory=self.directory,

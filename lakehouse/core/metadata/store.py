@@ -11,8 +11,7 @@ from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
-from lakehouse.core.metadata.read.cache import MetadataCache
-from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader
+from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader, MetadataCache
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import FileInfo, is_temporary
@@ -34,7 +33,7 @@ class MetadataStore:
         config: The configuration of the data table.
         inner: The environment of the metadata table.
         timeline_store: The timeline of the metadata table.
-        cache: What readers keep of its files.
+        cache: The opened files that readers keep.
         records: The schema of the records in new files; see `use_stored_schema`.
     """
 
@@ -120,19 +119,19 @@ class MetadataStore:
         self.cache.put(("folder", name), (completions, files), 200 * len(files))
 
     def keep_definitions(self, names: Sequence[str], before: Timeline, done: Instant, data: Timeline) -> None:
-        """Remember that `definitions` are those of the listed partitions after an instant of this process."""
+        """Remember that `definitions` describe the listed partitions after an instant of this process."""
         after = completions_of(before) | {(done.requested, done.completion)}
         self._defined = (tuple(names), after, _indexings(data))
 
     def has_definitions(self, names: Sequence[str], timeline: Timeline, data: Timeline) -> bool:
-        """Return whether `definitions` are still those of the listed partitions.
+        """Return whether `definitions` still describe the listed partitions.
 
         An index is created by an indexing action and instants of the metadata table, dropped by a change of the listed
         partitions, and gets columns by a delta commit. Without a change of these, the definitions did not change.
         """
         return self._defined == (tuple(names), completions_of(timeline), _indexings(data))
 
-    # parameters: the file, and what it contains
+    # parameters: the file and its contents
     def keep_log(
         self, done: Instant, stat: WriteStat, entries: Entries, deletes: pa.Array, rows: pa.Table | None = None
     ) -> None:
@@ -202,7 +201,7 @@ def _indexings(data: Timeline) -> frozenset[str]:
 
 
 def _builds(timeline: Timeline, data: Timeline) -> frozenset[tuple[str, str]]:
-    """Return the instants at which partitions were built: those of initialisation and of indexing actions."""
+    """Return the instants at which partitions were built: by initialisation or by an indexing action."""
     indexing = _indexings(data)
 
     def is_build(instant: Instant) -> bool:

@@ -16,7 +16,7 @@ from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
 
 #: The number of tables that are kept. Each remembers at most 256 MB of its metadata table
-#: (`lakehouse.core.metadata.read.cache`).
+#: (`lakehouse.core.metadata.read.layers`).
 KEPT_TABLES = 4
 #: A table is opened again after so many uses, which bounds the number of commits that it remembers.
 KEPT_USES = 100

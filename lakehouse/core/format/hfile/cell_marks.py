@@ -1,7 +1,8 @@
 """Find the cells of blocks by the suffix of their keys, instead of walking from cell to cell (MDT-1.2).
 
 Every key ends with the same ten bytes, of which seven are 0xff. A scan finds them with one comparison of each aligned
-word of four bytes. The lengths of a few cells at the start of blocks tell how far before its suffix a cell begins.
+word of four bytes. The lengths of a few cells at the start of each block give the distance from the start of a cell to
+its suffix.
 
     cell    lengths | n | content | suffix | value | 00 | next cell
             ^------ 10 + n bytes --^

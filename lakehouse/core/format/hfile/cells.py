@@ -3,7 +3,7 @@
     cell    i32 key length | i32 value length | key | value | 00
     key     i16 n | n bytes of content | suffix of 10 bytes
 
-The suffixes of keys tell the cells where keys have few different lengths (see `cell_marks`). Otherwise blocks are
+If keys have few different lengths, their suffixes mark the cells (see `cell_marks`). Otherwise blocks are
 walked. Many blocks are walked in lock-step: one step finds the next cell of every block with a few NumPy operations.
 Few blocks are walked one by one, because a NumPy operation on few positions costs more than a step in Python.
 """
@@ -30,7 +30,7 @@ LOCK_STEP_BLOCKS = 32
 MARKED_BYTES = 1 << 16
 #: Lengths of key and value.
 _LENGTHS = struct.Struct(">ii")
-#: A cell has at least its two lengths, the length of the content and the closing zero.
+#: A cell contains at least its two lengths, the length of the content and the closing zero.
 _LEAST_BYTES = _LENGTHS.size + 3
 _HEAD = int.from_bytes(KEY_SUFFIX[:8], "little")
 _TAIL = int.from_bytes(KEY_SUFFIX[8:], "little")

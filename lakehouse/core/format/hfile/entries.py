@@ -22,7 +22,7 @@ def entry_count(entries: Entries) -> int:
 
 
 def entry_bytes(entries: Entries) -> int:
-    """Return the memory of keys and values, without that of the objects of a mapping."""
+    """Return the bytes of keys and values; objects of a mapping are not counted."""
     if isinstance(entries, pa.Table):
         return int(entries.nbytes)
     return sum(map(len, entries)) + sum(map(len, entries.values()))

@@ -127,7 +127,7 @@ def slices(data: Any, starts: I64, ends: I64) -> Any:
 
 
 def decode_info(data: bytes, name: str) -> dict[str, bytes]:
-    """Decode the file info: text key to bytes."""
+    """Decode the file info: string key to bytes."""
     if data[: len(INFO_MAGIC)] != INFO_MAGIC:
         raise corrupt(name, "its file info does not start with PBUF")
     length, start = read_varint(data, len(INFO_MAGIC), name)

@@ -27,7 +27,7 @@ def is_ascending(keys: Any) -> bool:
 
 
 def has_two_orders(keys: Any) -> bool:
-    """Return whether a binary array has keys that Java may sort in another way than by their bytes."""
+    """Return whether a binary array contains keys whose order in Java may differ from the order of their bytes."""
     return bool((_content(keys) >= _FIRST).any())
 
 

@@ -21,12 +21,12 @@ U8: TypeAlias = NDArray[np.uint8]
 
 #: Longer keys are not searched here, because all keys are padded to the same length.
 MAX_KEY_BYTES = 256
-#: Keys that are searched at once: their blocks fit in the caches of a processor.
+#: Keys that are searched together: their blocks fit in the caches of a processor.
 _LANES = 4096
 _WORD = 8
 _CONTENT_AT = 10
 _CELL_HEAD = np.dtype([("key", ">u4"), ("value", ">u4"), ("content", ">u2"), ("word", ">u8")])
-#: Searched keys stay beside the others until they are one of this number.
+#: Searched keys are removed when they are at least one of this number of keys.
 _KEPT_DONE = 6
 
 

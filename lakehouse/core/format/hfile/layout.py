@@ -29,15 +29,15 @@ NO_CHECKSUM, CRC32, CRC32C = 0, 1, 2
 GZ, NONE = 1, 2
 CODECS = {0: "LZO", GZ: "GZ", NONE: "NONE", 3: "SNAPPY", 4: "LZ4", 5: "BZIP2", 6: "ZSTD"}
 COMPARATOR = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
-#: What follows the content of a key: column family of no bytes, timestamp Long.MAX_VALUE, type Put.
+#: The end of each key, after its content: empty column family, timestamp Long.MAX_VALUE, type Put.
 KEY_SUFFIX = b"\x00" + b"\x7f" + b"\xff" * 7 + b"\x04"
-#: A cell has this many bytes besides its key content and its value.
+#: Bytes of a cell without its key content and its value.
 CELL_BYTES = 21
 #: Key lengths are signed 16-bit integers.
 MAX_KEY_BYTES = 2**15 - 1
 
 HEADER = struct.Struct(">8siiqBii")
-#: The header as a NumPy record, to decode the headers of many blocks at once.
+#: The header as a NumPy record, so that one call decodes the headers of many blocks.
 HEADER_DTYPE = np.dtype(
     [
         ("magic", "V8"),
@@ -185,7 +185,7 @@ def bytes_field(number: int, content: bytes) -> bytes:
     return write_varint(number << 3 | 2) + write_varint(len(content)) + content
 
 
-#: The fields of a trailer, each with what precedes its number; the comparator is before the last one.
+#: The fields of a trailer, each with the bytes before its number; the comparator precedes the last field.
 _TAGS = [(write_varint(number << 3), name) for number, name in _FIELDS.items()]
 _COMPARATOR_FIELD = bytes_field(11, COMPARATOR)
 
@@ -252,7 +252,7 @@ def index_entry(offset: int, size: int, key: bytes) -> bytes:
 
 
 def info_numbers(count: int, sizes: tuple[int, int], created_ms: int) -> dict[str, bytes]:
-    """Return the numbers of a file info; `sizes` are those of all keys and of all values in bytes."""
+    """Return the numbers of a file info; `sizes` are the bytes of all keys and of all values."""
     return {
         "hfile.AVG_KEY_LEN": struct.pack(">i", sizes[0] // max(count, 1)),
         "hfile.AVG_VALUE_LEN": struct.pack(">i", sizes[1] // max(count, 1)),

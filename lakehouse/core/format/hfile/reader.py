@@ -1,6 +1,6 @@
 """Read HFiles: all entries, or the entries of keys and prefixes from the blocks that can contain them (MDT-1).
 
-A look-up reads the end of the file once, which has the trailer, the index and mostly all of a small file. Then it reads
+A look-up reads the end of the file once: the trailer, the index, and mostly all of a small file. Then it reads
 the blocks that can contain the keys; neighbouring blocks in one request. NONE and GZ are read, and files of HBase.
 
 Damage is detected as far as the file allows it: lengths, order of keys and counts always; the contents of blocks by the
@@ -55,12 +55,12 @@ ENTRIES = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("val
 TAIL_BYTES = 1 << 18
 #: Blocks with at most this many bytes between them are read by one request.
 GAP_BYTES = 1 << 18
-#: Stored bytes that a scan decodes at once.
+#: Stored bytes that a scan decodes together.
 SCAN_BYTES = 1 << 21
 #: Deflate does not compress better than this, so a larger raw size is wrong.
 _MAX_RATIO = 1100
 _GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
-#: Below this number of blocks it is faster to decode all their cells than to step over the cells of all blocks at once.
+#: Below this number of blocks it is faster to decode all cells than to step over the cells of all blocks together.
 #: A step takes about 25 us for any number of blocks, and a block of 64 KB has hundreds of cells.
 _STEPPED_BLOCKS = 64
 
@@ -128,7 +128,7 @@ class HFile:
 
     @property
     def schema(self) -> str | None:
-        """The Avro schema of the values as JSON, if the file has it."""
+        """The Avro schema of the values as JSON; None if the file info does not contain it."""
         text = self._info.get("schema")
         try:
             return None if text is None else text.decode()
@@ -257,7 +257,7 @@ class HFile:
         if at != trailer.info_offset - trailer.load_on_open:
             raise corrupt(name, f"its file info is not at byte {trailer.info_offset}")
         info, _ = self._block_in(section, at, FILE_INFO)
-        # With several levels, the count is that of the leaves in files of some releases, so the root is not counted.
+        # With several levels, files of some releases store the number of leaves, so the root is not counted.
         index = self._descend(root) if trailer.levels > 1 else decode_root(root, trailer.blocks, name)
         self._check_places(index, trailer.load_on_open)
         return index, decode_info(info, name)
@@ -500,7 +500,7 @@ def _search_cells(payloads: Payloads, keys: _Keys, name: str) -> pa.Table:
 
 
 def _ends(data: U8, places: I64, headers: Any) -> Any:
-    """Return the first checksum of each block, where it has one."""
+    """Return the first checksum of each block that contains one."""
     has_one = headers["stored"] + HEADER_BYTES >= headers["data"] + 4
     return load(data, (places + headers["data"])[has_one], "V4").view("<u4")
 
@@ -549,7 +549,7 @@ def _table(cells: Cells, rows: I64, keys: Any) -> pa.Table:
 
 
 def _sorted(entries: pa.Table, name: str) -> pa.Table:
-    """Return the entries ascending by bytes; files of Hudi may have the order of Java strings."""
+    """Return the entries ascending by bytes; files of Hudi may be sorted as Java strings."""
     keys = entries.column("key").combine_chunks() if entries.num_rows else pa.array([], pa.binary())
     if is_ascending(keys):
         return entries

@@ -12,7 +12,7 @@ gzip stream may contain parts that were compressed before.
 Hudi's reader does not see cells that start in the last bytes of a block (MDT-1.6). With raw blocks of at most 64 KB no
 cell is that short, so larger blocks are refused.
 
-The size of blocks decides the cost of a look-up, which reads a whole block for each key; `Layout` has it.
+The block size (`Layout`) determines the cost of a look-up, which reads a whole block for each key.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from lakehouse.errors import UnsupportedError
 I64: TypeAlias = NDArray[np.int64]
 Compression: TypeAlias = Literal["gz", "none"]
 
-#: Larger blocks have cells that Hudi's reader does not see.
+#: Hudi's reader skips cells of larger blocks.
 MAX_BLOCK_BYTES = 65536
 #: Hudi's reader stores positions as 32-bit integers.
 MAX_FILE_BYTES = 2**31 - 1
-#: Raw bytes of cells that are built at once.
+#: Raw bytes of cells that are built together.
 _STEP_BYTES = 1 << 25
 #: Cells up to this number are built one by one.
 _FEW_CELLS = 256
@@ -117,7 +117,7 @@ def write_hfile(  # parameters: contents and layout of one file
         schema: Avro schema of the values, as JSON.
         created_ms: Creation time, in milliseconds since 1970.
         layout: Size, compression and checksums of blocks.
-        bounds: Whether the file info has the least and the greatest key, as in base files.
+        bounds: Whether the file info contains the first and the last key, as in base files.
 
     Raises:
         ValueError: The keys are not ascending, or the blocks of the layout are too large.
@@ -159,7 +159,7 @@ def _check_layout(layout: Layout) -> None:
 class HFileWriter:
     """Writes one HFile from batches of ascending entries to a function that takes bytes.
 
-    Arguments and errors are those of `write_hfile`.
+    It takes the arguments of `write_hfile` and raises the same errors.
     """
 
     def __init__(
@@ -332,9 +332,9 @@ def _one_block_hfile(  # parameters: contents and layout of one file
     checksums: bool,
     bounds: bool,
 ) -> bytes:
-    """Return the HFile of entries that fit into one block; the arguments are those of `write_hfile`.
+    """Return the HFile of entries that fit into one block, with the arguments of `write_hfile`.
 
-    The keys have at most _ONE_BLOCK_KEY_BYTES bytes. Raises ValueError if they are not ascending.
+    Raises ValueError if the keys are not ascending. No key is longer than _ONE_BLOCK_KEY_BYTES.
     """
     pieces: list[bytes] = []
     before: bytes | None = None

@@ -35,9 +35,9 @@ _WHOLE_TYPES, _BYTES_TYPE, _DECIMAL_TYPE, _DATE_TYPE = (3, 4), 8, 10, 12
 #: The scale of all decimals in records of version V1.
 V1_SCALE = 15
 _TIMESTAMPS = {"ms": (15, 18), "us": (16, 19), "ns": (17, 20)}
-#: Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Texts of dates between them are in the order of the dates.
+#: Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Dates between them sort as their strings do.
 _FOUR_DIGIT_YEARS = (-719528, 2932896)
-#: The greatest text of a whole number, and a text after those of all floating-point numbers.
+#: The last string of a whole number, and a string that sorts after every floating-point number.
 _GREATEST_WHOLE, _GREATEST_REAL = 19 * "9", "NaN"
 
 
@@ -126,7 +126,7 @@ def typed_bounds(
         infos: Additional info of the value types: precision and scale of decimals of version V2.
         kind: The type of the column in the table. It may be wider than it was when the bounds were written.
         ordinals: The ordinals of the value types of version V2; null in V1.
-        upper: Whether these are upper bounds. The bounds of numbers as texts are wider than the texts of the values.
+        upper: Whether these are upper bounds. String bounds of numbers are wider than the strings of the values.
     """
     wrappers = np.asarray(parts["wrapper"])
     if pat.is_boolean(kind):
@@ -154,9 +154,9 @@ def typed_bounds(
 
 
 def _texts(parts: dict[str, pa.Array], ordinals: Any, *, upper: bool) -> pa.Array:
-    """Return bounds of a column of texts, also those that it had as numbers or dates; `ordinals` are 0 in V1.
+    """Return bounds of a string column, including bounds of its former numbers or dates; `ordinals` are 0 in V1.
 
-    The order of numbers is not that of their texts, so bounds of numbers become texts that no number exceeds.
+    Numbers and their strings sort differently, so bounds of numbers become strings that no number exceeds.
     """
     wrappers, numbers = np.asarray(parts["wrapper"]), parts["number"]
     is_text = (wrappers == STRING) | ((wrappers == BYTES) & (ordinals == _BYTES_TYPE))
@@ -172,7 +172,7 @@ def _texts(parts: dict[str, pa.Array], ordinals: Any, *, upper: bool) -> pa.Arra
         texts = pc.coalesce(texts, _masked(covering, is_whole))
     is_real = np.isin(wrappers, REALS)
     if is_real.any():
-        # Texts of floating-point numbers begin with a digit, a minus, "Infinity" or "NaN".
+        # Strings of floating-point numbers begin with a digit, a minus, "Infinity" or "NaN".
         covering = pc.if_else(pc.greater(parts["real"], 0), pa.scalar("0"), pa.scalar("-"))
         texts = pc.coalesce(texts, _masked(pa.repeat(_GREATEST_REAL, len(wrappers)) if upper else covering, is_real))
     return texts
@@ -234,7 +234,7 @@ def _decimals(data: pa.Array, wrappers: Any, infos: pa.Array | None, kind: pa.Da
 
 
 def _scale(info: str) -> int | None:
-    """Return the scale in "precision,scale", or None for another text."""
+    """Return the scale in "precision,scale"; None for another string."""
     _, comma, scale = info.partition(",")
     return int(scale) if comma and scale.isascii() and scale.isdigit() and int(scale) <= 38 else None
 

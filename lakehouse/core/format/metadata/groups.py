@@ -63,7 +63,7 @@ def partition_shards(partition: str, keys: Any, groups: int, version: str) -> ND
 
 
 def file_id_prefix(partition: str, data_partition: str | None = None) -> str:
-    """Return what the ids of the file groups of a metadata partition begin with.
+    """Return the prefix of file-group ids in a metadata partition.
 
     `data_partition` is given for a partitioned record index only.
     """

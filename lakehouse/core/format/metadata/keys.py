@@ -1,6 +1,6 @@
 """Build and split the keys of metadata records (MDT-3).
 
-All functions take and return whole Arrow arrays. Hashes are computed once for each distinct text.
+All functions take and return whole Arrow arrays. Hashes are computed once for each distinct string.
 
     column_stats      hash64(column) hash64(partition) hash128(file name)      12 + 12 + 24 characters
     partition_stats   hash64(column) hash64(partition)
@@ -23,7 +23,7 @@ from lakehouse.errors import CorruptTableError
 
 #: The key of the record in `files` that lists all partitions.
 ALL_PARTITIONS = "__all_partitions__"
-#: What stands for the partition path of a table without partitions.
+#: Stands for the partition path in a table without partitions.
 NON_PARTITIONED = "."
 #: The marker inside the keys of partition rows of an expression index.
 PARTITION_STAT = "__partition_stat__"
@@ -43,12 +43,12 @@ Texts: TypeAlias = Any
 
 
 def hash64(texts: Texts) -> pa.Array:
-    """Return the hash with 64 bits of each text, in 12 characters of base64."""
+    """Return the 64-bit hash of each string, in 12 characters of base64."""
     return _of_distinct(texts, lambda distinct: _base64(xxh64(distinct, _SEED).astype(">u8").view(np.uint8), 8))
 
 
 def hash128(texts: Texts) -> pa.Array:
-    """Return the hash with 128 bits (MD5) of each text, in 24 characters of base64."""
+    """Return the 128-bit hash (MD5) of each string, in 24 characters of base64."""
 
     def hashed(distinct: pa.Array) -> pa.Array:
         # Neither Arrow nor NumPy has MD5. The loop is over distinct names, about 0.5 us each.
@@ -91,9 +91,9 @@ def bloom_keys(partitions: Texts, file_names: Texts) -> pa.Array:
 
 
 def secondary_prefixes(values: Texts) -> pa.Array:
-    """Return what the keys of a secondary index with these values begin with: the escaped value and `$`.
+    """Return the key prefixes of values in a secondary index: the escaped value and `$`.
 
-    A null is a value of its own. It differs from an empty text.
+    A null is a value of its own. It differs from an empty string.
     """
     escaped = pc.replace_substring_regex(_one(values), _ESCAPED, r"\\\1")
     return _joined(pc.fill_null(escaped, _NULL_VALUE), pa.repeat(pa.scalar("$"), len(escaped)))
@@ -126,7 +126,7 @@ def split_secondary_keys(keys: Texts) -> pa.Table:
 
 
 def as_text(keys: Texts) -> pa.Array:
-    """Return keys as text. Raises CorruptTableError if one is not UTF-8."""
+    """Return keys as strings. Raises CorruptTableError if one is not UTF-8."""
     try:
         return _one(keys).cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -134,13 +134,13 @@ def as_text(keys: Texts) -> pa.Array:
 
 
 def _of_distinct(texts: Texts, compute: Any) -> pa.Array:
-    """Return a function of each text, which is called once with the distinct texts."""
+    """Return the result of a function for each string; it is called once with the distinct strings."""
     encoded = _one(texts).dictionary_encode()
     return compute(encoded.dictionary).take(encoded.indices)
 
 
 def _base64(data: NDArray[np.uint8], width: int) -> pa.Array:
-    """Return the base64 text of values of `width` bytes each; width is 8 or 16."""
+    """Return values of `width` bytes (8 or 16) in base64."""
     count = len(data) // width
     padded = -(-width // 3) * 3
     values = np.zeros((count, padded), np.uint8)

@@ -33,7 +33,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _NOT_HEX = 255
 _VALUE_OF = np.full(256, _NOT_HEX, np.uint8)
 _VALUE_OF[_HEX] = np.arange(16)
-#: A UUID in lower case and a number without leading zeros; other texts would not be restored exactly.
+#: A UUID in lower case and a number without leading zeros; other strings would not be restored exactly.
 _UUID_ID = r"^(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(?P<index>0|[1-9][0-9]{0,8}))?$"
 _AS_BITS, _AS_TEXT = 0, 1
 _WITHOUT_INDEX = -1
@@ -132,7 +132,7 @@ def _uuid_texts(high: NDArray[np.int64], low: NDArray[np.int64]) -> pa.Array:
 
 
 def _bits(uuids: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the high and the low 64 bits of texts of 36 characters."""
+    """Return the high and the low 64 bits of UUID strings."""
     text = np.frombuffer("".join(uuids.to_pylist()).encode(), np.uint8).reshape(len(uuids), _UUID_CHARS)
     digits = _VALUE_OF[text[:, _DIGITS_AT]]
     data = np.ascontiguousarray(digits[:, 0::2] << 4 | digits[:, 1::2])

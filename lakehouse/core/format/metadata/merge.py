@@ -131,7 +131,7 @@ def _unreplaced(rows: pa.Table) -> tuple[pa.Table, I64]:
 
 
 def _base_and_changes(layers: Sequence[Layer]) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows of the first layer and those of the others, oldest first, without the rows that are deleted.
+    """Return the live rows of the first layer, and the live rows of the other layers, oldest first.
 
     A deletion removes the rows of older layers. The second table is None if there are no later rows.
     """
@@ -243,7 +243,7 @@ def _choice(older: pa.Table, newer: pa.Table, bound: str, is_better: Callable[..
 def _has_no_values(rows: pa.Table, wrapper: NDArray[Any], other: NDArray[Any], other_is_decimal: Mask) -> Mask:
     """Return the rows without bound that certainly have no values except nulls (MDT-14).
 
-    Hudi stores rows without bounds also for long texts, with as many nulls as values.
+    For long strings, too, Hudi stores rows without bounds, with as many nulls as values.
     """
     values, nulls = (np.asarray(rows.column(name).fill_null(-1)) for name in ("value_count", "null_count"))
     is_text = np.isin(other, (STRING, BYTES)) & ~other_is_decimal

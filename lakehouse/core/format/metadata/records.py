@@ -56,7 +56,7 @@ def decode_files(entries: pa.Table, schema: str) -> pa.Table:
 
 
 def decode_file_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.Table]:
-    """Return the records of `files` of several tables of entries; they are decoded at once."""
+    """Return the records of `files` in several tables of entries, with one call of the decoder."""
     keys, maps = _payload(pa.concat_tables(parts), schema, FILES, (PARTITION_LIST, FILE_LIST))
     return [_file_rows(keys.slice(*place), maps.slice(*place)) for place in places_of(parts)]
 
@@ -106,7 +106,7 @@ def encode_files(rows: pa.Table) -> pa.Table:
 
 
 def decode_blooms(entries: pa.Table, schema: str) -> pa.Table:
-    """Return the live records of `bloom_filters` as `BLOOM_ROWS`. `filter` is the text form of the filter."""
+    """Return the live records of `bloom_filters` as `BLOOM_ROWS`. `filter` is the serialized filter."""
     keys, values = _payload(entries, schema, BLOOM_FILTER, (BLOOM,))
     rows = pa.table(
         {
@@ -147,7 +147,7 @@ def encode_secondary(rows: pa.Table) -> pa.Table:
 
 
 def payload(entries: pa.Table, schema: str, name: str, types: tuple[int, ...]) -> tuple[pa.Array, Any, pa.Array]:
-    """Return the keys of records as text, their payload field `name` and their types.
+    """Return the keys of records as strings, their payload field `name` and their types.
 
     Raises CorruptTableError if a record is malformed, has a type that is not in `types`, or has a null payload.
     """

@@ -55,7 +55,7 @@ _OPTIONAL = frozenset(
     {*_META_COLUMNS, BLOOM_FILTER, COLUMN_STATS, RECORD_INDEX, SECONDARY_INDEX}
     | {"isTightBound", "valueType", "fileId", "fileIdEncoding", "position"}
 )
-#: Hudi's compaction reads text with this schema; without the annotation it gets objects of another class and fails.
+#: Hudi's compaction reads strings with this schema; without the annotation it gets objects of another class and fails.
 _TEXT = {"type": "string", "avro.java.string": "String"}
 _DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
 _PRIMITIVES: dict[str, pa.DataType] = {

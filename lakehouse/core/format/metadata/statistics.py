@@ -67,7 +67,7 @@ _COUNTS = {
     "totalUncompressedSize": "uncompressed_bytes",
 }
 _ARRAY_WRAPPER = len(WRAPPERS) + 1
-#: Records that are decoded at once.
+#: Records that are decoded together.
 _BATCH_ROWS = 16_384
 
 
@@ -110,7 +110,7 @@ def _decoded(entries: pa.Table, schema: str) -> pa.Table:
 
 
 def decode_statistics_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.Table]:
-    """Return the records of several tables of entries; they are decoded at once."""
+    """Return the records in several tables of entries, with one call of the decoder."""
     rows = decode_statistics(pa.concat_tables(parts), schema)
     return [rows.slice(*place) for place in places_of(parts)]
 
@@ -158,7 +158,7 @@ def statistics_of(
     Args:
         values: One row per column and file or partition, with the columns `name`, `min` and `max` (of the type of the
             column), `value_count`, `null_count`, `size_bytes`, `uncompressed_bytes` and `tight`.
-        column: The dotted path of the column, or that of each row.
+        column: The dotted path of the column, or an array with the path for each row.
         keys: The record keys.
         version: The version of the index definition, "V1" or "V2".
         partition_stats: Whether these are statistics of partitions.
@@ -211,7 +211,7 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
     if pat.is_floating(kind):
         is_known = pc.and_(is_known, pc.invert(_is_suspicious(minima, maxima)))
     if not (pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind)):
-        # Hudi stores null bounds also for long texts whose bounds the Parquet footer omits.
+        # Hudi also stores null bounds for long strings whose bounds the Parquet footer omits.
         is_unbounded = pc.and_(pc.equal(rows.column("min_wrapper"), 0), pc.equal(rows.column("max_wrapper"), 0))
         all_null = pc.and_(_one(is_unbounded), pc.equal(nulls, values).fill_null(False))
         is_known = pc.or_(is_known, all_null)

@@ -122,7 +122,7 @@ def _records(storage: Storage, bases: Sequence[BaseFile]) -> pa.Table:
 
 
 def _footer_filter(storage: Storage, base: BaseFile) -> tuple[str, str] | None:
-    """Return the type and the text of the filter in a footer; None if there is none."""
+    """Return the type of the filter in a footer and the serialized filter; None if there is none."""
     reader = BaseFileReader(storage, base.path)
     try:
         text, kind = (reader.footer(key) for key in BLOOM_FOOTER)
@@ -132,7 +132,7 @@ def _footer_filter(storage: Storage, base: BaseFile) -> tuple[str, str] | None:
 
 
 def _by_group(bases: Sequence[BaseFile], groups: int) -> Iterator[tuple[int, tuple[BaseFile, ...]]]:
-    """Yield the number of a file group of the index and the files whose records it has."""
+    """Yield the number of a file group of the index and the files whose records it contains."""
     keys = bloom_keys(
         pa.array([base.partition for base in bases], pa.string()), pa.array([base.name for base in bases], pa.string())
     )

@@ -113,7 +113,7 @@ def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bo
 
 
 def deleted_keys(removed: pa.Table, columns: Sequence[str]) -> pa.Array:
-    """Return the keys of the rows of removed files; change logs have none."""
+    """Return the keys of removed files; change logs have no rows."""
     if not removed.num_rows:
         return pa.array([], pa.binary())
     files = removed.filter(pc.invert(pc.ends_with(removed.column("name"), ".cdc"))).combine_chunks()
@@ -126,7 +126,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _keys(columns: Sequence[str], partitions: pa.Array, names: pa.Array) -> pa.Array:
-    """Return the keys of the rows of files, column by column; texts are hashed once for all columns."""
+    """Return the keys of files, column by column; names are hashed once for all columns."""
     if not columns or not len(names):
         return pa.array([], pa.string())
     of_rows = pa.array(np.repeat(np.arange(len(columns)), len(names)))

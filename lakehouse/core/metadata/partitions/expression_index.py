@@ -1,4 +1,4 @@
-"""The index partitions `expr_index_<name>`: what `function(column)` gives for the rows of each file (MDT-4.8).
+"""The index partitions `expr_index_<name>`: results of `function(column)` for the rows of each file (MDT-4.8).
 
     column_stats    a row for each base file and log file, and for each partition     (see `expression_statistics`)
     bloom_filters   a filter of the distinct results for each base file
@@ -50,10 +50,10 @@ from lakehouse.spec.options.policies import Policies
 _GROUPS = 2
 _PARQUET, _CHANGES = ".parquet", ".cdc"
 _THREADS = 4
-#: The false-positive rate of filters, as in Hudi, and their least number of entries.
+#: The false-positive rate of filters, as in Hudi, and their minimum number of entries.
 _FPP, _MIN_ENTRIES, _CAPACITY_FACTOR = 1e-9, 1_000, 1.25
 
-#: Texts that no function returns. Filters of functions that depend on the time zone contain them if the zone is UTC.
+#: Strings that no function returns. Filters of functions that depend on the time zone contain them if the zone is UTC.
 #: There are several, so that a filter of Hudi with a high false-positive rate does not contain all of them.
 _UTC_MARKS = pa.array([f"\0UTC{number}" for number in range(16)])
 
@@ -91,7 +91,7 @@ class ExpressionIndexPartition:
         return table.definitions.get(name)
 
     def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
-        """Return as many groups as Hudi has."""
+        """Return the file groups; their number is Hudi's."""
         return tuple(metadata_file_id(name, number) for number in range(_GROUPS))
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
@@ -150,7 +150,7 @@ class ExpressionIndexPartition:
 
 
 def function_of(definition: Definition) -> IndexFunction:
-    """Return the function of an index; raise UserError if it is unknown, or has an unknown option."""
+    """Return the function of an index; raise UserError if it or one of its options is unknown."""
     return index_function(definition.function, definition.options)
 
 
@@ -173,7 +173,7 @@ def says_utc(bloom: BloomFilter) -> bool:
 
 
 def has_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type have the same text in all engines, so that filters can contain it."""
+    """Return whether all engines convert values of a type to the same string, so that filters can contain it."""
     return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
@@ -206,7 +206,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, task: tuple[int, list[I
 
 
 def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile) -> tuple[str, bytes] | None:
-    """Return the type and the text of the filter of a file; None if a result depends on the engine."""
+    """Return the type of the filter of a file and the serialized filter; None if a result depends on the engine."""
     results = distinct_results(expression, file)
     if results is None:
         return None
@@ -236,7 +236,7 @@ def _encoded_filters(
 
 
 def _by_group(files: Iterable[IndexedFile], groups: int) -> Iterator[tuple[int, list[IndexedFile]]]:
-    """Yield the number of a file group of the index and the base files whose filters it has."""
+    """Yield the number of a file group of the index and the base files whose filters it contains."""
     bases = [file for file in files if not file.is_log]
     keys = bloom_keys(
         pa.array([file.partition for file in bases], pa.string()), pa.array([file.name for file in bases], pa.string())

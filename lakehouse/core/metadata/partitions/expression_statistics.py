@@ -35,10 +35,10 @@ from lakehouse.model.commit import ColumnBounds, Operation
 
 logger = logging.getLogger(__name__)
 
-#: Files that one task reads, and rows of files that one commit reads at most.
+#: Files per task, and the maximum number of file rows that a commit reads.
 _FILES_AT_ONCE = 8
 _MOST_ROWS = 50_000
-#: Stored files without a row that a commit examines at most.
+#: The maximum number of stored files without a row that a commit examines.
 _MOST_EXAMINED = 64
 _SIZES = ("size_bytes", "uncompressed_bytes")
 
@@ -48,7 +48,7 @@ Run = Callable[[Callable[[Attempt, Any], Any], Sequence[Any]], list[Any]]
 def measured_files(expression: Expression, files: Sequence[IndexedFile], run: Run) -> pa.Table:
     """Return the statistics of the files that have rows, one row per file.
 
-    The columns are `partition`, and those of `statistics_of` with bounds of the type of the results.
+    The columns are `partition` and the columns of `statistics_of`; bounds have the result type.
     """
     tasks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
     results = run(partial(statistics_of_files, expression), tasks) if tasks else []
@@ -87,7 +87,7 @@ def evaluated_in_utc(rows: pa.Table) -> pa.Array:
 
 
 def built_rows(definition: Definition, statistics: pa.Table) -> pa.Table:
-    """Return the rows of a build, `STAT_ROWS`: those of the newest files and of their partitions."""
+    """Return the rows of a build as `STAT_ROWS`: a row for each of the newest files and each partition."""
     paths = sorted(set(statistics.column("partition").to_pylist()))
     number = {path: index for index, path in enumerate(paths)}
     parts = _parts(statistics, number)
@@ -96,7 +96,7 @@ def built_rows(definition: Definition, statistics: pa.Table) -> pa.Table:
 
 
 def deleted_keys(column: str, change: MetadataChange) -> pa.Array:
-    """Return the keys of the rows of removed files; change logs have none."""
+    """Return the keys of removed files; change logs have no rows."""
     files = change.removed.filter(pc.invert(pc.ends_with(change.removed.column("name"), ".cdc")))
     names = pa.repeat(pa.scalar(column), files.num_rows)
     return column_stats_keys(names, files.column("partition"), files.column("name")).cast(pa.binary())
@@ -181,7 +181,7 @@ def _live_values(
 
 
 def _lacks_bounds(typed: pa.Table) -> np.ndarray[Any, Any]:
-    """Return which rows of files have results but no bounds, such as those of results of another type."""
+    """Return which rows of files have results but no bounds, such as results of another type."""
     has_bounds = pc.and_(typed.column("min").is_valid(), typed.column("max").is_valid())
     has_results = pc.not_equal(typed.column("value_count"), 0).fill_null(True)
     lacks: np.ndarray[Any, Any] = np.asarray(one_array(pc.and_(has_results, pc.invert(has_bounds)))).astype(np.bool_)
@@ -228,7 +228,7 @@ def _partition_rows(definition: Definition, values: pa.Table, *, tight: bool) ->
 
 
 def _typed_rows(definition: Definition, values: pa.Table, keys: pa.Array, *, of_files: bool) -> pa.Table:
-    """Return `STAT_ROWS`. Rows of version V2 have the type of the results, also those with nulls only."""
+    """Return `STAT_ROWS`. In version V2 each row has the result type, even a row of nulls."""
     rows = statistics_of(
         values, definition.source_fields[0], keys, version=definition.version, partition_stats=not of_files
     )

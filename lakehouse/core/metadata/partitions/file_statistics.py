@@ -31,7 +31,7 @@ _NOTHING = ColumnBounds(low=None, high=None, nulls=0, values=0)
 class FileBounds:
     """A base file or log file with the bounds of its columns; None if they are not known.
 
-    `is_partial` says that rows of a log file lack columns, in which stored rows keep their values.
+    `is_partial`: rows of a log file lack columns, in which stored rows keep their values.
     """
 
     partition: str
@@ -53,7 +53,7 @@ def version_of(config: TableConfig) -> str:
 
 
 def is_mixed(config: TableConfig) -> bool:
-    """Whether a merged row may have values of several versions of a record."""
+    """Whether a merged row may combine values of several versions of a record."""
     return config.is_merge_on_read and config.merge_rule.mixes
 
 
@@ -162,7 +162,7 @@ def _bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[Fi
 
 
 def _wanted(columns: Sequence[str], schema: pa.Schema | None) -> dict[str, pa.DataType]:
-    """Return the columns that the table has, with their types."""
+    """Return the columns that exist in the table, with their types."""
     kinds = indexed_types(schema)
     return {name: kinds[name] for name in columns if name in kinds}
 
@@ -253,7 +253,7 @@ def column_values(
 
 
 def columns_by_type(columns: Iterable[str], kinds: Mapping[str, pa.DataType]) -> Mapping[pa.DataType, Sequence[str]]:
-    """Return the columns of each type, so that a kernel runs once for all of them; unknown columns are text."""
+    """Return the columns of each type, so that a kernel runs once for all of them; unknown columns are strings."""
     by_type: dict[pa.DataType, list[str]] = {}
     for column in columns:
         by_type.setdefault(kinds.get(column, pa.string()), []).append(column)

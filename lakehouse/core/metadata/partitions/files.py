@@ -61,7 +61,7 @@ class FilesPartition:
 
 
 def _partition_rows(partitions: pa.Array, *, deleted: bool = False) -> pa.Table:
-    """Return the rows of the record of all partitions; a record without partitions has one row without name."""
+    """Return the rows for the record of all partitions; without partitions it is one row with a null name."""
     names = identifiers(partitions) if len(partitions) else pa.array([None], pa.string())
     count = len(names)
     columns = [pa.repeat(pa.scalar(ALL_PARTITIONS), count), names, pa.repeat(pa.scalar(0), count)]

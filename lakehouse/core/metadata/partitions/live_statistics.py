@@ -22,7 +22,7 @@ from lakehouse.core.metadata.partitions.file_statistics import FileBounds, colum
 from lakehouse.core.metadata.partitions.protocol import MetadataCommit
 from lakehouse.core.state.data_files import one_array
 
-#: Rows of files and columns that one commit reads at most.
+#: The maximum number of rows (files times columns) that a commit reads.
 _MOST_ROWS = 50_000
 _SUMS = ("value_count", "null_count", "size_bytes", "uncompressed_bytes")
 
@@ -43,7 +43,7 @@ class LiveStatistics:
 def live_statistics(
     commit: MetadataCommit, columns: Sequence[str], kinds: Mapping[str, pa.DataType], added: Sequence[FileBounds]
 ) -> LiveStatistics:
-    """Return the statistics of the superseded partitions; those that have to be widened are left out.
+    """Return the statistics of the superseded partitions, without partitions whose rows have to be widened.
 
     `added` are the bounds of the files that the action writes.
     """
@@ -84,7 +84,7 @@ class _Places:
 def _column_rows(
     column: str, kind: pa.DataType, stored: pa.Table | None, places: _Places
 ) -> tuple[pa.Table, np.ndarray[Any, Any]]:
-    """Return the rows of one column with the number of their partition, and which partitions have all their rows."""
+    """Return the rows of one column with the number of their partition, and which partitions are complete."""
     number = places.number
     is_complete = np.ones(len(number), np.bool_)
     usable = [file for file in places.new if _is_known(file, column)]
@@ -128,7 +128,7 @@ def part_rows(values: pa.Table, kind: pa.DataType, partitions: Any) -> pa.Table:
 
 
 def grouped_rows(rows: pa.Table, is_complete: np.ndarray[Any, Any], paths: Sequence[str]) -> pa.Table:
-    """Return the least `min`, the greatest `max` and the sums of complete partitions; NaN is the greatest number."""
+    """Return minimum, maximum and sums for each complete partition; NaN sorts after all numbers."""
     rows = rows.filter(pa.array(is_complete[rows.column("partition").to_numpy()]))
     partitions = np.unique(rows.column("partition").to_numpy())
     names = [paths[number] for number in partitions.tolist()]

@@ -7,8 +7,8 @@ without files are deleted. A stored row with bounds of the type that a column ha
 
 A commit reads the rows that it widens, and writes whole rows that replace them (`tight`). With rows that readers have
 to unite it would not need to read, but Hudi fails to unite a row of nulls and a row of values: their types differ.
-While an older write is pending, a commit writes rows that readers unite: a whole row would replace those of the older
-write, which completes later.
+While an older write is pending, a commit writes rows that readers unite: a whole row would replace the rows of the
+older write, which completes later.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.
     """Return rows with the bounds and counts of stored rows added. A row with bounds has the type of its column."""
     if not loose.num_rows:
         return loose
-    # New rows without bounds have nulls only. Without counts they change no bound, also of a text column.
+    # New rows without bounds have nulls only. Without counts they change no bound, even of a string column.
     nulls = _is_all_null(loose)
     counts = {name: pc.if_else(nulls, loose.column(name), 0) for name in ("value_count", "null_count")}
     for name in counts:
@@ -206,8 +206,8 @@ def _is_all_null(rows: pa.Table) -> pa.ChunkedArray:
 def _doubtful(stored: pa.Table, loose: pa.Table) -> pa.Table:
     """Return the new rows whose stored row has no bounds although it may have values.
 
-    The stored row of a text column may be one of nulls, or one of Hudi for texts whose bounds a Parquet footer omits
-    (MDT-14). Bounds of a type that cannot be converted to that of the column are missing as well. A row without bounds
+    The stored row of a string column may be a row of nulls, or a row of Hudi for strings whose bounds the footer omits
+    (MDT-14). Bounds that cannot be converted to the column type are missing as well. A row without bounds
     for values that are not null would make Hudi skip the partition.
     """
     is_text = pc.is_in(loose.column("min_wrapper"), value_set=_TEXTS)

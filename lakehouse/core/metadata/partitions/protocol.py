@@ -42,7 +42,7 @@ class Update:
 
     Attributes:
         entries: New records: key, value. A mapping is allowed if the hash of a key selects its file group (`shard_of`).
-        rows: What `entries` decode to, ascending by key, for readers of the next commit; None if it is not at hand.
+        rows: The decoded `entries`, ascending by key, for readers of the next commit; None if they are not at hand.
         deletes: Keys of deleted records.
         new_groups: File ids of file groups that the action creates, as in a partitioned record index.
         definition: The changed index definition, such as with a new column; None if it stays.
@@ -65,16 +65,16 @@ class MetadataCommit:
         env: The environment of the data table.
         config: The configuration of the data table.
         instant: The requested time of the action.
-        change: What the action changes.
+        change: The changes of the action.
         definitions: The index definitions by name of the index partition.
         groups: The file ids of each listed index partition, sorted; the position is the shard.
         policies: The options of the table.
-        schema: The data columns after the action; None if the action states no schema.
+        schema: The data columns after the action; None if the commit contains no schema.
         previous_schema: Returns the data columns before the action; None without an earlier write.
         reader: Returns a reader of the metadata table as it is before this commit (`MetadataTable`).
         shared: Values that several partitions derive from the change, computed once.
         is_last: No write with a smaller requested time is pending. Such a write could complete later, and its records
-            would be merged below those of this action, because records are merged in the order of requested times.
+            would be merged below the records of this action, because requested times determine the order.
         is_building: The partition is being built. The base files of the build may contain the files of this action, and
             its records are merged over them; `is_last` is false.
         live_files: Returns the files of the newest slices of some partitions after the action, with the columns
@@ -116,7 +116,7 @@ class TableFiles:
         definitions: The index definitions by name of the index partition.
         policies: The options of the table, such as declared columns and numbers of file groups.
         left_out: Paths of leftover files of failed writes, which are not in `files`.
-        undecided: Paths of files in `files` for which nothing tells whether they were committed.
+        undecided: Paths in `files` of which it is unknown whether they were committed.
     """
 
     env: Env

@@ -50,7 +50,7 @@ from lakehouse.spec.options.policies import Policies
 RECORD_INDEX = "record_index"
 _IS_PARTITIONED = "isPartitioned"
 _READERS = 8
-#: At least as many tasks as there are cores.
+#: The minimum number of tasks, so that all cores work.
 _TASKS = 64
 #: Footers that are read to estimate the number of rows of a table.
 _SAMPLED_FILES = 16
@@ -154,7 +154,7 @@ class RecordIndexPartition:
 
 
 def is_partitioned_by(definition: Definition | None) -> bool:
-    """Return whether a definition is that of a record index with one index for each partition."""
+    """Return whether a definition describes a partitioned record index."""
     return definition is not None and definition.options.get(_IS_PARTITIONED, "").lower() == "true"
 
 
@@ -211,7 +211,7 @@ def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple
 class _Encoding:
     """The settings of the tasks that encode changed keys.
 
-    `allows_repeated` says that several rows may have a key: a clustering rewrites the rows that are there.
+    `allows_repeated`: several rows may have one key, because a clustering rewrites existing rows.
     """
 
     context: ChangedKeysContext
@@ -232,7 +232,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedL
 
 
 def _one_place(added: pa.Table) -> pa.Table:
-    """Return one row for each key: the index has one place for a key that several rows have, as before."""
+    """Return one row for each key: the index stores one location of a key, even if several rows have it."""
     if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
         return added
     added = added.sort_by([("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")])

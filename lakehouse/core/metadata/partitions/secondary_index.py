@@ -1,7 +1,7 @@
 """The index partitions `secondary_index_<name>`: the record keys of each value of a column (MDT-4).
 
     key    escaped value $ escaped record key
-    value  the same for all entries: it says that the entry is not deleted
+    value  the same for all entries: the entry is not deleted
 
 The record index leads from a record key to its file group, so a secondary index needs one. An entry may be too much: a
 reader checks the value of each row. A missing entry would hide a row.
@@ -44,7 +44,7 @@ from lakehouse.spec.options.policies import Policies
 #: File groups of the table whose values one task compares.
 _GROUPS_AT_ONCE = 8
 _THREADS = 4
-#: Bounds of the number of file groups, as in Hudi, and the bytes that a row takes at least.
+#: Bounds of the number of file groups, as in Hudi, and the minimum bytes per row.
 _MIN_GROUPS, _MAX_GROUPS, _ROW_BYTES = 10, 10_000, 32
 
 
@@ -72,7 +72,7 @@ class SecondaryIndexPartition:
         return table.definitions.get(name)
 
     def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
-        """Return as many groups as Hudi would for the number of rows that the table has at most."""
+        """Return the file groups, as many as Hudi would create for the maximum number of rows of the table."""
         rows = (pc.sum(table.newest.column("size_bytes")).as_py() or 0) // _ROW_BYTES
         count = estimated_groups(rows, minimum=_MIN_GROUPS, maximum=_MAX_GROUPS)
         return tuple(metadata_file_id(name, shard) for shard in range(count))
@@ -163,7 +163,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedL
 
 
 def _refuse_type(name: str, column: IndexedColumn) -> None:
-    """Raise UnsupportedError if the column has become one whose values have no text in the index."""
+    """Raise UnsupportedError if the index cannot store values of the column's new type."""
     kinds = {field.name: field.type for field in column.read.table}
     refusal = text_refusal(kinds[column.column]) if column.column in kinds else None
     if refusal is not None:

@@ -1,4 +1,4 @@
-"""The index definitions of a metadata table, with that of statistics which Hudi 0.x built (MDT-6)."""
+"""The index definitions of a metadata table, including statistics that Hudi 0.x built without definition (MDT-6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.core.metadata.read.table import COLUMN_STATS, MetadataTable
 
 
 def known_definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
-    """Return the index definitions; one of `column_stats` that is missing has the columns of the stored records.
+    """Return the index definitions; a missing definition of `column_stats` is derived from the stored records.
 
     Hudi stores definitions since 1.0, and an upgrade of an older table adds none. The records of one file group are in
     memory at a time.

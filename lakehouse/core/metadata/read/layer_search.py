@@ -1,8 +1,8 @@
 """Look keys up in the layers of a file group, from the newest layer to the oldest one (MDT-4, MDT-5).
 
-Only found entries are decoded. Large log files of this
-release are not compressed, so a look-up reads the blocks that can have its keys. Those of Apache Hudi are compressed,
-and the keys of a batch are in all of their blocks; a process keeps their entries.
+Only found entries are decoded. Large log files of this release are not compressed, so a look-up reads the blocks that
+can contain its keys. Log files of Apache Hudi are compressed, and the keys of a batch are in all of their blocks; a
+process keeps their entries.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from lakehouse.core.format.hfile.reader import OpenedEntries
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.statistics import STAT_ROWS
-from lakehouse.core.metadata.read.cache import MetadataCache
-from lakehouse.core.metadata.read.layers import FileLayer, Select
+from lakehouse.core.metadata.read.layers import FileLayer, MetadataCache, Select
 from lakehouse.core.state.data_files import one_array
 from lakehouse.errors import CorruptTableError
 
@@ -47,7 +46,7 @@ class Located:
 
 
 def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCache) -> list[Located]:
-    """Return what the layers of a file group have for keys, which are sorted binary values.
+    """Return the entries of keys (sorted binary values) in the layers of a file group.
 
     The newest record of a key is its location. So layers are searched from the newest one to the oldest one, each for
     the keys that no newer layer has or deletes. No key is in two of the results.
@@ -65,7 +64,7 @@ def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCach
 
 
 def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
-    """Return what a layer has for keys, which are sorted binary values.
+    """Return the entries of keys (sorted binary values) in one layer.
 
     The entries of a compressed log file are kept when a look-up reads most of its blocks, or searches it for the second
     time. Blocks that are not compressed are searched where they are.
@@ -80,7 +79,7 @@ def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
         return Located(file=file, entries=select.entries(file.hfile))
     key = ("locations", id(file))
     held = cache.peek(key)
-    # The kept value has the file, so that no other one gets its identity.
+    # The kept value holds the file, so that no other file gets its identity.
     is_known = held is not None and held[0] is file
     if not is_known and not is_dense:
         cache.put(key, (file, None), 0)

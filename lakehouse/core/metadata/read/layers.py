@@ -6,9 +6,11 @@ contain them; log files are small and are kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +26,6 @@ from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import mapped_file, open_hfile
-from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.slices import MetadataSlice
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.storage.concurrent_requests import send_all
@@ -32,6 +33,12 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.files import BaseFile, LogFile
 
+T = TypeVar("T")
+
+#: The maximum number of kept bytes, by the estimates of the callers.
+CACHE_BYTES = 192 << 20
+#: The same for bloom filters, which have a share of their own: the filters of a look-up would displace the rest.
+FILTER_BYTES = 64 << 20
 #: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
 #: The same for a local storage, whose larger files are mapped: a look-up needs only some pages of them.
@@ -39,7 +46,7 @@ MAPPED_BYTES = 256 << 10
 
 #: Files up to this number of entries are decoded once, as a whole.
 DECODED_ROWS = 2000
-#: Bytes that a decoded row takes, at most about.
+#: Estimated maximum size of a decoded row in bytes.
 _ROW_BYTES = 400
 #: Bytes of entries that are decoded at a time.
 _DECODED_AT_ONCE = 1 << 20
@@ -51,7 +58,7 @@ Decode = Callable[[pa.Table, str], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Which entries of a file are read: those of keys, those whose keys begin with a prefix, or all.
+    """The entries of a file to read: entries of keys, entries whose keys begin with a prefix, or all.
 
     Keys and prefixes are sorted binary values; None for both means all entries.
     """
@@ -91,7 +98,7 @@ class FileLayer:
     Attributes:
         path: The file, relative to the metadata table.
         hfile: The entries; None for a delete block, and for a block that this process wrote.
-        deletes: The deleted keys as text; None for entries.
+        deletes: The deleted keys as strings; None for entries.
         written: The entries of a small block that this process wrote, ascending by key, with the schema `SCHEMA`.
         decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
         values: All entries by key, if they were looked up one by one.
@@ -118,7 +125,7 @@ class FileLayer:
 
     @property
     def schema(self) -> str | None:
-        """The Avro schema of the values as JSON, if the file has it."""
+        """The Avro schema of the values as JSON; None if the file does not contain it."""
         if self.written is not None:
             return SCHEMA
         return None if self.hfile is None else self.hfile.schema
@@ -131,7 +138,7 @@ class FileLayer:
         return self.hfile.entries()
 
     def stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those of a few keys that the layer has."""
+        """Return the values of a few keys; keys without entry are left out."""
         if self.hfile is not None and self.count > DECODED_ROWS:
             return {**entry_mapping(self.hfile.find(pa.array(sorted(keys), pa.binary())))}
         held = self.all_stored()
@@ -183,7 +190,7 @@ class LayerReader:
         self._small = SMALL_BYTES if "://" in storage.root else MAPPED_BYTES
 
     def identity(self, file: BaseFile | LogFile) -> tuple[str, int, str]:
-        """Return what identifies the content of a file. A metadata table that is built again has the same names."""
+        """Return the identity of a file's content. A metadata table that is built again has the same file names."""
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
 
     def keep_base(self, base: BaseFile, entries: Entries) -> None:
@@ -260,7 +267,7 @@ class LayerReader:
     def _base(self, base: BaseFile) -> FileLayer:
         def opened() -> tuple[FileLayer, int]:
             if base.size_bytes > self._small:
-                # The index has the first key of each block of at least 64 KB; a share of the blocks is kept.
+                # The index contains the first key of each block of at least 64 KB; a share of the blocks is kept.
                 size = (base.size_bytes >> 8) + (base.size_bytes >> KEPT_SHIFT)
                 return FileLayer(base.path, open_hfile(self._storage, base.path)), size
             data = self._storage.get(base.path)
@@ -318,6 +325,84 @@ class LayerReader:
 
     def _name(self, path: str) -> str:
         return f"{self._storage.root}/{path}"
+
+
+class MetadataCache:
+    """Values by key, of which the least recently used are dropped when their sizes exceed a bound; thread-safe.
+
+    Files of a metadata table never change, so a key that names a file stays valid.
+    """
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._limit, self._used = limit, 0
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = Lock()
+        self._filters: MetadataCache | None = None
+        #: The result of the last load: the loaded table, and its reader or the reason that there is none.
+        self.opened: tuple[Any, Any] | None = None
+
+    @property
+    def filters(self) -> MetadataCache:
+        """The bloom filters of base files, by partition and name of the file. The filter of a file never changes."""
+        if self._filters is None:
+            self._filters = MetadataCache(FILTER_BYTES)
+        return self._filters
+
+    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """Return the value of a key; `make` returns it with its size if it is missing. Two threads may both make it."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                value: T = self._values[key][0]
+                return value
+        value, size = make()
+        self.put(key, value, size)
+        return value
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value, unless it is larger than the bound."""
+        if size > self._limit:
+            return
+        with self._lock:
+            self._used += size - self._values.pop(key, (None, 0))[1]
+            self._values[key] = (value, size)
+            while self._used > self._limit:
+                self._used -= self._values.popitem(last=False)[1][1]
+
+    def drop(self, key: Hashable) -> None:
+        """Forget the value of a key, if there is one."""
+        with self._lock:
+            self._used -= self._values.pop(key, (None, 0))[1]
+
+    def peek(self, key: Hashable) -> Any:
+        """Return the value of a key, None if it is missing."""
+        with self._lock:
+            return self._values[key][0] if key in self._values else None
+
+
+def kept_filters(
+    cache: MetadataCache, files: pa.Table, read: Callable[[pa.Table], pa.Table], schema: pa.Schema
+) -> pa.Table:
+    """Return the rows of the files that have a filter; `read` returns those of files whose filter is not kept.
+
+    Args:
+        cache: The kept filters, by partition and name of the file. The filter of a file never changes.
+        files: The files, with the columns `partition` and `name`.
+        read: Reads filters from the metadata table.
+        schema: The columns of rows: partition, name, values, and last the serialized filter.
+    """
+    places = list(zip(*(files.column(name).to_pylist() for name in ("partition", "name")), strict=True))
+    filters = {place: held for place in places if (held := cache.peek(place)) is not None}
+    missing = files.filter(pa.array([place not in filters for place in places], pa.bool_()))
+    if missing.num_rows:
+        columns = (column.to_pylist() for column in read(missing).columns)
+        for partition, name, *values in zip(*columns, strict=True):
+            filters[partition, name] = values
+    for place, held in filters.items():
+        # Filters that were kept before become the newest ones.
+        cache.put(place, held, len(held[-1] or b""))
+    rows = [(*place, *filters[place]) for place in places if place in filters]
+    return pa.table([pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)], schema)
 
 
 def decoded_layer(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:

@@ -109,7 +109,7 @@ def require_bases(
     """Raise MetadataUnusableError if a file group lacks the base file of the newest compaction, or of its build.
 
     A compaction of this package and of Hudi 1.1 writes a base file for each file group. Older releases skip groups
-    without new records, so the commit of the compaction tells whether the file group had one. A file group that was
+    without new records, so the commit of the compaction lists the file groups that got one. A file group that was
     created later begins with a log file. A build writes base files, except for a new table.
 
     Args:

@@ -23,7 +23,6 @@ from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import listed_partitions
-from lakehouse.core.metadata.read.cache import kept_filters
 from lakehouse.core.metadata.read.layer_search import (
     Located,
     decoded_together,
@@ -35,6 +34,7 @@ from lakehouse.core.metadata.read.layers import (
     LayerReader,
     Select,
     decoded_layer,
+    kept_filters,
     sorted_keys,
 )
 from lakehouse.core.metadata.read.slices import (
@@ -159,12 +159,12 @@ class MetadataTable:
             return _listing_of_rows(self._files_of(wanted)) if few is None else few
 
     def ranges(self, columns: Sequence[str], files: pa.Table | None = None, *, each: Each | None = None) -> pa.Table:
-        """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
+        """Return column statistics per file as `STAT_ROWS`; `typed_statistics` converts the bounds of one column.
 
         Args:
             columns: Dotted paths of columns.
             files: The files, with the columns `partition` and `name`; None means all files of the table.
-            each: Without `files`: what replaces the statistics of each file group, so that only its result is kept.
+            each: Without `files`: reduces the statistics of each file group, so that only its result is kept.
         """
         with reading():
             if files is None:
@@ -179,14 +179,14 @@ class MetadataTable:
             return self._find(COLUMN_STATS, sorted_keys(pa.concat_arrays(wanted) if wanted else []))
 
     def ranges_in(self, columns: Sequence[str], partitions: Iterable[str]) -> pa.Table:
-        """Return statistics of columns of all files in some partitions as `STAT_ROWS`."""
+        """Return column statistics for each file in some partitions as `STAT_ROWS`."""
         with reading():
             paths = pa.array(list(partitions), pa.string())
             prefixes = [keys.partition_stats_keys(_repeated(name, len(paths)), paths) for name in columns]
             return self._statistics(COLUMN_STATS, pa.concat_arrays(prefixes) if prefixes else pa.array([], pa.string()))
 
     def partition_ranges(self, columns: Sequence[str], partitions: Iterable[str] | None = None) -> pa.Table:
-        """Return statistics of columns of partitions as `STAT_ROWS`; `name` is the partition path.
+        """Return column statistics per partition as `STAT_ROWS`; `name` is the partition path.
 
         `partitions` None means all partitions.
         """
@@ -255,7 +255,7 @@ class MetadataTable:
 
         Args:
             index: The index partition, such as `secondary_index_city`.
-            values: Array of strings, the text forms of the values; null is a value.
+            values: Array of the values as strings; null is a value.
         """
         with reading():
             prefixes = keys.secondary_prefixes(
@@ -366,7 +366,7 @@ class MetadataTable:
         return slices
 
     def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
-        """Return what identifies the merged rows of a slice; None in version 6, where names do not tell instants."""
+        """Return the identity of the merged rows of a slice; None in version 6, where log names contain no instant."""
         if self._store.config.layout.appends_to_logs:
             return None
         visible = [self._layers.identity(log) for log in slice_.logs if self._validity.is_valid(log.instant)]
@@ -437,7 +437,7 @@ class MetadataTable:
         definition = self.definitions.get(partition)
         return "V1" if definition is None else definition.version
 
-    # parameters: the keys, and what decides their file groups
+    # parameters: the keys, and the values that determine their file groups
     def _shard(
         self,
         groups: Sequence[MetadataSlice],
@@ -464,7 +464,7 @@ class MetadataTable:
         check: bool = False,
         each: Each | None = None,
     ) -> pa.Table:
-        """Return the merged records that are selected in the layers of its slice, or what `each` makes of them."""
+        """Return the merged records that each task selects, or the results of `each`."""
         kind = self._kind(partition)
         schema = kind.rows
         if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):

@@ -16,10 +16,10 @@ class MetadataUnusableError(CorruptTableError):
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why a table has no metadata table that may be used.
+    """The reason why a table has no usable metadata table.
 
-    `is_fault` distinguishes a metadata table that is damaged or behind from a table that has none. `is_absent` says
-    that the properties list a metadata table that has no files.
+    `is_fault`: the metadata table is damaged or behind; otherwise there is none. `is_absent`: the properties list a
+    metadata table that has no files.
     """
 
     reason: str

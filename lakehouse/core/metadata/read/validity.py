@@ -27,7 +27,7 @@ class Validity:
         completions: Requested time -> completion time of the completed instants of the metadata table.
         pending: Requested times of the pending instants of the data table.
         completed: Requested times of the completed instants of the data table.
-        written: Those of them that wrote data; each has a log file in the partition `files`.
+        written: Completed instants that wrote data; each has a log file in the partition `files`.
         compactions: Requested times of the completed compactions of the metadata table.
         newest: The newest requested time of the data table.
         oldest: The oldest requested time of the active metadata timeline; older instants are archived.
@@ -77,7 +77,7 @@ def validity(metadata: Timeline, data: Timeline) -> Validity:
 
 
 def missing_instants(metadata: Timeline, data: Timeline) -> list[Instant]:
-    """Return the completed actions of the data table that the metadata table should have recorded and did not.
+    """Return the completed actions of the data table that the metadata table failed to record.
 
     Actions that completed before the metadata table was built are part of its first files. If the instants of the build
     are archived, the actions before the oldest delta commit may be archived, too.

@@ -1,7 +1,7 @@
 """Merge the files of a small file group from the records that readers keep in memory (MDT-10.1).
 
-A compaction of a small metadata table merges some dozens of records, most of which this process wrote. The result is
-that of `slice_merge`.
+A compaction of a small metadata table merges some dozens of records, most of which this process wrote. The result
+equals the result of `slice_merge`.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ R = TypeVar("R")
 _HEAD = bytes(6)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _FLAGS = (b"\0", b"\1")
-#: Records of statistics that are kept with their rows, and the largest kept one in bytes.
+#: The maximum number of statistics records that are kept with their rows, and the maximum bytes of one.
 _KEPT_STATISTICS, _KEPT_BYTES = 4096, 4096
 #: Bytes of records of `files` that are decoded one by one; larger ones have many names.
 FEW_BYTES = 32_768
 
 
 class Bound(NamedTuple):
-    """A bound with the number of its wrapper; wrapper 0 and None for no bound. Texts and decimals are bytes."""
+    """A bound with the number of its wrapper; wrapper 0 and None for no bound. Strings and decimals are bytes."""
 
     wrapper: int = 0
     value: Any = None
@@ -145,7 +145,7 @@ def decode_statistic(data: bytes) -> Statistic:
 
 
 def _remember(data: bytes, row: Statistic) -> None:
-    """Keep a stored record with its row: the next commit and the next compaction read what a commit wrote."""
+    """Keep a stored record with its row: the next commit and the next compaction read it."""
     if len(data) > _KEPT_BYTES:
         return
     if len(_statistics) >= _KEPT_STATISTICS:

@@ -178,7 +178,7 @@ def _stored(commit: MetadataCommit, partition: str, keys: Sequence[bytes]) -> Ma
 class Form(NamedTuple):
     """How bounds of a column are stored in version V2.
 
-    `is_text` says that rows of nulls and rows whose bounds are not known look alike.
+    `is_text`: rows of nulls and rows with unknown bounds look alike.
     """
 
     wrapper: int
@@ -201,7 +201,7 @@ def form_of(kind: pa.DataType) -> Form:
     return Form(wrapper, ordinal, info, is_decimal, wrapper in DATA and not is_decimal and not is_fixed)
 
 
-# parameters: what the row describes, its bounds, and two independent properties
+# parameters: the subject of the row, its bounds, and two independent properties
 def statistic_of(
     name: str, column: str, bounds: ColumnBounds, form: Form, *, tight: bool, of_partition: bool
 ) -> Statistic:
@@ -226,7 +226,7 @@ def statistic_of(
 
 
 def bounds_of(row: Statistic, form: Form) -> ColumnBounds:
-    """Return the bounds of a row in physical form; `known` is that of `typed_statistics` (MDT-14)."""
+    """Return the bounds of a row in physical form; `known` follows the rule of `typed_statistics` (MDT-14)."""
     if row.deleted:
         refuse()
     low, high = _physical(row.low, row, form), _physical(row.high, row, form)

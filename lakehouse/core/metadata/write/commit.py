@@ -80,7 +80,7 @@ class Opened:
 
     Attributes:
         names: The listed index partitions, those that are being built included; () without metadata table.
-        building: Those of them that are being built.
+        building: The index partitions that are being built.
         timeline: The timeline of the metadata table.
         definitions: The index definitions.
         groups: The file ids of each partition.
@@ -106,7 +106,7 @@ class Recorded:
 
 
 def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
-    """Read what the properties list, the timeline, the definitions, the file groups and the record schema.
+    """Read the listed partitions, the timeline, the definitions, the file groups and the record schema.
 
     Call under the table lock.
     """
@@ -126,7 +126,7 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
 
 
 def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
-    """Let new files have the record schema of the stored ones.
+    """Give new files the record schema of the stored files.
 
     New metadata tables have the schema of the first release of Hudi with the table version. A table of version 8 may
     have been written by Hudi 1.0 or by a newer release, so the newest base file of `files` is read, which readers keep:
@@ -304,7 +304,7 @@ def _kind(name: str) -> IndexPartition:
     return kind
 
 
-# parameters: where, what and under which lock
+# parameters: the table, the records and the lock
 def _write(
     store: MetadataStore, opened: Opened, requested: str, updates: dict[str, Update], lock: TableLock
 ) -> Recorded:
@@ -331,7 +331,7 @@ def _write(
         timeline = Timeline((*opened.timeline.instants, instant))
         done = timelines.complete(instant, timeline, data, lock.below(METADATA))
     except LakehouseError as error:
-        # The action is pending in any case. Its log files must not be found beside those of another try.
+        # The action is pending in any case. Its log files must not remain next to the files of another attempt.
         with suppress(LakehouseError):
             store.remove_files(paths)
         if not isinstance(error, CommitStateUnknownError):

@@ -49,7 +49,7 @@ def log_bytes(
 ) -> bytes:
     """Return a log file with the records of one file group: a data block, then a delete block, if not empty.
 
-    The headers are those of `log_headers`. The keys of the entries are ascending. Large files of the record index are
+    `log_headers` returns the headers. The keys of the entries are ascending. Large files of the record index are
     looked up by key as their base files are.
     """
     count = entry_count(entries)
@@ -68,7 +68,7 @@ def log_bytes(
 
 
 def ascending(entries: Entries) -> pa.Table:
-    """Return entries as a table in the order of their keys, as files have them."""
+    """Return entries as a table in the order of their keys, the order in files."""
     if entry_count(entries) > _FEW_ENTRIES:
         return entry_table(entries).sort_by("key")
     if isinstance(entries, pa.Table):

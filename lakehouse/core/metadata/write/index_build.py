@@ -1,4 +1,4 @@
-"""Build index partitions beside writers: the steps on the metadata table (MDT-11).
+"""Build index partitions concurrently with writers: the steps on the metadata table (MDT-11).
 
     open       folder, empty file groups, definition; the properties list the partition as being built
                from here on each commit records its changes in the partition, in log files above the base files
@@ -116,8 +116,8 @@ def is_recorded(store: MetadataStore, requested: str) -> bool:
 def compaction_since(store: MetadataStore, requested: str) -> str | None:
     """Return a compaction of the metadata table that is newer than `requested`; None if there is none.
 
-    Compactions of this package wait for builds. One of another engine may have written base files that hide those of
-    the build and have none of its records.
+    Compactions of this package wait for builds. A compaction of another engine may have written base files that hide
+    the base files of the build and contain none of its records.
     """
     compactions = store.timeline_store.load().where(action=(Action.COMMIT, Action.COMPACTION))
     return next((instant.requested for instant in compactions if instant.requested > requested), None)

@@ -66,7 +66,7 @@ class Built:
     definitions: Mapping[str, Definition]
 
     def properties(self, usable: Iterable[str] = ()) -> dict[str, str]:
-        """Return the properties of the data table, with the partitions in `usable` that it has already."""
+        """Return the new properties of the data table; `usable` are its present index partitions."""
         properties = {PARTITIONS_KEY: ",".join(sorted({*usable, *self.names}))}
         return {**properties, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.definitions else properties
 
@@ -219,7 +219,7 @@ def base_files(
 
 
 def write_base_files(store: MetadataStore, files: Iterable[tuple[str, bytes, WriteStat]]) -> list[WriteStat]:
-    """Write base files while the next ones are made, and return their statistics; few files are in memory at once."""
+    """Write base files while the next ones are made, and return their statistics; few files are in memory at a time."""
     stats, running = list[WriteStat](), deque[Future[None]]()
     with ThreadPoolExecutor(_WRITERS) as pool:
         for path, data, stat in files:
@@ -257,7 +257,7 @@ def _requested(instant: str) -> Instant:
 
 
 def free_instant(used: set[str]) -> str:
-    """Return the first time of initialisation that no instant has."""
+    """Return the first unused time of initialisation."""
     number = 0
     while f"{INIT_PREFIX}{number:03d}" in used:
         number += 1

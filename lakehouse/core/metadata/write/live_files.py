@@ -49,7 +49,7 @@ def live_files(
         metadata: The metadata table before the action.
         data: The data timeline before the action completes.
         action: The inflight action.
-        change: What the action changes.
+        change: The changes of the action.
         replaced: Returns the file groups that completed replacecommits replaced.
         partitions: Partition paths.
         layout: The layout of the data timeline.

@@ -1,4 +1,4 @@
-"""Roll back what the metadata table recorded of an action (MDT-9).
+"""Roll back the record of an action in the metadata table (MDT-9).
 
 The rollback on the metadata table has the requested time of the rollback of the data table. It is complete before the
 rolled-back instant is deleted from the data timeline: without that instant, a completed delta commit would be valid.
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: TableLock) -> bool:
-    """Remove what the metadata table recorded of the instant `target`, as the rollback with the time `rollback`.
+    """Remove the record of the instant `target`, as the rollback with the time `rollback`.
 
     Returns False, and removes nothing, if a compaction of the metadata table contains the records: they cannot be
     removed one by one. Call under the table lock.

@@ -10,9 +10,8 @@ from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout, write
 from lakehouse.core.format.log.blocks import scan_blocks
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, encode_locations
 from lakehouse.core.format.metadata.schema import SCHEMA
-from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.layer_search import decoded_together, located_in_layers
-from lakehouse.core.metadata.read.layers import FileLayer
+from lakehouse.core.metadata.read.layers import FileLayer, MetadataCache
 from lakehouse.core.metadata.write.files import log_bytes, log_headers
 
 
