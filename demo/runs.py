@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from lakehouse.demo.airflow import AirflowApi
-from lakehouse.demo.progress import Live
+from demo.airflow import AirflowApi
+from demo.progress import Live
 from lakehouse.errors import LakehouseError
 
 _PARSED_S, _CREATED_S, _ENDED_S, _POLL_S = 120.0, 90.0, 1_800.0, 1.0

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from demo.chapters import Chapter, read_chapters, write_chapters
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from lakehouse.demo.chapters import Chapter, read_chapters, write_chapters
 from lakehouse.platform.catalog.alarms import Alarm, AlarmState
 from lakehouse.platform.catalog.catalog import Catalog
 

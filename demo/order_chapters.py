@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from demo.chapters import Chapter
+from demo.facts import ClusteringFacts
+from demo.texts import size_text
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.facts import ClusteringFacts
-from lakehouse.demo.texts import size_text
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.alarms import Alarm
 from lakehouse.platform.ingest.commit_reports import BAD_RECORDS

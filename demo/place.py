@@ -10,12 +10,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakehouse.demo.database import HOW_TO_INSTALL, Database
-from lakehouse.demo.jvm import short_job_flags
-from lakehouse.demo.processes import HOST, PROCESS_OF
+from demo.database import HOW_TO_INSTALL, Database
+from demo.jvm import short_job_flags
+from demo.processes import HOST, PROCESS_OF
 from lakehouse.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SPECS = ROOT / "dags" / "tables"
 #: The variable with the reason of a refused backfill; see `refuse_backfills`, which only Airflow can import.
 NO_BACKFILL = "LAKEHOUSE_DEMO_NO_BACKFILL"

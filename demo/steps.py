@@ -15,14 +15,12 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from lakehouse.core.system.clock import Clock
-from lakehouse.core.system.ids import Ids
-from lakehouse.demo.airflow import AirflowApi, end_leftover, running_airflow, set_up
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.database import Database, Wanted, open_database
-from lakehouse.demo.facts import CommitFacts, DemoFacts, commits_of, table_facts, table_of
-from lakehouse.demo.landing import Feed
-from lakehouse.demo.order_chapters import (
+from demo.airflow import AirflowApi, end_leftover, running_airflow, set_up
+from demo.chapters import Chapter
+from demo.database import Database, Wanted, open_database
+from demo.facts import CommitFacts, DemoFacts, commits_of, table_facts, table_of
+from demo.landing import Feed
+from demo.order_chapters import (
     PublishedDay,
     alarm_chapter,
     bad_record_chapter,
@@ -31,12 +29,14 @@ from lakehouse.demo.order_chapters import (
     publish_day,
     published_chapters,
 )
-from lakehouse.demo.place import DemoPlace, Ports
-from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
-from lakehouse.demo.progress import Live, Progress
-from lakehouse.demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
-from lakehouse.demo.story import CLUSTERED, GPS, GPS_QUERY, Story, open_story
-from lakehouse.demo.texts import commit_text
+from demo.place import DemoPlace, Ports
+from demo.processes import free_port, interrupted_by_sigterm, only_one
+from demo.progress import Live, Progress
+from demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
+from demo.story import CLUSTERED, GPS, GPS_QUERY, Story, open_story
+from demo.texts import commit_text
+from lakehouse.core.system.clock import Clock
+from lakehouse.core.system.ids import Ids
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT, catalog_url

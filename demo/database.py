@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from demo.processes import HOST, free_port
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.core.system.ids import Ids
-from lakehouse.demo.processes import HOST, free_port
 from lakehouse.errors import LakehouseError, UserError
 
 Wanted = Literal["auto", "postgresql", "sqlite"]
