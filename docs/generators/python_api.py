@@ -26,7 +26,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("lakehouse/core/operations/commit/results.py", ()),
     ),
     "Catalog": (("lakehouse/platform/catalog/catalog.py", ("load_catalog", "Catalog")),),
-    "Spark": (("lakehouse/spark/session.py", ()),),
+    "Spark": (("lakehouse/spark/session.py", ("job_session",)),),
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
         ("plugins/lakehouse_airflow/operators.py", ()),

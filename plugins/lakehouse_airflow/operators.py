@@ -38,9 +38,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.command_check import REPLAY, check_command
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
+from lakehouse.spec.command_check import check_command
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus, without_lineage
 from lakehouse.spec.contracts.job_text import report_text
+from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
@@ -200,9 +201,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         if not isinstance(options, Mapping):
             raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
         refuse_hosts(options, "the run's params")
-        return JobCommand(
-            verb=self.verb,
-            action=REPLAY if params.get(REPLAY) else self.action,
+        return command_of(
+            self.verb,
+            REPLAY if params.get(REPLAY) else self.action,
             table=tables[0],
             input=self.input or None,
             also=tables[1:],
@@ -268,8 +269,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
     def _check_of(self, command: JobCommand) -> JobCommand:
         """Return the command of the check, which ends an ingestion without new data."""
-        is_ingestion = (command.verb, command.action) == ("ingest", "run")
-        return replace(command, check=True, end_if_idle=is_ingestion)
+        if isinstance(command, IngestCommand):
+            return replace(command, check=True, end_if_idle=True)
+        return replace(command, check=True)
 
     def _run_check(self, context: Context, command: JobCommand) -> None:
         """Check the command in a process of Spark's environment; raise the exception of its error."""
@@ -301,6 +303,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         if report.error is not None:
             raise failed_task(report, final=not report.error.retryable)
         self.job_reports = (report,)
+        # The lineage is sent to OpenLineage and is no part of the XCom value.
         result = without_lineage(report).to_mapping()
         self.log.info("%s", report_text(report))
         events = TableEvents(dag_id=context["ti"].dag_id, command=command, storage=self._storage_settings)
@@ -324,12 +327,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         if report.parts:
             self.log.error("%s", report_text(report))
         return failed_task(report, final=error.exit_code in FINAL_EXIT_CODES)
-
-
-def without_lineage(report: JobReport) -> JobReport:
-    """Return a report without the lineage, which is sent to OpenLineage and is no part of the XCom value."""
-    parts = tuple(replace(part, lineage=None) for part in report.parts)
-    return replace(report, lineage=None, parts=parts)
 
 
 def _name(params: Mapping[str, Any], param: str) -> str | None:

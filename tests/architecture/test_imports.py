@@ -156,6 +156,17 @@ def test_no_modules_import_each_other_in_a_cycle() -> None:
     assert cycle(import_graph(list(modules("lakehouse")))) == []
 
 
+def test_services_import_no_module_of_writes() -> None:
+    services = "lakehouse/core/operations/services"
+    imports = [
+        f"{module.path}: {name}"
+        for module in modules(services)
+        for name in imported(module.tree)
+        if is_below(name, ("lakehouse.core.operations.write",))
+    ]
+    assert imports == []
+
+
 def test_functions_import_only_optional_extras_and_public_names() -> None:
     hidden = [name for module in modules("lakehouse", "plugins") for name in hidden_imports(module)]
     allowed = ("lakehouse/__init__.py: ", "lakehouse/platform/services/metrics.py: opentelemetry.")

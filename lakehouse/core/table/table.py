@@ -31,6 +31,7 @@ from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable, load_table
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.cdc import CDC, check_format
 from lakehouse.core.operations.read.commit_range import commits_in_range
 from lakehouse.core.operations.read.describe import describe
@@ -55,7 +56,6 @@ from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_expired_writes, rollback
 from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
 from lakehouse.core.operations.validate.validate import validate
-from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema

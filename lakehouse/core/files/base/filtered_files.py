@@ -12,8 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
-from lakehouse.core.files.keys.key_lookup import Entries, key_parts, staged_keys
+from lakehouse.core.files.keys.key_lookup import CandidateKeys, Entries, key_parts, staged_keys
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
@@ -62,33 +61,33 @@ def plan_filters(
 
 def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt, task: FilterTask) -> FilteredFiles:
     """Return which files of the task contain no staged key of their partition, or no key with a global index."""
-    asked: set[tuple[str, str]] = set()
+    tested: set[tuple[str, str]] = set()
     possible: set[tuple[str, str]] = set()
     rows = filters.bloom_filters(_files(task.files))
     names = list(zip(*(rows.column(name).to_pylist() for name in ("partition", "name", "type")), strict=True))
     texts = rows.column("filter").combine_chunks()
     by_partition: dict[str, list[int]] = {}
     for number, (partition, _, _) in enumerate(names):
-        by_partition.setdefault("" if context.global_keys else partition, []).append(number)
+        by_partition.setdefault(context.layout.scope(partition), []).append(number)
     for searched, numbers in by_partition.items():
-        entries = tuple(e for e in task.entries if context.global_keys or e.partition == searched)
-        for part in key_parts(context, entries, uses_filters=True) if entries else ():
+        entries = context.layout.entries_for(task.entries, searched)
+        for part in key_parts(context, entries, asks_filters=True) if entries else ():
             candidates = CandidateKeys(staged_keys(context, part))
             for number in numbers:
                 partition, name, kind = names[number]
                 may_contain = candidates.of_filter(f"{partition}/{name}", texts[number].as_py(), kind)
                 if may_contain is not None:
-                    asked.add((partition, name))
+                    tested.add((partition, name))
                     if may_contain.any():
                         possible.add((partition, name))
-    return FilteredFiles(excluded=frozenset(asked - possible), asked=frozenset(asked))
+    return FilteredFiles(excluded=frozenset(tested - possible), asked=frozenset(tested))
 
 
-def united(found: Sequence[FilteredFiles]) -> FilteredFiles:
+def united(results: Sequence[FilteredFiles]) -> FilteredFiles:
     """Return the results of several tasks as one."""
     return FilteredFiles(
-        excluded=frozenset().union(*(one.excluded for one in found)),
-        asked=frozenset().union(*(one.asked for one in found)),
+        excluded=frozenset().union(*(one.excluded for one in results)),
+        asked=frozenset().union(*(one.asked for one in results)),
     )
 
 

@@ -15,7 +15,7 @@ from lakehouse.core.files.base.column_bounds import leaf_types
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.files.log.slice_reader import read_slice
 from lakehouse.core.files.stage.external_sort import RunSorter
-from lakehouse.core.files.stage.memory_budget import Budget
+from lakehouse.core.files.stage.write_context import Budget
 from lakehouse.core.rows.casting import writable
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import Storage
@@ -115,4 +115,4 @@ def bins_of(folder: str, slices: Sequence[FileSlice], task_bytes: int) -> tuple[
             filled = 0
         tasks[-1].append(file_slice)
         filled += size
-    return tuple(CopyTask(folder=folder, number=number, slices=tuple(found)) for number, found in enumerate(tasks))
+    return tuple(CopyTask(folder=folder, number=number, slices=tuple(members)) for number, members in enumerate(tasks))
