@@ -216,9 +216,9 @@ class Story:
 
 def open_story(home: Path, catalog: Catalog) -> Story:
     """Return the story of the demo in a home, with the chapters of an earlier run."""
-    kept = home / "story.json"
-    chapters = read_chapters(kept)
-    return Story(lake=home / "lake", catalog=catalog, kept=kept, chapters=list(chapters), is_written=bool(chapters))
+    path = home / "story.json"
+    chapters = read_chapters(path)
+    return Story(lake=home / "lake", catalog=catalog, kept=path, chapters=list(chapters), is_written=bool(chapters))
 
 
 def _zones(rng: np.random.Generator) -> pa.Array:
