@@ -37,6 +37,8 @@ RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark=
     && python -c "import airflow.providers.apache.spark.operators.spark_submit, lakehouse_airflow.operators"
 
 COPY --chown=airflow:0 dags /opt/airflow/dags
+# The service demo-data of docker-compose.yml runs it; the wheel does not have it.
+COPY --chown=airflow:0 demo /opt/lakehouse/demo
 ENV LAKEHOUSE_SPARK_HOME=/opt/spark-env \
     LAKEHOUSE_HOME=/var/lib/lakehouse \
     LAKEHOUSE_REPORTS=/var/lib/lakehouse-reports

@@ -67,11 +67,11 @@ env: ## .env with random passwords for docker compose; passwords that it has are
 	@$(PYTHON) .ci/env.py
 
 demo: venvs postgresql ## Airflow ingests files into a table through Spark, then shows it (DATA=dir TABLE=spec.yaml for your own)
-	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo --database $(DATABASE) \
+	.venv/bin/python -m demo run --airflow-venv .venv-airflow --home .demo --database $(DATABASE) \
 		$(if $(DATA),--data "$(DATA)") $(if $(TABLE),--table "$(TABLE)")
 
 ui: venvs postgresql ## Airflow's pages over the demo's tables and runs, at http://127.0.0.1:8080
-	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo --database $(DATABASE)
+	.venv/bin/python -m demo ui --airflow-venv .venv-airflow --home .demo --database $(DATABASE)
 
 first-hour: venvs postgresql ## play the first hour of a new user in a clone, a shell and Chromium; pictures in build/first-hour
 	.venv/bin/python -m tests.adoption.first_hour

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from lakehouse.demo.jvm import short_job_flags
+from demo.jvm import short_job_flags
 from tests.support.extended import extended_tests
 from tests.support.longest import by_length
 

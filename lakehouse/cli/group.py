@@ -16,6 +16,8 @@ import click
 
 from lakehouse.errors import nearest
 
+#: Commands of earlier releases, and what to do instead.
+_REMOVED = {"demo": "the demo is no part of the package; run `make demo` in a clone of the project"}
 _CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110}
 
 
@@ -193,6 +195,8 @@ class MainGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the noun that the words name; raise UsageError for an unknown one."""
+        if args[0] in _REMOVED:
+            raise click.UsageError(f"the command {args[0]!r} was removed: {_REMOVED[args[0]]}", ctx)
         if args[0] not in self.nouns and not ctx.resilient_parsing:
             raise click.UsageError(
                 f"unknown command {args[0]!r}.{nearest(args[0], self.nouns)} `lakehouse --help` lists the commands.",

@@ -31,7 +31,6 @@ _SECTIONS = {
     "Tools": (
         ("doctor", "doctor", "Check what a deployment needs, and say what to do"),
         ("options", "options", "List every option with its default"),
-        ("demo", "demo", "Generate data, or run the demo through Airflow"),
         ("completion", "completion", "Print the completion script of a shell"),
     ),
 }

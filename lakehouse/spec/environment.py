@@ -152,16 +152,6 @@ ENVIRONMENT = (
         reader=JOB,
     ),
     EnvironmentVariable(
-        name="LAKEHOUSE_DEMO_NO_BACKFILL",
-        text="Why the demo's Airflow refuses backfills; the demo sets it if its database is SQLite.",
-        reader=AIRFLOW,
-    ),
-    EnvironmentVariable(
-        name="LAKEHOUSE_DEMO_PROCESS",
-        text="The home of the demo that started the process; the demo sets it, and ends such processes at its end.",
-        reader="the demo",
-    ),
-    EnvironmentVariable(
         name="LAKEHOUSE_INGEST_SLOTS",
         text="Slots of the pool of ingestion when `airflow lakehouse setup` creates it.",
         default="2",

@@ -66,12 +66,12 @@ def send_alarms(notifiers: Sequence[NotifierSpec] | None = None, **context: Any)
     Returns the number of alarms by notifier.
     """
     try:
-        found = load_notifiers(alarm_variables(os.environ)) if notifiers is None else tuple(notifiers)
+        channels = load_notifiers(alarm_variables(os.environ)) if notifiers is None else tuple(notifiers)
     except UserError as error:
         raise AirflowFailException(str(error)) from error
-    if not found:
+    if not channels:
         log.info("no notifier is declared: add a section `notifiers` to alarms.yaml beside the folder of table specs")
-    return send_pending(found, context)
+    return send_pending(channels, context)
 
 
 def _send_with(spec: NotifierSpec, context: Mapping[str, Any]) -> int:

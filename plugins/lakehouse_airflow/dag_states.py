@@ -36,8 +36,8 @@ def lakehouse_dag_ids(session: Any) -> list[str]:
 def dag_states(session: Any, now: datetime, dag_ids: Iterable[str]) -> DagStates:
     """Return the states of some DAGs at a time; the ids that Airflow does not know are in `missing`."""
     wanted = list(dict.fromkeys(dag_ids))
-    known = session.query(DagModel).filter(DagModel.dag_id.in_(wanted), DagModel.is_stale.is_(False))
-    models = {model.dag_id: model for model in known.all()}
+    query = session.query(DagModel).filter(DagModel.dag_id.in_(wanted), DagModel.is_stale.is_(False))
+    models = {model.dag_id: model for model in query.all()}
     return DagStates(
         now_ms=_ms(now),
         dags=tuple(_state(session, models[name], _newest_run(session, name), now) for name in wanted if name in models),

@@ -213,10 +213,10 @@ def _schedules(services: Mapping[str, str] | Collection[str] | None) -> Mapping[
 
 
 def _check_pools(pools: Mapping[str, str], specs: Sequence[TableSpec]) -> None:
-    known = sorted({SERVICE_POOL, SCHEDULER.name, PUBLISH_POOL, *spec_pools(specs)})
+    names = sorted({SERVICE_POOL, SCHEDULER.name, PUBLISH_POOL, *spec_pools(specs)})
     for name in pools:
-        if name not in known:
-            raise UserError(f"pools: no task uses the pool {name!r}; the pools are {', '.join(known)}", pool=name)
+        if name not in names:
+            raise UserError(f"pools: no task uses the pool {name!r}; the pools are {', '.join(names)}", pool=name)
 
 
 def _rename_pools(dag: DAG, pools: Mapping[str, str]) -> None:

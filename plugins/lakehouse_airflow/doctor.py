@@ -129,9 +129,9 @@ def _read(database: Any) -> dict[str, Any]:
 def check_airflow(facts: AirflowFacts) -> Result:
     """Check the versions of Airflow and of its Spark provider, and that pyspark is not in this environment."""
     del facts
-    found, provider = _version("apache-airflow"), _version(_PROVIDER)
-    text = f"Airflow {found}, {_PROVIDER} {provider}"
-    if found is None or not _AIRFLOW[0] <= _numbers(found) < _AIRFLOW[1]:
+    airflow, provider = _version("apache-airflow"), _version(_PROVIDER)
+    text = f"Airflow {airflow}, {_PROVIDER} {provider}"
+    if airflow is None or not _AIRFLOW[0] <= _numbers(airflow) < _AIRFLOW[1]:
         return CheckState.FAILED, f"{text}: supported is Airflow 3.3"
     if provider is None or _numbers(provider) < _LEAST_PROVIDER:
         return CheckState.FAILED, f"{text}: needed is version 6.3 or newer of the provider"
@@ -183,11 +183,11 @@ def check_spark_connection(facts: AirflowFacts) -> Result:
     if not host:
         return CheckState.FAILED, f"the connection {CONNECTION} has no host, so Spark would submit to YARN"
     address = f"{host}:{connection.port}" if connection.port else host
-    state, found = _master(address, facts.environ)
+    state, description = _master(address, facts.environ)
     if str(connection.extra_dejson.get("deploy-mode", "client")) == "client" or state is CheckState.FAILED:
-        return state, found
+        return state, description
     shared, where = cluster_reports(facts.environ)
-    return shared, f"{found}, with deploy-mode cluster: {where}"
+    return shared, f"{description}, with deploy-mode cluster: {where}"
 
 
 def check_spark_home(facts: AirflowFacts) -> Result:
@@ -264,16 +264,16 @@ FUNCTIONS: Mapping[str, Check] = {
 
 def _result(name: str, check: Check, facts: AirflowFacts) -> CheckResult:
     try:
-        state, found = check(facts)
+        state, description = check(facts)
     except Exception as error:
         # One broken check does not stop the others.
-        state, found = CheckState.FAILED, f"unexpected error {type(error).__name__}: {error}"
+        state, description = CheckState.FAILED, f"unexpected error {type(error).__name__}: {error}"
     is_problem = state in (CheckState.FAILED, CheckState.WARNING)
     return CheckResult(
         name=name,
         environment=CheckedEnvironment.AIRFLOW,
         state=state,
-        found=redact_text(" ".join(found.split())),
+        found=redact_text(" ".join(description.split())),
         advice=CHECKS[name].advice if is_problem else "",
     )
 

@@ -53,10 +53,10 @@ def read_queued_tasks() -> QueuedTasks:
 
 def read_health() -> Mapping[str, Any]:
     """Return the health of Airflow's components by the heartbeats in the database."""
-    found: Mapping[str, Any] = get_airflow_health()
-    if found["metadatabase"]["status"] != "healthy":
+    health: Mapping[str, Any] = get_airflow_health()
+    if health["metadatabase"]["status"] != "healthy":
         raise OSError("Airflow's database does not answer")
-    return found
+    return health
 
 
 @contextmanager

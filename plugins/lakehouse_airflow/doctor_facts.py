@@ -47,10 +47,10 @@ def health_by_api() -> Mapping[str, Any]:
     url = f"{server.rstrip('/')}/api/v2/monitor/health"
     try:
         with urlopen(url, timeout=CONNECT_S) as answer:
-            found: Mapping[str, Any] = json.load(answer)
+            health: Mapping[str, Any] = json.load(answer)
     except (OSError, ValueError) as error:
         raise OSError(f"{url} does not answer: {error}") from error
-    return found
+    return health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

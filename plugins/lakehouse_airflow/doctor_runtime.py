@@ -55,17 +55,17 @@ def check_paused_dags(facts: AirflowFacts) -> Result:
     # All table services depend on their scheduler.
     paused = sorted((dag.dag_id for dag in facts.dags.dags if dag.is_paused), key=lambda name: name != SCHEDULE)
     late = [dag for dag in facts.dags.dags if dag.is_overdue]
-    found = []
+    problems = []
     if late:
         texts = [dag.overdue_text(facts.dags.now_ms) for dag in late[:_MOST_NAMES]]
-        found.append(f"no run for longer than the interval: {', '.join(texts)}{_more(len(late))}")
+        problems.append(f"no run for longer than the interval: {', '.join(texts)}{_more(len(late))}")
     if paused:
         commands = [f"`airflow dags unpause {dag_id}`" for dag_id in paused[:_MOST_NAMES]]
-        found.append(f"{len(paused)} of {count_text(len(facts.dags.dags), 'DAG')} paused: {', '.join(commands)}")
-        found[-1] += _more(len(paused))
+        problems.append(f"{len(paused)} of {count_text(len(facts.dags.dags), 'DAG')} paused: {', '.join(commands)}")
+        problems[-1] += _more(len(paused))
     if late:
-        return CheckState.FAILED, "; ".join(found)
-    return (CheckState.WARNING, found[0]) if paused else (CheckState.OK, f"{len(facts.dags.dags)} DAGs, none paused")
+        return CheckState.FAILED, "; ".join(problems)
+    return (CheckState.WARNING, problems[0]) if paused else (CheckState.OK, f"{len(facts.dags.dags)} DAGs, none paused")
 
 
 def check_triggerer(facts: AirflowFacts) -> Result:
@@ -83,8 +83,8 @@ def check_triggerer(facts: AirflowFacts) -> Result:
 
 
 def _status(health: Any, component: str) -> str | None:
-    found = health.get(component)
-    return found.get("status") if isinstance(found, dict) else None
+    state = health.get(component)
+    return state.get("status") if isinstance(state, dict) else None
 
 
 def _absence(health: Any, component: str) -> str:

@@ -76,8 +76,8 @@ def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:
     The result is empty if there are no specs. The author is the user that triggered the run, or else the owner of the
     task.
     """
-    found = folders_of_dag(environ.get("AIRFLOW_CTX_DAG_ID"), environ)
-    folders = [str(folder.absolute()) for folder in found if folder.is_dir()]
+    own_folders = folders_of_dag(environ.get("AIRFLOW_CTX_DAG_ID"), environ)
+    folders = [str(folder.absolute()) for folder in own_folders if folder.is_dir()]
     if environ.get(SYNC) or not folders:
         return {}
     run = environ.get("AIRFLOW_CTX_DAG_ID", ""), environ.get("AIRFLOW_CTX_DAG_RUN_ID", "")

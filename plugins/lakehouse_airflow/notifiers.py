@@ -192,10 +192,10 @@ def _provider_class(provider: str, path: str) -> Callable[..., BaseNotifier]:
 
 def _class_at(path: str) -> Callable[..., BaseNotifier]:
     module, _, name = path.rpartition(".")
-    found: Callable[..., BaseNotifier] | None = getattr(import_module(module), name, None)
-    if found is None:
+    notifier: Callable[..., BaseNotifier] | None = getattr(import_module(module), name, None)
+    if notifier is None:
         raise AirflowFailException(f"the module {module} has no notifier {name!r}; correct `type` in alarms.yaml")
-    return found
+    return notifier
 
 
 def _line(alarm: AlarmEntry) -> str:

@@ -258,8 +258,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
     @property
     def _storage_settings(self) -> str:
         """The settings of storages in `conf`, for commands that run without spark-submit."""
-        found = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
-        return json.dumps(found)
+        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
+        return json.dumps(settings)
 
     def _needs_check(self, command: JobCommand) -> bool:
         if self.properties_file or "PYSPARK_PYTHON" not in (self.env_vars or {}):
@@ -289,9 +289,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.log.info("Checked the command and the table in %.1f s, before Spark starts.", monotonic() - started)
         if done.returncode == 0:
             return
-        found = read_report(report)
-        if found is not None and found.error is not None:
-            raise self._failure(context, found)
+        outcome = read_report(report)
+        if outcome is not None and outcome.error is not None:
+            raise self._failure(context, outcome)
         # The check itself failed, for example because Spark's environment has an older version of lakehouse.
         reason = done.stdout.strip()[-_SHOWN_OUTPUT:] or "no output"
         message = f"the check before Spark starts ended with exit code {done.returncode}: {reason}"

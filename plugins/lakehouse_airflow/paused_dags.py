@@ -102,9 +102,9 @@ def _checked(word: str, name: str) -> str:
             f"{name}: {word!r} matches no DAG of lakehouse; ids begin with {', '.join(f'{one}.' for one in _KINDS)}."
             f"{nearest(kind, _KINDS)} To correct it, {_HOW}",
         )
-    known = _own_ids(kind)
-    if known and not any(fnmatchcase(dag_id, pattern) for dag_id in known):
-        raise UserError(f"{name}: {word!r} matches no DAG.{nearest(pattern, known)} Known: {', '.join(known)}.")
+    ids = _own_ids(kind)
+    if ids and not any(fnmatchcase(dag_id, pattern) for dag_id in ids):
+        raise UserError(f"{name}: {word!r} matches no DAG.{nearest(pattern, ids)} Known: {', '.join(ids)}.")
     return pattern
 
 

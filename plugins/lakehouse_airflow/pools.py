@@ -93,11 +93,11 @@ def parse_slots(text: str, source: str) -> int:
 
 def spec_pools(specs: Iterable[TableSpec]) -> dict[str, tuple[str, ...]]:
     """Return the pools that `ingest.pool` of the specs names, and the tables of each pool."""
-    found: dict[str, tuple[str, ...]] = {}
+    pools: dict[str, tuple[str, ...]] = {}
     for spec in specs:
         for pool in dict.fromkeys(one.ingest.pool for one in spec.ingestions if one.ingest is not None):
-            found[pool] = (*found.get(pool, ()), spec.table)
-    return found
+            pools[pool] = (*pools.get(pool, ()), spec.table)
+    return pools
 
 
 def missing_pool_message(pool: str) -> str:

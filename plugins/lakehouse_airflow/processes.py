@@ -27,35 +27,35 @@ def end_job(job_id: str, pid: int | None = None, *, grace_s: float = 3.0) -> int
     These are the process `pid`, its descendants, and all processes whose environment has the `job_id`. They get
     SIGTERM, and SIGKILL after `grace_s` seconds: Airflow kills a task 5 s after SIGTERM.
     """
-    found = _find(job_id, pid)
-    for process in found:
+    processes = _find(job_id, pid)
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    if _running(found, grace_s):
+    if _running(processes, grace_s):
         # The processes may have started others meanwhile.
-        remaining = _find(job_id, pid) | _running(found, 0)
+        remaining = _find(job_id, pid) | _running(processes, 0)
         for process in remaining:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         for process in _running(remaining, grace_s):
             log.error("process %s of job %s is still running after SIGKILL", process.pid, job_id)
-    if found:
-        log.info("ended %s processes of job %s", len(found), job_id)
-    return len(found)
+    if processes:
+        log.info("ended %s processes of job %s", len(processes), job_id)
+    return len(processes)
 
 
 def _find(job_id: str, pid: int | None) -> set[psutil.Process]:
-    found: set[psutil.Process] = set()
+    processes: set[psutil.Process] = set()
     if pid is not None:
         with suppress(psutil.NoSuchProcess):
             root = psutil.Process(pid)
-            found |= {root, *root.children(recursive=True)}
+            processes |= {root, *root.children(recursive=True)}
     for process in psutil.process_iter():
         # The environment of processes of other users is not readable.
         with suppress(psutil.Error):
             if process.environ().get(JOB) == job_id:
-                found.add(process)
-    return {process for process in found if _is_running(process)}
+                processes.add(process)
+    return {process for process in processes if _is_running(process)}
 
 
 def _running(processes: Iterable[psutil.Process], timeout_s: float) -> set[psutil.Process]:

@@ -154,6 +154,6 @@ def _status_command(table: str, partition: str) -> list[str]:
 
 def _only_partition(output: str) -> tuple[str, PartitionStatus]:
     """Return the publication's table and the one partition of `lakehouse publish status`."""
-    found = PublicationStatus.from_json(output)
-    (status,) = found.partitions
-    return found.target, status
+    publication = PublicationStatus.from_json(output)
+    (status,) = publication.partitions
+    return publication.target, status

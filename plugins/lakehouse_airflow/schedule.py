@@ -160,13 +160,13 @@ def decided_jobs(
     words += ["--skip-unknown"] if tables else []
     # Jobs have the id of this run as the begin of theirs.
     words += ["--claim", f"{DAG_ID}/{context['run_id']}"] if context.get("run_id") else []
-    found = FleetPass.from_json(run_command([*words, *arguments, "--output", "json"]))
-    log.info("looked at %d tables: %s", len(found.looked), ", ".join(found.looked) or "none changed")
-    for decision in found.decisions:
+    fleet_pass = FleetPass.from_json(run_command([*words, *arguments, "--output", "json"]))
+    log.info("looked at %d tables: %s", len(fleet_pass.looked), ", ".join(fleet_pass.looked) or "none changed")
+    for decision in fleet_pass.decisions:
         state = "runs now" if decision.runs_now else f"waits until {decision.starts}" if decision.starts else "waits"
         log.info("%s %s: %s: %s: %s", decision.table, decision.service, state, decision.code, decision.reason)
-    release_ended(found.claims, context)
-    return [_job(batch, properties) for batch in found.batches]
+    release_ended(fleet_pass.claims, context)
+    return [_job(batch, properties) for batch in fleet_pass.batches]
 
 
 def release_ended(claims: Sequence[str], context: Mapping[str, Any]) -> None:
@@ -191,8 +191,8 @@ def release_failed(context: Mapping[str, Any]) -> None:
 
 def _callbacks(arguments: Mapping[str, Any] | None) -> Sequence[Any]:
     """Return the callbacks after a failure that the DAG's `default_args` have for each task."""
-    found = (arguments or {}).get("on_failure_callback") or ()
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    callbacks = (arguments or {}).get("on_failure_callback") or ()
+    return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
 
 
 def _has_ended(claim: str, context: Mapping[str, Any]) -> bool:
@@ -213,8 +213,8 @@ def looked_tables(context: Mapping[str, Any]) -> list[str]:
     if named:
         return list(named)
     events = context.get("triggering_asset_events") or {}
-    found = {str(event.asset.name) for asset in events for event in events[asset] if _is_table(event.asset)}
-    return sorted(found)
+    names = {str(event.asset.name) for asset in events for event in events[asset] if _is_table(event.asset)}
+    return sorted(names)
 
 
 def _is_table(asset: Any) -> bool:

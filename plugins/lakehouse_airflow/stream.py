@@ -85,31 +85,31 @@ class StreamOperator(LakehouseOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
         """Derive the state of the task from the event of the trigger; start a stream that died again."""
-        found, known = StreamEvent.from_mapping(event), StreamRun.from_mapping(run)
+        outcome, previous = StreamEvent.from_mapping(event), StreamRun.from_mapping(run)
         command = self._command(context)
         path = Path(str(command.report))
-        total = found.report if known.total is None else _sum(known.total, found.report)
-        if found.end in (StreamEnd.OVERDUE, StreamEnd.UNREADABLE):
-            self._stop(found)
-        if found.end is StreamEnd.UNREADABLE:
-            raise AirflowFailException(f"the stream cannot be watched, and was asked to end: {found.problem}")
-        if found.end is StreamEnd.OVERDUE:
-            raise AirflowException(f"{found.problem}; it was asked to end")
+        total = outcome.report if previous.total is None else _sum(previous.total, outcome.report)
+        if outcome.end in (StreamEnd.OVERDUE, StreamEnd.UNREADABLE):
+            self._stop(outcome)
+        if outcome.end is StreamEnd.UNREADABLE:
+            raise AirflowFailException(f"the stream cannot be watched, and was asked to end: {outcome.problem}")
+        if outcome.end is StreamEnd.OVERDUE:
+            raise AirflowException(f"{outcome.problem}; it was asked to end")
         # Only the JVM of a stream that has ended may still be running here.
         end_job(self._job_of(command))
-        if found.end is StreamEnd.ENDED and total is not None:
+        if outcome.end is StreamEnd.ENDED and total is not None:
             if total.error is not None:
                 raise failed_task(total, final=total.error.exit_code in FINAL_EXIT_CODES)
-            return self._success(context, command, _described(total, known), path)
+            return self._success(context, command, _described(total, previous), path)
         self._show_log(path)
         report = read_report(path)
         if report is not None and report.error is not None:
             # It failed before it had its lease.
             raise failed_task(report, final=report.error.exit_code in FINAL_EXIT_CODES)
-        if known.restarts >= self.restarts:
-            raise AirflowException(f"the stream died {known.restarts + 1} times, the last time: {found.problem}")
-        self.log.warning("%s; start %s of %s follows", found.problem, known.restarts + 1, self.restarts)
-        again = replace(known, restarts=known.restarts + 1, total=total, problem=found.problem)
+        if previous.restarts >= self.restarts:
+            raise AirflowException(f"the stream died {previous.restarts + 1} times, the last time: {outcome.problem}")
+        self.log.warning("%s; start %s of %s follows", outcome.problem, previous.restarts + 1, self.restarts)
+        again = replace(previous, restarts=previous.restarts + 1, total=total, problem=outcome.problem)
         return self._watch(context, again)
 
     def _command(self, context: Context) -> JobCommand:

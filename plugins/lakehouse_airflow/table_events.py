@@ -165,8 +165,8 @@ class _Emitted:
         else:
             moment = _time_of(since)
             events.ascending(True).after(moment.isoformat())
-        found = ((event.extra or {}, event.source_dag_id or "") for event in events)
-        return {str(extra["instant"]): dag_id for extra, dag_id in found if extra.get("instant")}
+        extras = ((event.extra or {}, event.source_dag_id or "") for event in events)
+        return {str(extra["instant"]): dag_id for extra, dag_id in extras if extra.get("instant")}
 
 
 def _missing(commits: Sequence[IngestCommit], emitted: _Emitted) -> Iterator[IngestCommit]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from lakehouse.demo.processes import processes_of
+from demo.processes import processes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Environments that a clone shares with this checkout; make does not build them again.

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lakehouse.demo.story import CLUSTERED, EVENTS, GPS, POSITIONS, RATINGS
+from demo.story import CLUSTERED, EVENTS, GPS, POSITIONS, RATINGS
 from tests.adoption.demo_session import Clone, call, clone, token
 from tests.support.browser import Page, browser
 

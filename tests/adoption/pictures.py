@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from lakehouse.demo.story import GPS, POSITIONS
+from demo.story import GPS, POSITIONS
 from tests.adoption.demo_session import ROOT, call, clone, token
 from tests.support.browser import Page, browser
 

@@ -19,8 +19,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from lakehouse.demo.place import NO_BACKFILL
-from lakehouse.demo.processes import PROCESS_OF, environment_of
+from demo.place import NO_BACKFILL
+from demo.processes import PROCESS_OF, environment_of
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def home() -> Iterator[Path]:
 
 def demo(verb: str, home: Path, *words: str) -> list[str]:
     place = ["--home", str(home), "--airflow-venv", str(AIRFLOW_VENV)]
-    return [str(SPARK), "-m", "lakehouse", "demo", verb, *place, *words]
+    return [str(SPARK), "-m", "demo", verb, *place, *words]
 
 
 def own_environment() -> dict[str, str]:
@@ -194,5 +194,5 @@ def call(url: str, body: dict[str, Any] | None, token: str) -> Any:
 
 
 def test_refusal_is_read_from_the_variable_of_the_demo() -> None:
-    text = (ROOT / "lakehouse" / "demo" / "refuse_backfills.py").read_text(encoding="utf-8")
+    text = (ROOT / "demo" / "refuse_backfills.py").read_text(encoding="utf-8")
     assert f'REASON = "{NO_BACKFILL}"' in text

@@ -82,7 +82,7 @@ def test_dag_of_a_spec_with_a_time_zone_has_local_days_of_23_and_25_hours(spec: 
 
 def test_documented_backfill_commands_have_dates_with_an_offset() -> None:
     """apache/airflow#49462: a date without an offset is read in the time zone of Airflow, and a day is missing."""
-    folders = [ROOT / "docs", ROOT / "plugins", ROOT / "lakehouse" / "demo", ROOT / "dags"]
+    folders = [ROOT / "docs", ROOT / "plugins", ROOT / "demo", ROOT / "dags"]
     found: list[str] = []
     for path in (path for folder in folders for path in folder.rglob("*") if path.suffix in (".md", ".py")):
         dates = re.findall(r"--(?:from|to)-date\s+(\S+)", path.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("lakehouse", "plugins", "dags")
+CODE = ("lakehouse", "plugins", "dags", "demo")
 EVERYTHING = (*CODE, "tests")
 #: Packages whose names, small modules and complex functions are revised: rules have no exceptions in them.
 REVISED = (

@@ -19,7 +19,6 @@ ALLOWED = {
     "lakehouse/platform/sources/dead_letters.py": "dead letters of an attempt, in its own folder outside of tables",
     "lakehouse/platform/sources/databases/staging.py": "staged files of passes, in a folder outside of tables",
     "lakehouse/platform/doctor/storage_checks.py": "the temporary file that the check created",
-    "lakehouse/demo": "the folder of the demo, which the command created",
 }
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from demo.sample_data import generate
 from lakehouse.core.planning.event_time import Watermark
 from lakehouse.core.table.table import Table
-from lakehouse.demo.sample_data import generate
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.platform.ingest import run as run_module
 from lakehouse.platform.ingest.run import (

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.functions import lit
 
+from demo.sample_data import generate
 from lakehouse.cli.main import main
 from lakehouse.core.table.table import Table
-from lakehouse.demo.sample_data import generate
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.source import register

@@ -105,3 +105,11 @@ def test_program_of_a_user_is_type_checked_against_the_wheel(
     assert right.returncode == 0, right.stdout
     lines = re.findall(r"mistakes_of_user\.py:(\d+).* error: ", wrong.stdout)
     assert {int(line) for line in lines} == WRONG_LINES, wrong.stdout
+
+
+@pytest.mark.slow
+def test_wheel_contains_the_two_packages_and_not_the_demo(python_with_wheel: Path) -> None:
+    (packages,) = python_with_wheel.parents[1].glob("lib/python3*/site-packages")
+    names = {path.name for path in packages.iterdir() if path.suffix not in (".dist-info", ".pth")}
+    assert names == {"lakehouse", "lakehouse_airflow"}
+    assert not (packages / "lakehouse" / "demo").exists()

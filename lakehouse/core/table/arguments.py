@@ -66,12 +66,12 @@ def check_values(values: Mapping[str, object], hints: Mapping[str, Any], call: s
             raise UserError(f"{call}: {_mistake(name, value, hint)}", argument=name)
 
 
-def check_names(names: Iterable[str], known: Sequence[str], call: str) -> None:
+def check_names(names: Iterable[str], arguments: Sequence[str], call: str) -> None:
     """Raise UserError for the first name that is not a known argument of a call."""
     for name in names:
-        if name not in known:
+        if name not in arguments:
             raise UserError(
-                f"{call}: unknown argument {name!r}.{nearest(name, known)} Arguments are {', '.join(known)}.",
+                f"{call}: unknown argument {name!r}.{nearest(name, arguments)} Arguments are {', '.join(arguments)}.",
                 argument=name,
             )
 

@@ -75,31 +75,31 @@ class OpenedTables:
             UserError: There is no storage for this location, or an option is wrong.
         """
         key = (location, tuple(sorted(storage_options.items())))
-        kept = self._kept.pop(key, None) or _Kept(Env(storage=open_storage(location, storage_options)))
-        self._kept[key] = kept
+        entry = self._kept.pop(key, None) or _Kept(Env(storage=open_storage(location, storage_options)))
+        self._kept[key] = entry
         while len(self._kept) > self._limit:
             # The first one was used least recently.
             del self._kept[next(iter(self._kept))]
-        return kept.env
+        return entry.env
 
     def open(self, env: Env, *, allowed_functions: Iterable[str] = ()) -> Table:
         """Return the table of an environment in its current state. An environment from `env` keeps its table.
 
         Raises the errors of `Table.open`.
         """
-        kept, allowed = self._kept_of(env), tuple(allowed_functions)
-        return kept.current(allowed) or kept.opened(allowed)
+        entry, allowed = self._kept_of(env), tuple(allowed_functions)
+        return entry.current(allowed) or entry.opened(allowed)
 
     def find(self, env: Env, *, allowed_functions: Iterable[str] = ()) -> Table | None:
         """Return what `open` returns, or None if the environment has no table."""
-        kept, allowed = self._kept_of(env), tuple(allowed_functions)
-        table = kept.current(allowed)
+        entry, allowed = self._kept_of(env), tuple(allowed_functions)
+        table = entry.current(allowed)
         if table is not None:
             return table
         directory, _, name = PROPERTIES.rpartition("/")
         if not any(file.name.startswith(name) for file in env.storage.list_dir(directory)[0]):
             return None
-        return kept.opened(allowed)
+        return entry.opened(allowed)
 
     def _kept_of(self, env: Env) -> _Kept:
         return next((one for one in self._kept.values() if one.env is env), None) or _Kept(env)

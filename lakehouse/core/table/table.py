@@ -349,9 +349,9 @@ class Table(Readable):
         """Delete whole partitions by their relative paths; raise UserError for a path that is not a partition."""
         paths = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
         table = self.refresh()
-        known = set(load_slices(table, paths).partitions.to_pylist())
+        stored = set(load_slices(table, paths).partitions.to_pylist())
         for partition in paths:
-            if partition not in known:
+            if partition not in stored:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
         request = WriteRequest(
             operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
@@ -488,8 +488,8 @@ class Table(Readable):
 
         The archived timeline is searched last, unless `archived` is False.
         """
-        found = latest_commit(self.refresh(), key, value, archived=archived)
-        return None if found is None else found[0]
+        commit = latest_commit(self.refresh(), key, value, archived=archived)
+        return None if commit is None else commit[0]
 
     def rollback(self, instant: str, *, dry_run: bool = False, force: bool = False) -> RollbackPlan | NothingToDo:
         """Roll back a pending write or the newest completed write, and return the plan of deleted files.

@@ -35,10 +35,10 @@ def check_migrations(deployment: Deployment) -> Finding:
         return skipped(_NEW)
     if state.revision == state.newest:
         return ok(f"schema revision {state.newest}")
-    found = f"{state.where} has schema revision {state.revision or 'none'}, this lakehouse needs {state.newest}"
+    revisions = f"{state.where} has schema revision {state.revision or 'none'}, this lakehouse needs {state.newest}"
     if state.where.startswith("sqlite"):
-        return ok(f"{found}; the next command upgrades it")
-    return failed(found)
+        return ok(f"{revisions}; the next command upgrades it")
+    return failed(revisions)
 
 
 def check_database_clock(deployment: Deployment) -> Finding:

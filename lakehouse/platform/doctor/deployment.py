@@ -59,14 +59,14 @@ class Deployment:
 
         Raises LakehouseError if the catalog cannot be read and there are no specs.
         """
-        found = {place.location: place for place in self._spec_places()}
+        places = {place.location: place for place in self._spec_places()}
         try:
-            found |= {place.location: place for place in self._catalog_places() if place.location not in found}
+            places |= {place.location: place for place in self._catalog_places() if place.location not in places}
         except LakehouseError:
             # The check `catalog` reports the error.
-            if not found:
+            if not places:
                 raise
-        return tuple(found.values())
+        return tuple(places.values())
 
     @cached_property
     def unplaced(self) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ MODULES = "LAKEHOUSE_MODULES"
 def check_python(deployment: Deployment) -> Finding:
     """Check the version of this Python."""
     del deployment
-    found = f"Python {sys.version.split()[0]} in {sys.prefix}"
-    return ok(found) if sys.version_info[:2] >= _LEAST_PYTHON else failed(found)
+    description = f"Python {sys.version.split()[0]} in {sys.prefix}"
+    return ok(description) if sys.version_info[:2] >= _LEAST_PYTHON else failed(description)
 
 
 def check_packages(deployment: Deployment) -> Finding:
@@ -74,9 +74,11 @@ def check_spark_jars(deployment: Deployment) -> Finding:
         names = os.listdir(home / "jars")
     except OSError as error:
         return failed(f"the jars of Spark in {home / 'jars'} cannot be listed: {error.strerror}")
-    found = sorted({match[1] for name in names if (match := _CORE_JAR.fullmatch(name))})
-    if found != [installed]:
-        return failed(f"Spark {', '.join(found) or 'without a jar of its core'} in {home}, but pyspark is {installed}")
+    versions = sorted({match[1] for name in names if (match := _CORE_JAR.fullmatch(name))})
+    if versions != [installed]:
+        return failed(
+            f"Spark {', '.join(versions) or 'without a jar of its core'} in {home}, but pyspark is {installed}"
+        )
     return ok(f"Spark {installed} in {home}")
 
 
@@ -101,7 +103,7 @@ def check_reports(deployment: Deployment) -> Finding:
     """Check that the folder of reports is a private, writable folder of this user. Nothing is written."""
     folder = reports_folder(deployment.environ)
     try:
-        found = os.stat(folder)
+        status = os.stat(folder)
     except FileNotFoundError:
         if not deployment.environ.get(REPORTS):
             return ok(f"{folder} does not exist; the first job creates it")
@@ -111,16 +113,16 @@ def check_reports(deployment: Deployment) -> Finding:
         return warning(f"{folder} does not exist; the first job creates it", "Run `airflow lakehouse setup`.")
     except OSError as error:
         return failed(f"{folder}: {error.strerror}")
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return failed(f"{folder} is not a folder")
-    if found.st_uid not in (0, os.geteuid()):
-        return failed(f"{folder} belongs to the user {found.st_uid}, and this process runs as {os.geteuid()}")
+    if status.st_uid not in (0, os.geteuid()):
+        return failed(f"{folder} belongs to the user {status.st_uid}, and this process runs as {os.geteuid()}")
     if not os.access(folder, os.W_OK | os.X_OK):
         return failed(f"the user {os.geteuid()} cannot write in {folder}")
-    mode = stat.S_IMODE(found.st_mode)
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         return warning(f"{folder} has mode {mode:o}, so other users can list the names of runs", f"chmod 700 {folder}")
-    return ok(f"{folder}, mode {mode:o}, owner {found.st_uid}")
+    return ok(f"{folder}, mode {mode:o}, owner {status.st_uid}")
 
 
 def check_specs(deployment: Deployment) -> Finding:

@@ -19,19 +19,19 @@ class Finding:
     advice: str = ""
 
 
-def ok(found: str) -> Finding:
+def ok(observation: str) -> Finding:
     """Return a finding without problem."""
-    return Finding(CheckState.OK, found)
+    return Finding(CheckState.OK, observation)
 
 
-def warning(found: str, advice: str = "") -> Finding:
+def warning(observation: str, advice: str = "") -> Finding:
     """Return a finding that works now, with a limit."""
-    return Finding(CheckState.WARNING, found, advice)
+    return Finding(CheckState.WARNING, observation, advice)
 
 
-def failed(found: str, advice: str = "") -> Finding:
+def failed(observation: str, advice: str = "") -> Finding:
     """Return a problem."""
-    return Finding(CheckState.FAILED, found, advice)
+    return Finding(CheckState.FAILED, observation, advice)
 
 
 def skipped(reason: str) -> Finding:

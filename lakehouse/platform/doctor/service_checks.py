@@ -59,15 +59,15 @@ def check_lock_clients(deployment: Deployment) -> Finding:
 
 def _metastores(deployment: Deployment) -> dict[str, str]:
     """Return the addresses of metastores with the name of a user of each."""
-    found: dict[str, str] = {}
+    metastores: dict[str, str] = {}
     if deployment.environ.get(METASTORE_VARIABLE):
-        found[deployment.environ[METASTORE_VARIABLE]] = METASTORE_VARIABLE
+        metastores[deployment.environ[METASTORE_VARIABLE]] = METASTORE_VARIABLE
     for spec in deployment.specs.specs:
         declared = spec.publication()
         for uris in ((declared.metastore if declared else ""), spec.options.get(METASTORE_URIS, "")):
             if uris:
-                found.setdefault(uris, spec.table)
-    return found
+                metastores.setdefault(uris, spec.table)
+    return metastores
 
 
 def _ask_metastore(uris: str, user: str) -> Finding:

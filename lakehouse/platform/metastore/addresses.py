@@ -21,12 +21,12 @@ def metastore_addresses(uris: str, environ: Mapping[str, str]) -> str:
     if not names:
         return resolve_secret(uris, environ, key=METASTORE_URIS)
     (name,) = names
-    found = connection_fields(name, environ, name=METASTORE_URIS)
-    hosts = [host.strip() for host in found.host.split(",") if host.strip()]
+    fields = connection_fields(name, environ, name=METASTORE_URIS)
+    hosts = [host.strip() for host in fields.host.split(",") if host.strip()]
     if not hosts:
         raise SettingError(
             f"option {METASTORE_URIS}: the Airflow connection {name!r} has no host; enter the host of the metastore",
             setting=METASTORE_URIS,
         )
     plain = [host.rpartition("://")[2] for host in hosts]
-    return ",".join(f"thrift://{host}" if ":" in host else f"thrift://{host}:{found.port or _PORT}" for host in plain)
+    return ",".join(f"thrift://{host}" if ":" in host else f"thrift://{host}:{fields.port or _PORT}" for host in plain)

@@ -70,8 +70,8 @@ class HiveMetastore:
 
     def table(self, database: str, name: str) -> HiveTable | None:
         """See `Metastore.table`."""
-        found = self._table(database, name)
-        return None if found is None else of_table(found)
+        table = self._table(database, name)
+        return None if table is None else of_table(table)
 
     def create_table(self, table: HiveTable) -> bool:
         """See `Metastore.create_table`."""
@@ -125,8 +125,8 @@ class HiveMetastore:
         """See `Metastore.partitions`."""
         self._require(database, name)
         shared: dict[ColumnFields, tuple[Column, ...]] = {}
-        found = {values: of_partition(there, shared) for values, there in self._raw(database, name, names)}
-        return tuple(found[values] for values in map(partition_values, names) if values in found)
+        partitions = {values: of_partition(there, shared) for values, there in self._raw(database, name, names)}
+        return tuple(partitions[values] for values in map(partition_values, names) if values in partitions)
 
     def add_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
         """See `Metastore.add_partitions`."""
@@ -185,10 +185,10 @@ class HiveMetastore:
             return None
 
     def _found(self, database: str, name: str) -> HiveTable:
-        found = self.table(database, name)
-        if found is None:
+        table = self.table(database, name)
+        if table is None:
             raise self._missing(database, name)
-        return found
+        return table
 
     def _require(self, database: str, name: str) -> None:
         self._found(database, name)

@@ -98,14 +98,14 @@ class MemoryMetastore:
         """See `Metastore.partitions`."""
         self._require(database, name)
         there = self._partitions[_key(database, name)]
-        found: list[HivePartition] = []
+        partitions: list[HivePartition] = []
         for page in self._pages(names):
 
             def read(page: Sequence[str] = page) -> list[HivePartition]:
                 return [deepcopy(there[wanted]) for wanted in page if wanted in there]
 
-            found += self._request("partitions", read)
-        return tuple(found)
+            partitions += self._request("partitions", read)
+        return tuple(partitions)
 
     def add_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
         """See `Metastore.add_partitions`."""
@@ -164,11 +164,11 @@ class MemoryMetastore:
                     f"are not values of {columns}"
                 )
         # An empty value means null and is stored as the default partition.
-        kept = [
+        matches = [
             replace(deepcopy(partition), values=tuple(value or DEFAULT_PARTITION for value in partition.values))
             for partition in partitions
         ]
-        return {partition_name(columns, partition.values): partition for partition in kept}
+        return {partition_name(columns, partition.values): partition for partition in matches}
 
     def _pages(self, items: Sequence[T]) -> list[Sequence[T]]:
         return [items[start : start + self._page] for start in range(0, len(items), self._page)]

@@ -32,8 +32,8 @@ def same_location(one: str, other: str) -> bool:
 def plain_location(location: str) -> str:
     """Return a location in its normal form."""
     scheme, rest = "", location
-    if found := re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?=/)", location):
-        scheme, rest = found[1].lower(), location[found.end() :]
+    if match := re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?=/)", location):
+        scheme, rest = match[1].lower(), location[match.end() :]
     scheme = _SCHEMES.get(scheme, scheme)
     authority, path = "", rest
     if rest.startswith("//"):

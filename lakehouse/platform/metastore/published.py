@@ -35,12 +35,12 @@ class ShownPartition:
 def published_table(metastore: Metastore, name: str) -> HiveTable:
     """Return the table `database.table`; raise UserError if it does not exist or is not a publication."""
     database, _, table = name.rpartition(".")
-    found = metastore.table(database or "default", table)
-    if found is None:
+    registered = metastore.table(database or "default", table)
+    if registered is None:
         raise UserError(f"{metastore.name}: there is no table {name}", table=name)
-    if TABLE not in found.parameters:
+    if TABLE not in registered.parameters:
         raise UserError(f"{metastore.name}: {name} is not published by lakehouse; read it as a Hive table", table=name)
-    return found
+    return registered
 
 
 def shown_partitions(
@@ -68,8 +68,8 @@ def shown_partitions(
         if state == POINTER:
             files = decode_manifest(open_storage(location, storage_options).get("manifest"))
         elif list_copies:
-            found = open_storage(location, storage_options).list("")
-            files = tuple(f"{location}/{file.path}" for file in found if not file.name.startswith(("_", ".")))
+            listed = open_storage(location, storage_options).list("")
+            files = tuple(f"{location}/{file.path}" for file in listed if not file.name.startswith(("_", ".")))
         values = dict(zip(columns, partition.values, strict=True))
         return ShownPartition(values=values, location=location, is_copy=state == COPY, files=files)
 

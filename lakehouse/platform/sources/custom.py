@@ -99,10 +99,10 @@ def _require_methods(name: str, source: Any) -> None:
                 "lakehouse.platform.sources.source.Source has the three methods of a source",
                 function=name,
             )
-        known = inspect.signature(function).parameters
-        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        accepted = inspect.signature(function).parameters
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
         # The first parameters are given by position.
-        lacking = [one for one in parameters[1:] if one not in known and one != "interval" and not takes_all]
+        lacking = [one for one in parameters[1:] if one not in accepted and one != "interval" and not takes_all]
         if lacking:
             raise UserError(
                 f"the class {name!r} is not a source: its method {method} has no parameter {lacking[0]!r}; it needs "

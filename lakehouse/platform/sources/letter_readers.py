@@ -86,10 +86,10 @@ def open_letters(
         unpin(marked)
 
 
-def _messages(context: SourceContext, letters: Frame, known: KnownColumns) -> _Parsed:
+def _messages(context: SourceContext, letters: Frame, known_columns: KnownColumns) -> _Parsed:
     spec, settings = context.spec, kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
-    schema = value_columns(spec, known)
+    schema = value_columns(spec, known_columns)
     given = message_format(spec, schema, client, _unchanged, storage_options=context.storage_options)
     messages = letter_messages(letters)
     if given.record is not None:
@@ -99,9 +99,9 @@ def _messages(context: SourceContext, letters: Frame, known: KnownColumns) -> _P
     return _Parsed(marked=marked, schema=schema, unread=lambda: merged(texts))
 
 
-def _file_records(context: SourceContext, letters: Frame, known: KnownColumns) -> _Parsed:
+def _file_records(context: SourceContext, letters: Frame, known_columns: KnownColumns) -> _Parsed:
     spec, settings = context.spec, file_source_of(context.spec)
-    schema = _file_columns(context, known)
+    schema = _file_columns(context, known_columns)
     sources = letter_sources(letters)
     if settings.format in ("json", "debezium"):
         sets = [_file_set(context, sources, ())] if sources else []
@@ -122,11 +122,11 @@ def _key(context: SourceContext) -> tuple[str, ...]:
     return context.spec.record_key if ingest_of(context.spec).transform is None else ()
 
 
-def _file_columns(context: SourceContext, known: KnownColumns) -> Schema:
+def _file_columns(context: SourceContext, known_columns: KnownColumns) -> Schema:
     """Return the columns of the spec, and those by which earlier runs read files."""
     declared = declared_schema(context.spec.schema)
     names = {name.lower() for name in declared.names}
-    earlier = known.schema or known.table or ()
+    earlier = known_columns.schema or known_columns.table or ()
     schema = schema_of([*declared, *(one for one in earlier if one.name.lower() not in names)])
     if not schema.names:
         raise UserError(
@@ -161,14 +161,14 @@ def _by_header(context: SourceContext, sources: Iterable[str]) -> Mapping[tuple[
     for address in sources:
         folder, _, name = address.rpartition("/")
         storage = open_storage(folder or "/", context.storage_options)
-        found = [file for file in storage.list_dir("")[0] if file.name == name]
-        if not found:
+        matches = [file for file in storage.list_dir("")[0] if file.name == name]
+        if not matches:
             raise UserError(
                 f"{address} is gone, and its header is needed to parse its dead letters: restore the file, or correct "
                 "the records by hand",
                 path=address,
             )
-        file = SourceFile(url=address, path=name, size_bytes=found[0].size_bytes, modified_ms=found[0].modified_ms)
+        file = SourceFile(url=address, path=name, size_bytes=matches[0].size_bytes, modified_ms=matches[0].modified_ms)
         (probe,) = probe_files(storage, [file], settings.format, settings.options)
         groups.setdefault(probe.names, []).append(address)
     return groups

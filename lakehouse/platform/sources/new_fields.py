@@ -29,7 +29,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 _OWN = ("_hoodie_", "_kafka_", "_lakehouse_")
 
 
-def value_columns(spec: TableSpec, known: KnownColumns) -> Schema:
+def value_columns(spec: TableSpec, known_columns: KnownColumns) -> Schema:
     """Return the columns to read from records: those of the spec, and those that earlier runs added.
 
     Rows that are stored unchanged have the table's columns. With `select` or a transform the table has other columns;
@@ -38,10 +38,10 @@ def value_columns(spec: TableSpec, known: KnownColumns) -> Schema:
     declared = declared_schema({name: kind for name, kind in spec.schema.items() if not name.startswith(_OWN)})
     section = ingest_of(spec)
     if section.select or section.transform is not None:
-        text = known.previous.get(SCHEMA)
+        text = known_columns.previous.get(SCHEMA)
         earlier = schema_from_json(text) if text is not None else ()
     else:
-        earlier = known.table or ()
+        earlier = known_columns.table or ()
     names = {name.lower() for name in declared.names}
     more = [one for one in earlier if one.name.lower() not in names and not one.name.startswith(_OWN)]
     types = {one.name: one.dataType for one in earlier}
@@ -73,7 +73,12 @@ def role_columns(spec: TableSpec) -> frozenset[str]:
 
 
 def with_new_columns(
-    schema: Schema, fields: Sequence[UnreadField], spec: TableSpec, known: KnownColumns, *, has_types: bool = True
+    schema: Schema,
+    fields: Sequence[UnreadField],
+    spec: TableSpec,
+    known_columns: KnownColumns,
+    *,
+    has_types: bool = True,
 ) -> Schema:
     """Return the columns with those of new fields, or the same columns if new fields are only reported.
 
@@ -87,7 +92,7 @@ def with_new_columns(
     Raises:
         UserError: The rule is to fail, or a new column differs from another one only in case.
     """
-    rule = known.policy.new_column
+    rule = known_columns.policy.new_column
     if not fields:
         return schema
     if rule == "fail":

@@ -34,8 +34,8 @@ class SourceContext:
 def ingest_of(spec: TableSpec) -> IngestSpec:
     """Return the `ingest` section of a spec; raise UserError if it has none."""
     if spec.inputs and spec.ingest is None:
-        known = ", ".join(spec.inputs)
-        raise UserError(f"table {spec.table} has several inputs: choose one of {known}", table=spec.table)
+        names = ", ".join(spec.inputs)
+        raise UserError(f"table {spec.table} has several inputs: choose one of {names}", table=spec.table)
     if spec.ingest is None:
         raise UserError(
             f"table {spec.table} declares no ingestion: add 'ingest' with a path to {spec.source or 'its spec'}",

@@ -90,9 +90,11 @@ class UnreadFields:
         """Count a field."""
         if field.path not in self.found and len(self.found) >= MOST_NAMES:
             field = replace(field, path=OTHERS, type=pa.null())
-        known = self.found.get(field.path)
-        if known is not None:
-            field = replace(known, records=known.records + field.records, type=common_type(known.type, field.type))
+        earlier = self.found.get(field.path)
+        if earlier is not None:
+            field = replace(
+                earlier, records=earlier.records + field.records, type=common_type(earlier.type, field.type)
+            )
         self.found[field.path] = field
 
     def to_json(self) -> str | None:
@@ -109,11 +111,11 @@ class UnreadFields:
     def _compare(self, array: pa.Array, target: pa.DataType, path: _Path, parents: pa.Array | None) -> None:
         """Count the fields of structs in `array` that `target` lacks; `parents` has the record of each value."""
         if pa.types.is_struct(array.type) and pa.types.is_struct(target):
-            known = {field.name: field.type for field in target}
+            types = {field.name: field.type for field in target}
             for field in array.type:
                 child, inner = pc.struct_field(array, [field.name]), (*path, field.name)
-                if field.name in known:
-                    self._compare(child, known[field.name], inner, parents)
+                if field.name in types:
+                    self._compare(child, types[field.name], inner, parents)
                 else:
                     self._count(child, inner, parents)
         elif _is_list(array.type) and _is_list(target):
@@ -233,10 +235,10 @@ def _extended(kind: pa.DataType, fields: list[UnreadField]) -> pa.DataType:
 
 def _unread_values(value: Any, target: pa.DataType, path: _Path) -> Iterator[tuple[_Path, Any]]:
     if isinstance(value, dict) and pa.types.is_struct(target):
-        known = {field.name: field.type for field in target}
+        types = {field.name: field.type for field in target}
         for key, one in value.items():
-            if key in known:
-                yield from _unread_values(one, known[key], (*path, key))
+            if key in types:
+                yield from _unread_values(one, types[key], (*path, key))
             elif not pa.types.is_null(type_of_value(one)):
                 yield (*path, key), one
     elif isinstance(value, list) and _is_list(target):
@@ -246,8 +248,8 @@ def _unread_values(value: Any, target: pa.DataType, path: _Path) -> Iterator[tup
 
 def _has_more(kind: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_struct(kind) and pa.types.is_struct(target):
-        known = {field.name: field.type for field in target}
-        return any(field.name not in known or _has_more(field.type, known[field.name]) for field in kind)
+        types = {field.name: field.type for field in target}
+        return any(field.name not in types or _has_more(field.type, types[field.name]) for field in kind)
     return _is_list(kind) and _is_list(target) and _has_more(kind.value_type, target.value_type)
 
 

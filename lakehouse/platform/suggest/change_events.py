@@ -67,8 +67,8 @@ def event_facts(connectors: set[str]) -> EventFacts:
     position = _POSITIONS.get(connector, {"_event_origin_ts_ms": "bigint"})
     notes = ["change events of Debezium: the columns are those of the row after a change, or before a delete"]
     if not connector:
-        known = ", ".join(sorted(connectors - {""})) or "unknown"
-        notes.append(f"not sure: the connector is {known}, so changes are ordered by the time of the source only")
+        names = ", ".join(sorted(connectors - {""})) or "unknown"
+        notes.append(f"not sure: the connector is {names}, so changes are ordered by the time of the source only")
     settings: dict[str, object] = {"delete_field": OPERATION, "delete_marker": DELETE}
     if connector == "postgresql":
         settings["partial_update"] = "FILL_UNAVAILABLE"

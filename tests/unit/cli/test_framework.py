@@ -72,6 +72,7 @@ def test_program_without_words_prints_its_help(capsys: pytest.CaptureFixture[str
     ("words", "parts"),
     [
         (["tabel"], ("unknown command 'tabel'", "Did you mean 'table'?")),
+        (["demo", "run"], ("the command 'demo' was removed", "run `make demo` in a clone")),
         (["completion"], ("a verb is missing", "bash, zsh, fish")),
         (["completion", "bsh"], ("'bsh' is unknown", "Did you mean 'bash'?")),
         (["options", "--markdwn"], ("no flag '--markdwn'", "Did you mean '--markdown'?")),

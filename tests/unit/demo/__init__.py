@@ -1,1 +1,1 @@
-"""Unit tests of lakehouse.demo."""
+"""Unit tests of demo."""

@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from demo import database
+from demo.database import find_programs, open_database
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
-from lakehouse.demo import database
-from lakehouse.demo.database import find_programs, open_database
 from lakehouse.errors import UserError
 from tests.support.postgresql import binaries
 from tests.support.waiting import until
@@ -58,7 +58,7 @@ def test_open_database_stops_a_server_that_an_ended_demo_left(home: Path) -> Non
     script = (
         "import sys, os, signal; from pathlib import Path\n"
         "from lakehouse.core.system.clock import SystemClock; from lakehouse.core.system.ids import RandomIds\n"
-        "from lakehouse.demo.database import open_database\n"
+        "from demo.database import open_database\n"
         "with open_database(Path(sys.argv[1]), 'postgresql', SystemClock(), RandomIds()):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from lakehouse.demo.progress import Progress
+from demo.progress import Progress
 
 
 class Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakehouse.demo.jvm import short_job_flags
+from demo.jvm import short_job_flags
 
 
 def test_flags_name_the_archive_of_the_environment(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakehouse.demo.landing import LAST_DAYS, Feed
+from demo.landing import LAST_DAYS, Feed
 
 NOW = datetime(2026, 3, 10, 5, 30, tzinfo=UTC)
 

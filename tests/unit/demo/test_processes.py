@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from demo.processes import PROCESS_OF, end_processes_of, interrupted_by_sigterm, processes_of
 from lakehouse.core.system.clock import SystemClock
-from lakehouse.demo.processes import PROCESS_OF, end_processes_of, interrupted_by_sigterm, processes_of
 
 
 def test_processes_in_a_session_of_their_own_are_ended_and_those_of_another_home_are_not(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from demo.chapters import Chapter
+from demo.chart import print_report
+from demo.facts import DemoFacts, table_facts
+from demo.page import page, write_page
+from demo.runs import DagRun
+from demo.texts import recent, seconds_text, size_text
 from lakehouse import Table
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.chart import print_report
-from lakehouse.demo.facts import DemoFacts, table_facts
-from lakehouse.demo.page import page, write_page
-from lakehouse.demo.runs import DagRun
-from lakehouse.demo.texts import recent, seconds_text, size_text
 
 LAYOUT = {"hoodie.clustering.plan.strategy.sort.columns": "zone"}
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.demo.sample_data import generate
+from demo.sample_data import generate
 from lakehouse.errors import UserError
 
 

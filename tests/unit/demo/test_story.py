@@ -9,18 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse import Table, load_catalog
-from lakehouse.demo import story as story_module
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.facts import table_facts
-from lakehouse.demo.order_chapters import (
+from demo import story as story_module
+from demo.chapters import Chapter
+from demo.facts import table_facts
+from demo.order_chapters import (
     bad_record_chapter,
     clustering_chapters,
     land_bad_record,
     publish_day,
     published_chapters,
 )
-from lakehouse.demo.story import EVENTS, GPS, GPS_QUERY, POSITIONS, RATINGS, Story, open_story
+from demo.story import EVENTS, GPS, GPS_QUERY, POSITIONS, RATINGS, Story, open_story
+from lakehouse import Table, load_catalog
 from lakehouse.platform.ingest.commit_reports import BAD_RECORDS
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -139,13 +139,13 @@ class TableVersion:
 
     def sink(self, kind: str, bitmaps: bytes) -> RowSink:
         """Return the rows of a kind of event whose bitmaps of present columns are these."""
-        found = self.sinks.get((kind, bitmaps))
-        if found is None:
+        sink = self.sinks.get((kind, bitmaps))
+        if sink is None:
             size = (len(self.map.columns) + 7) // 8
             parts = [int.from_bytes(bitmaps[at : at + size], "little") for at in range(0, len(bitmaps), size)]
             images = [tuple(n for n in range(len(self.map.columns)) if part >> n & 1) for part in parts]
-            found = self.sinks[kind, bitmaps] = RowSink(self, kind, images)
-        return found
+            sink = self.sinks[kind, bitmaps] = RowSink(self, kind, images)
+        return sink
 
     def converted(self, sink: RowSink, positions: np.ndarray, times: np.ndarray) -> list[pa.Table]:
         """Return the tables of the raw values of a sink."""
@@ -173,11 +173,11 @@ class TableVersion:
             changed |= ~np.asarray(same)
         if not changed.any():
             return [self._table(UPDATE, arrays, positions, times, absent)]
-        kept, moved = pa.array(~changed), pa.array(changed)
+        in_place, moved = pa.array(~changed), pa.array(changed)
         return [
             self._table(
                 UPDATE,
-                {n: a.filter(kept) for n, a in arrays.items()},
+                {n: a.filter(in_place) for n, a in arrays.items()},
                 positions[~changed],
                 times[~changed],
                 absent,

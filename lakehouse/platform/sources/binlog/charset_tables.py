@@ -50,11 +50,11 @@ def _row(lead: bytes, first: int, characters: str) -> dict[bytes, str]:
 
 def _private(lead: bytes, start: int) -> dict[bytes, str]:
     """Return the rows 0xF5 to 0xFE, which are in the private area of Unicode, 94 characters each."""
-    found: dict[bytes, str] = {}
+    characters_by_code: dict[bytes, str] = {}
     for number in range(10):
         characters = "".join(map(chr, range(start + 94 * number, start + 94 * (number + 1))))
-        found |= _row(lead + bytes([0xF5 + number]), 0xA1, characters)
-    return found
+        characters_by_code |= _row(lead + bytes([0xF5 + number]), 0xA1, characters)
+    return characters_by_code
 
 
 _PRIVATE = _private(b"", 0xE000) | _private(b"\x8f", 0xE3AC)

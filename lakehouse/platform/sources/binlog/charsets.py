@@ -93,13 +93,13 @@ class _Several:
 
     def _characters(self, data: bytes) -> Iterator[str]:
         for match in self.form.finditer(data):
-            found = self.changed.get(match[0])
-            if found is None:
+            character = self.changed.get(match[0])
+            if character is None:
                 try:
-                    found = match[0].decode(self.encoding)
+                    character = match[0].decode(self.encoding)
                 except UnicodeDecodeError:
-                    found = "?"
-            yield found
+                    character = "?"
+            yield character
 
 
 def is_ascii_based(charset: str) -> bool:

@@ -160,10 +160,10 @@ def catalog_column(row: Mapping[str, Any]) -> SourceColumn:
         else 0,
         length=int(length[1]) if kind == "binary" and length else 0,
         charset=str(given["character_set_name"] or ""),
-        values=tuple(_unescaped(found[1]) for found in _QUOTED.finditer(text)) if is_list else (),
+        values=tuple(_unescaped(match[1]) for match in _QUOTED.finditer(text)) if is_list else (),
         compressed=not is_list and "COMPRESSED" in text,
     )
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: found[1] or "'", text)
+    return _ESCAPE.sub(lambda match: match[1] or "'", text)

@@ -376,8 +376,8 @@ class Decoder:
         if not settings.wants(name):
             return None
         with _concerning((name,)):
-            found = parse_table_map(settings.flavor, body, settings.collations, settings.catalog.get(name, ()))
-            return TableVersion.of(found, settings.keys.get(name), settings.zero_dates)
+            wire_map = parse_table_map(settings.flavor, body, settings.collations, settings.catalog.get(name, ()))
+            return TableVersion.of(wire_map, settings.keys.get(name), settings.zero_dates)
 
     def _table_of(self, event: bytes) -> TableVersion | None:
         """Return the version of the table of a row event; None if the table is not wanted, or the event has no rows."""

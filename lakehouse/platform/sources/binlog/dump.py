@@ -190,9 +190,9 @@ def _prepared(connection: Any, read: LogRead) -> tuple[dict[int, str], bool]:
 
 
 def _collations(cursor: Any, flavor: str) -> dict[int, str]:
-    found: dict[int, str] = {}
+    collations: dict[int, str] = {}
     cursor.execute("select id, character_set_name from information_schema.collations where id is not null")
-    found.update((int(number), str(name)) for number, name in cursor.fetchall() if name is not None)
+    collations.update((int(number), str(name)) for number, name in cursor.fetchall() if name is not None)
     if flavor != MYSQL:
         # MariaDB from 10.10: collations without a character set of their own have an id for each character set.
         cursor.execute(
@@ -204,8 +204,8 @@ def _collations(cursor: Any, flavor: str) -> dict[int, str]:
                 "select id, character_set_name from information_schema.collation_character_set_applicability "
                 "where id is not null"
             )
-            found.update((int(number), str(name)) for number, name in cursor.fetchall())
-    return found
+            collations.update((int(number), str(name)) for number, name in cursor.fetchall())
+    return collations
 
 
 def open_dump(connection: Any, read: LogRead) -> Iterator[bytes]:

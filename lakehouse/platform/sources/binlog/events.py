@@ -120,12 +120,12 @@ def decompressed(data: bytes, place: int, end: int) -> bytes:
     size = int.from_bytes(data[place + 1 : place + 1 + size_bytes], "big")
     unpack = zlib.decompressobj()
     try:
-        found = unpack.decompress(memoryview(data)[place + 1 + size_bytes : end], size + 1)
+        content = unpack.decompress(memoryview(data)[place + 1 + size_bytes : end], size + 1)
     except zlib.error as error:
         raise CorruptLogError(f"a compressed event of MariaDB cannot be decompressed: {error}") from error
-    if len(found) != size or not unpack.eof or unpack.unused_data:
-        raise CorruptLogError(f"a compressed event of MariaDB has {len(found):,} bytes of rows; it says {size:,}")
-    return found
+    if len(content) != size or not unpack.eof or unpack.unused_data:
+        raise CorruptLogError(f"a compressed event of MariaDB has {len(content):,} bytes of rows; it says {size:,}")
+    return content
 
 
 def length_encoded(data: bytes, place: int) -> tuple[int, int]:

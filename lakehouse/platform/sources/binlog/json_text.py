@@ -91,10 +91,10 @@ def _sized(data: bytes, place: int) -> bytes:
             break
         if shift > 28:
             raise CorruptLogError("a text of a JSON document has no length")
-    found = data[place : place + size]
-    if len(found) < size:
-        raise CorruptLogError(f"a text of a JSON document has {len(found)} of {size} bytes")
-    return found
+    content = data[place : place + size]
+    if len(content) < size:
+        raise CorruptLogError(f"a text of a JSON document has {len(content)} of {size} bytes")
+    return content
 
 
 def _quoted(raw: bytes) -> str:

@@ -119,7 +119,7 @@ class MysqlGtids:
     @classmethod
     def parse(cls, text: str) -> MysqlGtids:
         """Return the set of a text such as `uuid:1-5:7`; raise UserError for another text."""
-        found = cls()
+        gtids = cls()
         for part in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *ranges = (piece.strip() for piece in part.split(":"))
             matches = [_RANGE.fullmatch(piece) for piece in ranges]
@@ -127,8 +127,8 @@ class MysqlGtids:
                 raise UserError(f"{part!r} is no GTID set of MySQL; sets with tags are not supported")
             for match in matches:
                 assert match is not None
-                found.add(uuid, int(match[1]), int(match[2] or match[1]) + 1)
-        return found
+                gtids.add(uuid, int(match[1]), int(match[2] or match[1]) + 1)
+        return gtids
 
     def add(self, uuid: str, first: int, end: int) -> None:
         """Add the numbers from `first` to before `end` of a server."""
@@ -175,13 +175,13 @@ class MariadbGtids:
     @classmethod
     def parse(cls, text: str) -> MariadbGtids:
         """Return the position of a text such as `0-1-100,5-2-7`; raise UserError for another text."""
-        found = cls()
+        gtids = cls()
         for part in filter(None, (part.strip() for part in text.split(","))):
             match = _MARIADB_GTID.fullmatch(part)
             if match is None:
                 raise UserError(f"{part!r} is no GTID of MariaDB")
-            found.set(int(match[1]), int(match[2]), int(match[3]))
-        return found
+            gtids.set(int(match[1]), int(match[2]), int(match[3]))
+        return gtids
 
     def set(self, domain: int, server: int, sequence: int) -> None:
         """Note the newest GTID of a domain."""

@@ -57,15 +57,15 @@ class RawColumns:
     @property
     def groups(self) -> list[list[int]]:
         """The wanted columns of fixed size that follow one another, as places in `columns`."""
-        found: list[list[int]] = []
+        groups: list[list[int]] = []
         for n in sorted(self.wanted):
             if not self.wires[n].width:
                 continue
-            if found and found[-1][-1] == n - 1:
-                found[-1].append(n)
+            if groups and groups[-1][-1] == n - 1:
+                groups[-1].append(n)
             else:
-                found.append([n])
-        return found
+                groups.append([n])
+        return groups
 
 
 class RowSplitter:
@@ -130,8 +130,8 @@ class _Functions(dict[bytes, Callable[..., int]]):
             if self._general is None:
                 self._general = self._made(None)
             return self._general
-        found = self[mask] = self._made(int.from_bytes(mask, "little"))
-        return found
+        function = self[mask] = self._made(int.from_bytes(mask, "little"))
+        return function
 
     def _made(self, nulls: int | None) -> Callable[..., int]:
         if nulls is None:
@@ -144,9 +144,9 @@ class _Functions(dict[bytes, Callable[..., int]]):
 
 
 def _compiled(lines: Sequence[str], names: dict[str, Any], name: str) -> Callable[..., int]:
-    found: dict[str, Callable[..., int]] = {}
-    exec(compile("\n".join(lines), "<rows of a table>", "exec"), names, found)
-    return found[name]
+    functions: dict[str, Callable[..., int]] = {}
+    exec(compile("\n".join(lines), "<rows of a table>", "exec"), names, functions)
+    return functions[name]
 
 
 def _bind(names: dict[str, Any], image: RawColumns, number: int) -> None:
@@ -224,11 +224,11 @@ def _general_code(image: RawColumns, number: int) -> list[str]:
             if group is not None and image.groups[group][-1] == n:
                 lines.append(f"slice_{number}_{group}(part)")
             continue
-        kept = n in image.values
-        lines += [f"    value_{number}_{n}(None)" if kept else "    pass", "else:"]
+        is_kept = n in image.values
+        lines += [f"    value_{number}_{n}(None)" if is_kept else "    pass", "else:"]
         lines.append(f"    size = {_READ[wire.prefix].format('place')}")
         lines.append(f"    stop = place + {wire.prefix} + size")
-        if kept:
+        if is_kept:
             lines.append(f"    value_{number}_{n}(data[place + {wire.prefix}:stop])")
         lines.append("    place = stop")
     return lines

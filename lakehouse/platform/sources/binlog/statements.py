@@ -211,13 +211,13 @@ def classify(text: str, database: str, mode: int = 0) -> Statement:
     items = list(_tokens(text, mode))
     items = items[_statement_place(items) :]
     tokens = _Tokens(items, database)
-    found = _classified(tokens)
+    statement = _classified(tokens)
     is_damaged = any(kind == "sign" and text in _QUOTES for kind, text in items) or any(
         kind in ("name", "word") and "\ufffd" in text for kind, text in items
     )
-    if found.kind in (DDL, OTHER) and (is_damaged or tokens.lacks_name):
-        found = Statement(kind=UNKNOWN)
-    return replace(found, names=_mentioned(items, database)) if found.kind == UNKNOWN else found
+    if statement.kind in (DDL, OTHER) and (is_damaged or tokens.lacks_name):
+        statement = Statement(kind=UNKNOWN)
+    return replace(statement, names=_mentioned(items, database)) if statement.kind == UNKNOWN else statement
 
 
 def _mentioned(items: Sequence[tuple[str, str]], database: str) -> frozenset[TableName]:
@@ -249,9 +249,9 @@ def _classified(tokens: _Tokens) -> Statement:
         return Statement(kind=DML, is_opaque=True)
     if first in _DML:
         return Statement(kind=DML, names=_named(tokens, _DML[first]))
-    found = tuple(_table_statements(tokens))
-    if found:
-        return Statement(kind=DDL, tables=found)
+    statements = tuple(_table_statements(tokens))
+    if statements:
+        return Statement(kind=DDL, tables=statements)
     is_known = first in (*_HARMLESS_VERBS, "") or (first in _VERBS and _is_of_object(tokens))
     return Statement(kind=OTHER if is_known else UNKNOWN)
 
@@ -295,8 +295,8 @@ def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
     while place < len(status):
         code = status[place]
         if code == _CHARSET:
-            found = collations.get(int.from_bytes(status[place + 1 : place + 3], "little"), "utf8mb4")
-            return "utf8mb4" if found == "binary" else found
+            charset = collations.get(int.from_bytes(status[place + 1 : place + 3], "little"), "utf8mb4")
+            return "utf8mb4" if charset == "binary" else charset
         if code in _STATUS_TEXTS:
             place += 2 + status[place + 1]
         elif code in _STATUS_BYTES:
@@ -308,14 +308,14 @@ def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
 
 def _named(tokens: _Tokens, ends: Sequence[str]) -> frozenset[TableName]:
     """Return each name, or pair of names with a point between, that can be a table, before the first word of `ends`."""
-    found = set()
+    names = set()
     for place, (kind, text) in enumerate(tokens.items):
         if kind in ("word", "sign") and text.lower() in ends:
             break
         if kind in ("name", "word"):
             tokens.place = place
-            found.add(tokens.table())
-    return frozenset(found)
+            names.add(tokens.table())
+    return frozenset(names)
 
 
 def _table_statements(tokens: _Tokens) -> Iterator[TableStatement]:
@@ -417,7 +417,7 @@ def _clauses(tokens: _Tokens) -> Iterator[list[tuple[str, str]]]:
 
 def _is_harmless(words: Sequence[str]) -> bool:
     """Return whether a clause leaves the values of all rows as they are."""
-    if any(tuple(words[: len(known)]) == known for known in _HARMLESS):
+    if any(tuple(words[: len(start)]) == start for start in _HARMLESS):
         return True
     if words[:1] == ["drop"]:
         # A column that is gone. A primary key that is gone changes what a key is.

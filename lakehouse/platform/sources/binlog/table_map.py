@@ -148,7 +148,7 @@ class _Kind:
 
 
 def _kinds(name: TableName, codes: bytes, metadata: bytes, *, is_mariadb: bool) -> list[_Kind]:
-    found, place = [], 0
+    kinds, place = [], 0
     for code in codes:
         width = _METADATA_BYTES.get(code, 0)
         own = metadata[place : place + width]
@@ -163,42 +163,42 @@ def _kinds(name: TableName, codes: bytes, metadata: bytes, *, is_mariadb: bool) 
                 code, own = own[0], own[1:]
             else:
                 own = own[1:] + b"\0"
-        found.append(_Kind(code, own, is_mariadb))
+        kinds.append(_Kind(code, own, is_mariadb))
     if place != len(metadata):
         raise CorruptLogError(f"the TABLE_MAP event of {name} has metadata of more columns than it lists")
-    return found
+    return kinds
 
 
 def _fields(name: TableName, body: bytes, place: int) -> dict[int, bytes]:
     """Return the fields of optional metadata by their types."""
-    found = {}
+    fields = {}
     while place < len(body):
         kind = body[place]
         size, place = length_encoded(body, place + 1)
-        found[kind] = body[place : place + size]
+        fields[kind] = body[place : place + size]
         place += size
         if place > len(body):
             raise CorruptLogError(f"the TABLE_MAP event of {name} ends within its optional metadata")
-    return found
+    return fields
 
 
 def _numbers(data: bytes) -> list[int]:
-    found, place = [], 0
+    numbers, place = [], 0
     while place < len(data):
         number, place = length_encoded(data, place)
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _texts(data: bytes, place: int, count: int) -> tuple[list[bytes], int]:
-    found = []
+    texts = []
     for _ in range(count):
         size, place = length_encoded(data, place)
-        found.append(data[place : place + size])
+        texts.append(data[place : place + size])
         place += size
     if place > len(data):
         raise CorruptLogError("a TABLE_MAP event ends within a text of its metadata")
-    return found, place
+    return texts, place
 
 
 def _charsets(fields: Mapping[int, bytes], count: int, default: int, each: int) -> list[int | None]:
@@ -208,10 +208,10 @@ def _charsets(fields: Mapping[int, bytes], count: int, default: int, each: int) 
         exceptions = dict(zip(pairs[::2], pairs[1::2], strict=True))
         return [exceptions.get(number, first) for number in range(count)]
     if each in fields:
-        found = _numbers(fields[each])
-        if len(found) == count:
-            return list(found)
-        raise CorruptLogError(f"a TABLE_MAP event has {len(found)} character sets for {count} columns")
+        numbers = _numbers(fields[each])
+        if len(numbers) == count:
+            return list(numbers)
+        raise CorruptLogError(f"a TABLE_MAP event has {len(numbers)} character sets for {count} columns")
     return [None] * count
 
 
@@ -225,7 +225,7 @@ def _described(
     texts = iter(_charsets(fields, sum(kind.is_text for kind in kinds), _CHARSET, _CHARSETS))
     lists = iter(_charsets(fields, sum(kind.is_list for kind in kinds), _LIST_CHARSET, _LIST_CHARSETS))
     values = {_SET: _lists(fields.get(_SET_VALUES, b"")), _ENUM: _lists(fields.get(_ENUM_VALUES, b""))}
-    found = []
+    columns = []
     for kind, raw, unsigned in zip(kinds, names, signs, strict=True):
         label = raw.decode("utf-8", "strict")
         collation = next(texts) if kind.is_text else next(lists) if kind.is_list else None
@@ -249,8 +249,8 @@ def _described(
             raise CorruptLogError(
                 f"the TABLE_MAP event of {name} describes column {label!r} wrongly: {error}"
             ) from error
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
 def _signs(kinds: Sequence[_Kind], data: bytes) -> list[bool]:
@@ -258,19 +258,19 @@ def _signs(kinds: Sequence[_Kind], data: bytes) -> list[bool]:
     numbers = [place for place, kind in enumerate(kinds) if kind.is_number]
     if len(data) != (len(numbers) + 7) // 8:
         raise CorruptLogError(f"a TABLE_MAP event has {len(data)} bytes of signs for {len(numbers)} numbers")
-    found = [False] * len(kinds)
+    signs = [False] * len(kinds)
     for number, place in enumerate(numbers):
-        found[place] = bool(data[number >> 3] & (0x80 >> (number & 7)))
-    return found
+        signs[place] = bool(data[number >> 3] & (0x80 >> (number & 7)))
+    return signs
 
 
 def _lists(data: bytes) -> Iterator[list[bytes]]:
-    found, place = [], 0
+    values, place = [], 0
     while place < len(data):
         count, place = length_encoded(data, place)
         texts, place = _texts(data, place, count)
-        found.append(texts)
-    return iter(found)
+        values.append(texts)
+    return iter(values)
 
 
 def _charset(name: TableName, column: str, collation: int, collations: Mapping[int, str]) -> str:
@@ -361,18 +361,18 @@ def decimal_bytes(precision: int, scale: int) -> int:
 def _hidden(wire: WireColumn, catalog: Sequence[SourceColumn]) -> WireColumn:
     """Return the column with the type of the catalog if the log has no name for it."""
     own = wire.column
-    known = next((one for one in catalog if one.name == own.name and one.type in _HIDDEN), None)
-    if known is not None and own.type in ("binary", "char") and wire.prefix == 1:
-        return replace(wire, column=replace(own, type=known.type, length=_HIDDEN[known.type]))
+    hidden = next((one for one in catalog if one.name == own.name and one.type in _HIDDEN), None)
+    if hidden is not None and own.type in ("binary", "char") and wire.prefix == 1:
+        return replace(wire, column=replace(own, type=hidden.type, length=_HIDDEN[hidden.type]))
     return wire
 
 
 def _key(name: TableName, fields: Mapping[int, bytes], count: int) -> tuple[int, ...]:
     if _KEY in fields:
-        found = _numbers(fields[_KEY])
+        numbers = _numbers(fields[_KEY])
     else:
         # Pairs of a place and the length of its prefix.
-        found = _numbers(fields.get(_KEY_WITH_PREFIX, b""))[::2]
-    if any(place >= count for place in found):
+        numbers = _numbers(fields.get(_KEY_WITH_PREFIX, b""))[::2]
+    if any(place >= count for place in numbers):
         raise CorruptLogError(f"the TABLE_MAP event of {name} has a key of columns that do not exist")
-    return tuple(found)
+    return tuple(numbers)

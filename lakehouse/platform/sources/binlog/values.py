@@ -51,7 +51,7 @@ class Converter:
         """
         rows = len(image.nulls)
         bitmaps = np.frombuffer(b"".join(image.nulls), np.uint8).reshape(rows, image.null_bytes)
-        found: dict[int, pa.Array] = {}
+        arrays: dict[int, pa.Array] = {}
         for group, slices in zip(image.groups, image.slices, strict=True):
             widths = [image.wires[n].width for n in group]
             data = b"".join(slices)
@@ -65,12 +65,12 @@ class Converter:
                 nulls = (bitmaps[:, n >> 3] >> (n & 7) & 1).astype(bool)
                 column = image.wires[n].column
                 raw = np.ascontiguousarray(table[:, first : first + width])
-                found[image.columns[n]] = self._array(column, raw, nulls)
+                arrays[image.columns[n]] = self._array(column, raw, nulls)
                 first += width
         for n, values in image.values.items():
             column = image.wires[n].column
-            found[image.columns[n]] = self._array(column, values, None)
-        return found
+            arrays[image.columns[n]] = self._array(column, values, None)
+        return arrays
 
     def _array(self, column: SourceColumn, raw: Raw | list[bytes | None], nulls: Mask | None) -> pa.Array:
         try:
@@ -143,8 +143,8 @@ def _little(raw: Raw) -> I64:
     """Return unsigned numbers of up to 8 bytes with the lowest byte first."""
     wide = np.zeros((len(raw), 8), np.uint8)
     wide[:, : raw.shape[1]] = raw
-    found: I64 = wide.view("<i8").reshape(-1)
-    return found
+    numbers: I64 = wide.view("<i8").reshape(-1)
+    return numbers
 
 
 def _big(raw: Raw) -> I64:
@@ -152,8 +152,8 @@ def _big(raw: Raw) -> I64:
     wide = np.zeros((len(raw), 8), np.uint8)
     if raw.shape[1]:
         wide[:, 8 - raw.shape[1] :] = raw
-    found: I64 = wide.view(">i8").reshape(-1).astype(np.int64)
-    return found
+    numbers: I64 = wide.view(">i8").reshape(-1).astype(np.int64)
+    return numbers
 
 
 def _integers(column: SourceColumn, raw: Raw, kind: Any) -> NDArray[Any]:
@@ -162,14 +162,14 @@ def _integers(column: SourceColumn, raw: Raw, kind: Any) -> NDArray[Any]:
         if not column.unsigned:
             values = values - ((values >> 23) << 24)
         return values.astype(kind)
-    found: NDArray[Any] = raw.view(np.dtype(kind).newbyteorder("<")).reshape(-1)
-    return found.astype(kind, copy=False)
+    numbers: NDArray[Any] = raw.view(np.dtype(kind).newbyteorder("<")).reshape(-1)
+    return numbers.astype(kind, copy=False)
 
 
 def _microseconds(scale: int, raw: Raw) -> I64:
     """Return the fraction of seconds in microseconds."""
-    found: I64 = _big(raw) * 10 ** (6 - (scale + 1) // 2 * 2)
-    return found
+    microseconds: I64 = _big(raw) * 10 ** (6 - (scale + 1) // 2 * 2)
+    return microseconds
 
 
 def _date_fields(column: SourceColumn, raw: Raw) -> tuple[I64, ...]:
@@ -193,8 +193,8 @@ def _days(year: I64, month: I64, day: I64) -> I64:
     era = shifted // 400
     of_era = shifted - era * 400
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    found: I64 = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-    return found
+    days: I64 = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    return days
 
 
 def _civil(days: I64) -> tuple[I64, I64, I64]:
@@ -225,16 +225,16 @@ def _digits(values: I64, width: int) -> Raw:
     return (values[:, None] // powers % 10 + ord("0")).astype(np.uint8)
 
 
-def _texts(parts: Sequence[Raw], kept: Mask | None, nulls: Mask) -> pa.Array:
+def _texts(parts: Sequence[Raw], mask: Mask | None, nulls: Mask) -> pa.Array:
     """Return texts from columns of ASCII characters; `kept` says which characters belong to each text."""
     table = np.concatenate(parts, axis=1) if parts else np.zeros((len(nulls), 0), np.uint8)
-    if kept is None:
-        kept = np.ones(table.shape, bool)
-    kept = kept & ~nulls[:, None]
+    if mask is None:
+        mask = np.ones(table.shape, bool)
+    mask = mask & ~nulls[:, None]
     offsets = np.zeros(len(table) + 1, np.int32)
-    np.cumsum(kept.sum(axis=1), out=offsets[1:])
+    np.cumsum(mask.sum(axis=1), out=offsets[1:])
     validity = pa.array(~nulls).buffers()[1] if nulls.any() else None
-    buffers = [validity, pa.py_buffer(offsets.tobytes()), pa.py_buffer(table[kept].tobytes())]
+    buffers = [validity, pa.py_buffer(offsets.tobytes()), pa.py_buffer(table[mask].tobytes())]
     return pa.Array.from_buffers(pa.string(), len(table), buffers)
 
 
@@ -273,10 +273,10 @@ def _times(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
     parts = [_mark("-", n), _digits(hour, 3), _mark(":", n), _digits(minute, 2), _mark(":", n), _digits(second, 2)]
     if column.scale:
         parts += [_mark(".", n), _digits(fraction, 6)[:, : column.scale]]
-    kept = np.ones((n, sum(part.shape[1] for part in parts)), bool)
-    kept[:, 0] = is_negative
-    kept[:, 1] = hour > 99
-    return _texts(parts, kept, nulls)
+    mask = np.ones((n, sum(part.shape[1] for part in parts)), bool)
+    mask[:, 0] = is_negative
+    mask[:, 1] = hour > 99
+    return _texts(parts, mask, nulls)
 
 
 def _decimals(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
@@ -361,22 +361,22 @@ def _varying(column: SourceColumn, values: list[bytes | None]) -> pa.Array:
                 raise CorruptLogError(f"a value has {longest} bytes, the column {column.length}")
             size = column.length
             return pa.array([value if value is None else value.ljust(size, b"\0") for value in values], pa.binary())
-    found = pa.array(values, pa.binary())
-    return found if arrow_type(column) == pa.binary() else _text(column, found)
+    array = pa.array(values, pa.binary())
+    return array if arrow_type(column) == pa.binary() else _text(column, array)
 
 
-def _text(column: SourceColumn, found: pa.Array) -> pa.Array:
+def _text(column: SourceColumn, encoded: pa.Array) -> pa.Array:
     if column.charset in charsets.UTF8 and column.charset != "ascii":
-        return found.cast(pa.string())
-    if charsets.is_ascii_based(column.charset) and _is_ascii(found):
-        return found.view(pa.string())
-    distinct = pc.dictionary_encode(found)
+        return encoded.cast(pa.string())
+    if charsets.is_ascii_based(column.charset) and _is_ascii(encoded):
+        return encoded.view(pa.string())
+    distinct = pc.dictionary_encode(encoded)
     texts = [charsets.decode(value, column.charset) for value in distinct.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(distinct.indices, pa.array(texts, pa.string())).cast(pa.string())
 
 
-def _is_ascii(found: pa.Array) -> bool:
-    data = found.buffers()[2]
+def _is_ascii(encoded: pa.Array) -> bool:
+    data = encoded.buffers()[2]
     return data is None or not (np.frombuffer(data, np.uint8) & 0x80).any()
 
 
@@ -411,7 +411,7 @@ def _decompressed(value: bytes) -> bytes:
     if head & 0xF0 != 0x80:
         raise CorruptLogError(f"a compressed value begins with 0x{head:02x}; its algorithm is not known")
     size = int.from_bytes(value[1 : 1 + size_bytes], "big")
-    found = zlib.decompress(value[1 + size_bytes :], -zlib.MAX_WBITS if head & 0x08 else zlib.MAX_WBITS)
-    if len(found) != size:
-        raise CorruptLogError(f"a compressed value has {len(found)} bytes; it says {size}")
-    return found
+    content = zlib.decompress(value[1 + size_bytes :], -zlib.MAX_WBITS if head & 0x08 else zlib.MAX_WBITS)
+    if len(content) != size:
+        raise CorruptLogError(f"a compressed value has {len(content)} bytes; it says {size}")
+    return content

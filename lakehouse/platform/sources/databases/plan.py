@@ -141,7 +141,7 @@ def first_state(
 # parameters: the table as it is and as it was, and what the run knows about it
 def next_state(
     table: SourceTable,
-    known: DatabaseCheckpoint,
+    state: DatabaseCheckpoint,
     position: LogPosition,
     *,
     resnapshot: str,
@@ -158,24 +158,24 @@ def next_state(
         exists: Whether the source table exists.
         lacks_log: Whether the log did not have the changes of the table until now.
     """
-    known = replace(known, position=position)
+    state = replace(state, position=position)
     if not exists:
-        return replace(known, incarnation="")
-    is_another = is_replaced(known, table)
-    known = replace(known, incarnation=table.incarnation)
-    if resnapshot and known.resnapshot != resnapshot:
-        return again(known, kinds=table.kinds, resnapshot=resnapshot)
-    if is_another or lacks_log or values_changed(known.kinds, table):
-        return again(known, kinds=table.kinds, resnapshot=known.resnapshot)
-    return replace(known, kinds=table.kinds)
+        return replace(state, incarnation="")
+    is_another = is_replaced(state, table)
+    state = replace(state, incarnation=table.incarnation)
+    if resnapshot and state.resnapshot != resnapshot:
+        return again(state, kinds=table.kinds, resnapshot=resnapshot)
+    if is_another or lacks_log or values_changed(state.kinds, table):
+        return again(state, kinds=table.kinds, resnapshot=state.resnapshot)
+    return replace(state, kinds=table.kinds)
 
 
-def is_replaced(known: DatabaseCheckpoint, table: SourceTable) -> bool:
+def is_replaced(state: DatabaseCheckpoint, table: SourceTable) -> bool:
     """Return whether a source table is another one than that of a checkpoint, or its log has a gap.
 
     Checkpoints of earlier versions have only the first parts of the text.
     """
-    before, now = known.incarnation.split(":"), table.incarnation.split(":")
+    before, now = state.incarnation.split(":"), table.incarnation.split(":")
     return before != now[: len(before)]
 
 

@@ -175,11 +175,11 @@ class StagedSource:
         if not plan.key or not plan.exists or not self._marks.unsent:
             return []
         files = self.window.staged.of(plan.table.name, LOG)
-        kept = self._kept(columns)
-        if len(kept) == len(self._marks.unsent) and not any(one.moved for one in files):
+        stored_keys = self._kept(columns)
+        if len(stored_keys) == len(self._marks.unsent) and not any(one.moved for one in files):
             return []
         newest = self._newest(plan, columns, files, self._events(plan).emptied_at)
-        keys = key_texts(unknown_rows(newest, self._marks, kept), plan.key, most + 1)
+        keys = key_texts(unknown_rows(newest, self._marks, stored_keys), plan.key, most + 1)
         if len(keys) > most:
             raise SnapshotNeededError(
                 f"more than {most:,} changes of {plan.table.name} lack values that are stored out of line (TOAST), for "
@@ -193,8 +193,8 @@ class StagedSource:
         """Nothing to verify: staged files do not change (see `Source.verify`)."""
 
     def _has_same_columns(self, plan: DatabasePlan) -> bool:
-        known = plan.state if plan.previous is None else DatabaseCheckpoint.from_json(plan.previous)
-        return known.kinds == plan.state.kinds == self.window.kinds
+        state = plan.state if plan.previous is None else DatabaseCheckpoint.from_json(plan.previous)
+        return state.kinds == plan.state.kinds == self.window.kinds
 
     def _events(self, plan: DatabasePlan) -> TableEvents:
         """Return what the statements of the window do to the table."""
@@ -309,10 +309,10 @@ class StagedSource:
         for one in files:
             groups.setdefault(one.columns, {})[one.path] = one.rows
         read = partial(staged_rows, self.session, self.window.staged.storage)
-        frames = [read([sizes for found, sizes in groups.items() if not unreadable(found, columns)], columns)]
-        for found, sizes in groups.items():
+        frames = [read([sizes for schema, sizes in groups.items() if not unreadable(schema, columns)], columns)]
+        for schema, sizes in groups.items():
             # Values of another type are older than the change of the type, after which the table is read again.
-            if names := unreadable(found, columns):
+            if names := unreadable(schema, columns):
                 rest = pa.schema([column for column in columns if column.name not in names])
                 frames.append(read([sizes], rest))
         return reduce(with_more, frames)
@@ -330,10 +330,15 @@ class StagedSource:
 
     def _advances(self, plan: DatabasePlan, events: TableEvents) -> bool:
         """Return whether the commit changes more than the position of the log by a little."""
-        known = None if plan.previous is None else DatabaseCheckpoint.from_json(plan.previous)
+        previous = None if plan.previous is None else DatabaseCheckpoint.from_json(plan.previous)
         state = self._state(plan, events)
         position = state.position
-        return known is None or self.window.is_far or bool(events.notes) or replace(known, position=position) != state
+        return (
+            previous is None
+            or self.window.is_far
+            or bool(events.notes)
+            or replace(previous, position=position) != state
+        )
 
 
 def _replaces(plan: DatabasePlan) -> bool:

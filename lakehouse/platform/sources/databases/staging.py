@@ -250,12 +250,12 @@ class _Writer:
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.Table) -> None:
-        kept = stored(rows, self._key)
-        self._buffer.append(kept)
-        self._buffered_rows += kept.num_rows
-        self._buffered_bytes += kept.nbytes
+        stored_rows = stored(rows, self._key)
+        self._buffer.append(stored_rows)
+        self._buffered_rows += stored_rows.num_rows
+        self._buffered_bytes += stored_rows.nbytes
         self.rows += rows.num_rows
-        self._keyless |= has_keyless(kept, self._key)
+        self._keyless |= has_keyless(stored_rows, self._key)
         if POSITION in rows.column_names:
             self._last = max(self._last, pc.max(rows.column(POSITION)).as_py() or 0)
         if UNAVAILABLE in rows.column_names:

@@ -115,7 +115,7 @@ class ReadPlan:
         )
 
 
-def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, known: KnownColumns) -> ReadPlan:
+def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, known_columns: KnownColumns) -> ReadPlan:
     """Look up the columns of the files and decide which are read.
 
     Args:
@@ -130,17 +130,17 @@ def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, kno
     settings, declared = file_source_of(spec), declared_schema(spec.schema)
     sets = tuple(with_columns_of(one, spec) for one in sets)
     if settings.format in TYPED:
-        return _typed_plan(session, sets[0], declared, known.policy)
+        return _typed_plan(session, sets[0], declared, known_columns.policy)
     if settings.format in DEBEZIUM_FORMATS:
-        return _event_plan(session, sets[0], spec, known)
+        return _event_plan(session, sets[0], spec, known_columns)
     if settings.format == "json":
         column_sets = tuple(one for files in sets for one in json_columns(session, files))
     else:
         column_sets = tuple(ColumnSet.of(files, files.header) for files in sets)
-    base = _base(declared, known.schema)
+    base = _base(declared, known_columns.schema)
     if not base.fields:
         return ReadPlan(sets=column_sets, schema=_inferred(session, column_sets, spec))
-    return _with_new(session, column_sets, base, spec, known.policy)
+    return _with_new(session, column_sets, base, spec, known_columns.policy)
 
 
 def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: SchemaPolicy) -> ReadPlan:
@@ -187,21 +187,21 @@ def check_format(spec: TableSpec) -> None:
     check_debezium(spec.table, place, spec.schema, (spec.delete_field, spec.delete_marker))
 
 
-def _base(declared: Schema, known: Schema | None) -> Schema:
+def _base(declared: Schema, stored: Schema | None) -> Schema:
     names = {name.lower() for name in declared.names}
-    return schema_of([*declared, *(column for column in known or () if column.name.lower() not in names)])
+    return schema_of([*declared, *(column for column in stored or () if column.name.lower() not in names)])
 
 
-def _event_plan(session: Session, files: FileSet, spec: TableSpec, known: KnownColumns) -> ReadPlan:
+def _event_plan(session: Session, files: FileSet, spec: TableSpec, known_columns: KnownColumns) -> ReadPlan:
     """Return the plan of change events, whose columns the spec declares; all other columns are reported."""
-    schema = value_columns(spec, known)
+    schema = value_columns(spec, known_columns)
     target = pa.struct(list(to_arrow(row_type(schema))))
     if files.format == "debezium":
         collector = FieldCollector(target=target, paths=EVENT_ROWS)
         unread = merged(unread_texts(event_records(session, files).where("whole").select("value"), collector))
     else:
         unread = merged(unread_of_records(session, files, RowFieldCollector(target=target, paths=("after", "before"))))
-    with_new_columns(schema, unread, spec, known, has_types=False)
+    with_new_columns(schema, unread, spec, known_columns, has_types=False)
     return ReadPlan(sets=(ColumnSet.of(files, schema.names),), schema=schema, unread=unread)
 
 

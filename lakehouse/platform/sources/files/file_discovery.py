@@ -52,23 +52,23 @@ def ascending_files(
     """
     root, pattern = split_path(settings.path)
     storage = open_storage(root, options, follow_links=True)
-    known, earlier = name_checkpoint(None if full_refresh else checkpoint, storage.root)
-    is_due = not known.after or now_ms - known.checked_ms >= 1000 * settings.check_names_s
+    names, earlier = name_checkpoint(None if full_refresh else checkpoint, storage.root)
+    is_due = not names.after or now_ms - names.checked_ms >= 1000 * settings.check_names_s
     if is_due:
         # The check of a missing folder needs the listing of all.
         whole = list_source((settings.path,), options)
         check_missing(whole.folders, settings)
         storage, files, folders = whole.storage, list(whole.files), whole.folders
     else:
-        found = [info for info in storage.list_after(known.after) if not _is_no_data(info.path, pattern)]
-        files = [source_file(storage, info) for info in found if matches(info.path, pattern)]
+        infos = [info for info in storage.list_after(names.after) if not _is_no_data(info.path, pattern)]
+        files = [source_file(storage, info) for info in infos if matches(info.path, pattern)]
         folders = (FolderListing(path=settings.path, files=len(files), exists=True),)
     files.sort(key=lambda file: file.path)
-    new = tuple(file for file in files if not known.has(file) and not earlier.has(file))
-    late = [file for file in files if known.is_late(file)]
+    new = tuple(file for file in files if not names.has(file) and not earlier.has(file))
+    late = [file for file in files if names.is_late(file)]
     chosen = new if full_refresh else limited(new, settings.max_files, settings.max_bytes)
     read = [*chosen, *(file for file in files if earlier.has(file))]
-    after = known.next(files, read, lists_all=is_due)
+    after = names.next(files, read, lists_all=is_due)
     if chosen:
         reason = f"{len(chosen)} of {len(files)} listed files will be ingested"
     else:
@@ -117,7 +117,7 @@ class EventCheckpoint:
 def notified_files(
     settings: FileSourceSpec,
     options: Mapping[str, str],
-    known: EventCheckpoint,
+    previous: EventCheckpoint,
     notices: Notices,
     *,
     full_refresh: bool,
@@ -132,22 +132,22 @@ def notified_files(
     counts: dict[str, int] = {}
     unknown: list[str] = []
     old: list[SourceFile] = []
-    found: dict[str, SourceFile] = {}
+    new_files: dict[str, SourceFile] = {}
     taken: list[Notice] = []
     for notice in notices:
-        if not full_refresh and taken and _is_full(found.values(), settings):
+        if not full_refresh and taken and _is_full(new_files.values(), settings):
             break
         taken.append(notice)
         wanted = list(_wanted(_own_events(notice, counts, unknown), root, pattern, counts))
         for file in _present(storage, wanted, counts):
-            if file.entry in known.files.taken or file.path in found:
+            if file.entry in previous.files.taken or file.path in new_files:
                 counts["repeated"] = counts.get("repeated", 0) + 1
-            elif known.files.has(file):
+            elif previous.files.has(file):
                 old.append(file)
             else:
-                found[file.path] = file
-    chosen = tuple(sorted(found.values(), key=lambda file: (file.modified_ms, file.url)))
-    after = EventCheckpoint(events=notices.after(taken), files=known.files.after(chosen))
+                new_files[file.path] = file
+    chosen = tuple(sorted(new_files.values(), key=lambda file: (file.modified_ms, file.url)))
+    after = EventCheckpoint(events=notices.after(taken), files=previous.files.after(chosen))
     listed = f"new notifications in {len(taken)} of {notices.waiting} {notices.unit}"
     choice = FileChoice(
         files=chosen,
@@ -161,10 +161,11 @@ def notified_files(
 
 
 def _is_full(files: Iterable[SourceFile], settings: FileSourceSpec) -> bool:
-    found = list(files)
-    size = sum(file.size_bytes for file in found)
+    listed = list(files)
+    size = sum(file.size_bytes for file in listed)
     return bool(
-        (settings.max_files and len(found) >= settings.max_files) or (settings.max_bytes and size >= settings.max_bytes)
+        (settings.max_files and len(listed) >= settings.max_files)
+        or (settings.max_bytes and size >= settings.max_bytes)
     )
 
 

@@ -93,8 +93,8 @@ def _events(value: Any) -> Iterator[ObjectEvent]:
 
 
 def _s3(record: Mapping[str, Any]) -> Iterator[ObjectEvent]:
-    found = record["s3"]
-    return _event(record["eventName"], found["bucket"]["name"], unquote_plus(found["object"]["key"]))
+    details = record["s3"]
+    return _event(record["eventName"], details["bucket"]["name"], unquote_plus(details["object"]["key"]))
 
 
 def _cloud_event(value: Mapping[str, Any]) -> Iterator[ObjectEvent]:

@@ -192,11 +192,11 @@ def _path_listing(
 
 def _files(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> _Files | None:
     """Return the files below a directory that match the pattern; None if it has no files at all."""
-    found = _matching(storage, prefix, pattern) if pattern else storage.list(prefix)
+    infos = _matching(storage, prefix, pattern) if pattern else storage.list(prefix)
     lead = f"{prefix}/" if prefix else ""
-    data = [file for file in found if not is_hidden(file.path.removeprefix(lead))]
+    data = [file for file in infos if not is_hidden(file.path.removeprefix(lead))]
     unfinished = [] if pattern and is_unfinished(pattern[-1]) else [file for file in data if is_unfinished(file.path)]
-    return _Files(data=[file for file in data if file not in unfinished], unfinished=unfinished) if found else None
+    return _Files(data=[file for file in data if file not in unfinished], unfinished=unfinished) if infos else None
 
 
 def _look_up(storage: Storage, path: str, pattern: tuple[str, ...]) -> tuple[list[FileInfo], bool]:
@@ -237,12 +237,12 @@ def _matching(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[F
     if not has_wildcard(segment) and rest:
         return _matching(storage, lead + segment, rest)
     files, directories = storage.list_dir(prefix)
-    found = [] if rest else [file for file in files if fnmatch.fnmatchcase(file.name, segment)]
+    matches = [] if rest else [file for file in files if fnmatch.fnmatchcase(file.name, segment)]
     for directory in directories:
         if fnmatch.fnmatchcase(directory, segment) and not is_hidden(directory):
             below = lead + directory
-            found += _matching(storage, below, rest) if rest else storage.list(below)
-    return found
+            matches += _matching(storage, below, rest) if rest else storage.list(below)
+    return matches
 
 
 def matches(path: str, pattern: tuple[str, ...]) -> bool:

@@ -64,11 +64,11 @@ class NameCheckpoint:
             chosen: The files that the run reads.
             lists_all: Whether `listed` has all files.
         """
-        found = sorted(listed, key=lambda file: file.path)
-        newest = max((file.modified_ms for file in found), default=0)
+        files = sorted(listed, key=lambda file: file.path)
+        newest = max((file.modified_ms for file in files), default=0)
         taken = self.taken | {file.entry for file in chosen}
         names: list[SourceFile] = []
-        for file in found:
+        for file in files:
             if file.path <= self.after:
                 continue
             if file.entry not in taken:
@@ -84,7 +84,7 @@ class NameCheckpoint:
         return NameCheckpoint(
             root=self.root,
             after=after,
-            taken=frozenset(file.entry for file in found if file.path > after and file.entry in taken),
+            taken=frozenset(file.entry for file in files if file.path > after and file.entry in taken),
             passed=passed,
             checked_ms=newest if lists_all else self.checked_ms,
         )
@@ -116,7 +116,7 @@ def name_checkpoint(text: str | None, root: str) -> tuple[NameCheckpoint, Checkp
     try:
         taken = Checkpoint.from_json(json.dumps(value["taken"]))
         steps = tuple((str(name), int(newest)) for name, newest in value["passed"])
-        found = NameCheckpoint(
+        names = NameCheckpoint(
             root=str(value["root"]),
             after=str(value["after"]),
             taken=taken.taken,
@@ -127,7 +127,7 @@ def name_checkpoint(text: str | None, root: str) -> tuple[NameCheckpoint, Checkp
         raise CorruptTableError(
             f"the ingest checkpoint in the last commit is unreadable ({error!r}): {text[:120]!r}"
         ) from error
-    return (found, Checkpoint()) if found.root == root else (NameCheckpoint(root=root), taken)
+    return (names, Checkpoint()) if names.root == root else (NameCheckpoint(root=root), taken)
 
 
 def refuse_names(text: str | None, table: str) -> None:

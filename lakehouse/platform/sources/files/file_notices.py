@@ -124,7 +124,7 @@ Notices = FileNotices | TopicNotices
 
 
 def open_notices(
-    settings: FileSourceSpec, options: Mapping[str, str], environ: Mapping[str, str], known: str | None
+    settings: FileSourceSpec, options: Mapping[str, str], environ: Mapping[str, str], previous: str | None
 ) -> Notices:
     """Return the notifications after a checkpoint of `Notices.after`; all of them without a checkpoint.
 
@@ -135,7 +135,7 @@ def open_notices(
     place = topic_of(settings.notifications)
     kind = "taken" if place is None else "topic_id"
     # A checkpoint of the other kind says nothing: files that were read are known by themselves.
-    text = known if known is not None and kind in parse_json(known) else None
+    text = previous if previous is not None and kind in parse_json(previous) else None
     if place is None:
         listing = list_source((settings.notifications,), options)
         check_missing(listing.folders, settings)
@@ -154,10 +154,10 @@ def open_notices(
     return topic_notices(module.KafkaLog(topic, client), read, text)
 
 
-def topic_notices(log: TopicLog, read: ReadRanges, known: str | None) -> TopicNotices:
+def topic_notices(log: TopicLog, read: ReadRanges, previous: str | None) -> TopicNotices:
     """Return the messages of a topic after a checkpoint; what retention deleted is a warning."""
     state = log.describe()
-    offsets, changes = starts(state, None if known is None else KafkaCheckpoint.from_json(known), None)
+    offsets, changes = starts(state, None if previous is None else KafkaCheckpoint.from_json(previous), None)
     ranges = ranges_from(state, offsets)
     lost = "; files of lost notifications are found by a run with --full-refresh only if the topic has them"
     sentences = changes.sentences(state.topic)

@@ -130,7 +130,7 @@ class _Reading:
         if self._pinned:
             unpin(self.marked)
 
-    def batch(self, known: KnownColumns) -> Batch:
+    def batch(self, known_columns: KnownColumns) -> Batch:
         """Return the rows, and the facts about their columns that the write needs; without them for a transform."""
         if self._ingest.transform is not None:
             drift = BatchColumns(rows=sum(self._good), drift=self._plan.drift(self._good))
@@ -141,27 +141,27 @@ class _Reading:
                 schema=self._plan.schema,
                 columns=drift,
             )
-        lacking = self._lacking(known)
+        lacking = self._lacking(known_columns)
         rows, columns = sum(self._good), frozenset(c for c in self.marked.columns if c not in (*INTERNAL, REASON))
         lacking_by_set = [names for names, good in zip(lacking, self._good, strict=True) if good]
         everywhere = frozenset.intersection(*lacking_by_set) if lacking_by_set else frozenset()
         # A table that this run creates has all declared columns.
-        absent = everywhere - self._required if known.is_stored else frozenset()
+        absent = everywhere - self._required if known_columns.is_stored else frozenset()
         counts = {
             name: sum(good for names, good in zip(lacking, self._good, strict=True) if name in names)
             for name in columns - absent
         }
         sparse = self._sparse()
-        if not known.is_stored:
+        if not known_columns.is_stored:
             counts = {name: counts.get(name, 0) + sparse.get(name, 0) for name in (*counts, *sparse)}
-        keeps = known.policy.missing == "keep" and self._ingest.operation == "upsert"
+        keeps = known_columns.policy.missing == "keep" and self._ingest.operation == "upsert"
         groups, bits = grouped([names - absent for names in lacking]) if keeps else ((), ())
         batch_columns = BatchColumns(
             rows=rows,
             lacks=groups,
             lacking_rows={name: count for name, count in counts.items() if count},
-            nulled_rows=sparse if known.is_stored else {},
-            drift=(*self._plan.drift(self._good), *(() if known.is_stored else _nulled(counts))),
+            nulled_rows=sparse if known_columns.is_stored else {},
+            drift=(*self._plan.drift(self._good), *(() if known_columns.is_stored else _nulled(counts))),
         )
         frame = good_rows(self.marked, without=absent, bits=bits)
         return Batch(
@@ -192,7 +192,7 @@ class _Reading:
         names = (*self._spec.record_key, *(column.name for column in self._spec.partition_by), *self._spec.ordering)
         return frozenset(name.split(".")[0] for name in names)
 
-    def _lacking(self, known: KnownColumns) -> list[frozenset[str]]:
+    def _lacking(self, known_columns: KnownColumns) -> list[frozenset[str]]:
         """Return the columns of the rows that each set of files lacks.
 
         Raises UserError for files without a partition or ordering column: no stored value can replace them.
@@ -202,7 +202,7 @@ class _Reading:
         for number, one in enumerate(self._plan.sets):
             names = selected(self._frame, self._ingest.select, self._plan.lacking(number))
             absent = sorted(names & required)
-            if absent and known.policy.missing != "null" and self._good[number]:
+            if absent and known_columns.policy.missing != "null" and self._good[number]:
                 file = one.files.address(one.files.paths[0])
                 raise UserError(
                     f"table {self._spec.table}: {file} lacks the column {absent[0]!r}, a partition or ordering column. "

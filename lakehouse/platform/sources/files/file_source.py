@@ -116,12 +116,12 @@ class FilesSource:
         section = ingest_of(self.spec)
         once = section.operation != "upsert"
         paths = interval_paths(settings.path, interval, once=once, timezone=section.timezone)
-        known = Checkpoint() if checkpoint is None or full_refresh else Checkpoint.from_json(checkpoint)
+        previous = Checkpoint() if checkpoint is None or full_refresh else Checkpoint.from_json(checkpoint)
         listing = list_source(paths, self.storage_options)
         check_missing(listing.folders, settings)
         return listing, choose_files(
             listing.files,
-            None if settings.is_by_interval else known,
+            None if settings.is_by_interval else previous,
             full_refresh=full_refresh,
             max_files=settings.max_files,
             max_bytes=settings.max_bytes,

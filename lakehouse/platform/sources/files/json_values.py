@@ -170,11 +170,11 @@ class JsonParser:
             except (ValueError, RecursionError):
                 continue
             for path in self._paths:
-                found = record
+                row = record
                 for name in path:
-                    found = found.get(name) if isinstance(found, dict) else None
-                if isinstance(found, dict):
-                    self._unread.add_values([found])
+                    row = row.get(name) if isinstance(row, dict) else None
+                if isinstance(row, dict):
+                    self._unread.add_values([row])
                     break
 
     def _add(self, values: pa.Array) -> None:

@@ -57,8 +57,8 @@ class KafkaLog:
     def describe(self) -> TopicState:
         """Return the topic and its partitions (see `TopicLog.describe`)."""
         try:
-            found = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_TIMEOUT_S)
-            description = found[self._topic].result()
+            futures = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_TIMEOUT_S)
+            description = futures[self._topic].result()
         except KafkaException as error:
             raise _translated(error, self._topic, self._servers) from error
         numbers = sorted(one.id for one in description.partitions)
@@ -71,17 +71,17 @@ class KafkaLog:
 
     def offsets_at(self, partitions: Iterable[int], time_ms: int) -> dict[int, int | None]:
         """Return the first offset at or after a time (see `TopicLog.offsets_at`)."""
-        found = self._offsets(partitions, OffsetSpec.for_timestamp(time_ms))
-        return {partition: None if offset < 0 else offset for partition, offset in found.items()}
+        offsets = self._offsets(partitions, OffsetSpec.for_timestamp(time_ms))
+        return {partition: None if offset < 0 else offset for partition, offset in offsets.items()}
 
     def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         wanted = {TopicPartition(self._topic, partition): spec for partition in partitions}
         try:
             # The offset of an open transaction ends what a reader of committed messages can read.
-            found = self._admin.list_offsets(
+            futures = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
             )
-            return {place.partition: future.result().offset for place, future in found.items()}
+            return {place.partition: future.result().offset for place, future in futures.items()}
         except KafkaException as error:
             raise _translated(error, self._topic, self._servers) from error
 

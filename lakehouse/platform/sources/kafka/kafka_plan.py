@@ -89,17 +89,17 @@ def starts(
     offsets: dict[int, int] = {}
     new, truncated, lost = list[int](), list[int](), dict[int, int]()
     for one in state.partitions:
-        known = checkpoint.next.get(one.partition)
-        if known is None:
+        start = checkpoint.next.get(one.partition)
+        if start is None:
             new.append(one.partition)
-            known = one.first
-        elif known < one.first:
-            lost[one.partition] = one.first - known
-            known = one.first
-        elif known > one.end:
+            start = one.first
+        elif start < one.first:
+            lost[one.partition] = one.first - start
+            start = one.first
+        elif start > one.end:
             truncated.append(one.partition)
-            known = one.first
-        offsets[one.partition] = known
+            start = one.first
+        offsets[one.partition] = start
     return offsets, TopicChanges(new_partitions=tuple(new), lost=lost, truncated=tuple(truncated))
 
 
@@ -176,5 +176,5 @@ def split(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
 def _started(one: PartitionState, first_at: Mapping[int, int | None] | None) -> int:
     if first_at is None:
         return one.first
-    found = first_at.get(one.partition)
-    return one.end if found is None else min(max(found, one.first), one.end)
+    offset = first_at.get(one.partition)
+    return one.end if offset is None else min(max(offset, one.first), one.end)

@@ -101,11 +101,11 @@ def _open_messages(
             log.info("table %s: reading the messages again with new columns: %s", spec.table, describe(wider))
             reading.close()
             reading = _Reading(access, plan, spec, wider, bounds, ends)
-        kept = kept_messages(reading.marked, bounds)
+        selected = kept_messages(reading.marked, bounds)
         bad = sum(one.bad for one in reading.facts.values())
         rows = sum(one.records for one in reading.facts.values()) - bad
-        set_aside(kept, bad, spec.table, dead_letters, allowed=ingest_of(spec).max_bad_records)
-        frame = good_rows(kept)
+        set_aside(selected, bad, spec.table, dead_letters, allowed=ingest_of(spec).max_bad_records)
+        frame = good_rows(selected)
         metadata = _metadata(plan, reading.facts, ends, known, settings)
         if set(wider.names) - set(spec.schema):
             metadata[SCHEMA] = schema_to_json(wider)
@@ -191,15 +191,15 @@ def _deadline(settings: KafkaSourceSpec) -> int:
     return SystemClock().now_ms() + 1000 * settings.max_seconds if settings.max_seconds else 0
 
 
-def _bounds(plan: KafkaPlan, known: KnownColumns) -> TimeBounds:
+def _bounds(plan: KafkaPlan, known_columns: KnownColumns) -> TimeBounds:
     if plan.interval_ms is not None:
         return TimeBounds(interval=plan.interval_ms)
-    return TimeBounds(watermarks=_watermarks(known))
+    return TimeBounds(watermarks=_watermarks(known_columns))
 
 
-def _watermarks(known: KnownColumns) -> dict[int, int]:
+def _watermarks(known_columns: KnownColumns) -> dict[int, int]:
     """Return the time of the newest message of earlier commits by partition."""
-    text = known.previous.get(WATERMARKS)
+    text = known_columns.previous.get(WATERMARKS)
     if text is None:
         return {}
     try:
@@ -246,8 +246,8 @@ def _lag(
         return None
     lags = left(plan.ends, {**plan.next, **ends})
     newest = [facts[one].newest_ms for one in lags if one in facts]
-    known = [moment for moment in newest if moment is not None]
-    seconds = max(0.0, (SystemClock().now_ms() - min(known)) / 1000) if known else None
+    moments = [moment for moment in newest if moment is not None]
+    seconds = max(0.0, (SystemClock().now_ms() - min(moments)) / 1000) if moments else None
     return (source_lag(settings.topic, lags, seconds),)
 
 
@@ -255,7 +255,7 @@ def _metadata(
     plan: KafkaPlan,
     facts: Mapping[int, PartitionFacts],
     ends: Mapping[int, int],
-    known: KnownColumns,
+    known_columns: KnownColumns,
     settings: KafkaSourceSpec,
 ) -> dict[str, str]:
     """Return the entries of the commit that follow from the messages."""
@@ -267,7 +267,7 @@ def _metadata(
         metadata[LATE] = json.dumps(total)
         log.warning("topic %s: %s late messages", settings.topic, total["messages"])
     if plan.interval_ms is None:
-        newest = _watermarks(known)
+        newest = _watermarks(known_columns)
         for partition, one in facts.items():
             if one.newest_ms is not None:
                 newest[partition] = max(one.newest_ms, newest.get(partition, one.newest_ms))

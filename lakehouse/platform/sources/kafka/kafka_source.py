@@ -95,17 +95,17 @@ class KafkaSource:
         """Look up the topic and choose the offsets to read (see `Source.plan`)."""
         if self.settings.by_time:
             return self._by_time(interval)
-        known = None if checkpoint is None else KafkaCheckpoint.from_json(checkpoint)
+        previous = None if checkpoint is None else KafkaCheckpoint.from_json(checkpoint)
         state = self.log.describe()
         first_at = None
-        if self.settings.start is not None and known is None and not full_refresh:
+        if self.settings.start is not None and previous is None and not full_refresh:
             first_at = self.log.offsets_at(_numbers(state), _ms(self.settings.start))
-        offsets, changes = starts(state, known, first_at)
-        if known is not None:
-            check_ordering(changes, state, known, self.spec.ordering)
+        offsets, changes = starts(state, previous, first_at)
+        if previous is not None:
+            check_ordering(changes, state, previous, self.spec.ordering)
             if full_refresh:
                 offsets, changes = starts(state, None, None)
-            check_changes(changes, state, known, self.settings.reset)
+            check_changes(changes, state, previous, self.settings.reset)
         chosen = limited(ranges_from(state, offsets), self.settings.max_messages)
         following = offsets | {one.partition: one.end for one in chosen}
         return self._plan(state, chosen, following, changes)

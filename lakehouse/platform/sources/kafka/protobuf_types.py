@@ -146,8 +146,8 @@ def message_of_class(name: str) -> ProtoMessage:
     """Return the type of a generated class, `package.module:Class`; raise UserError if there is none."""
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
-        return message_type(found.DESCRIPTOR)
+        message_class = getattr(import_module(module), attribute)
+        return message_type(message_class.DESCRIPTOR)
     except ModuleNotFoundError as error:
         raise UserError(
             f"ingest.message: the module {module!r} is not in Spark's environment ({error}); add its folder to "
@@ -171,12 +171,12 @@ def message_of_file(storage: Storage, path: str, name: str) -> ProtoMessage:
             path=place,
         ) from error
     pool = _pool({one.name: one for one in files.file}, place)
-    known = [f"{one.package}.{kind.name}".lstrip(".") for one in files.file for kind in one.message_type]
+    names = [f"{one.package}.{kind.name}".lstrip(".") for one in files.file for kind in one.message_type]
     try:
         return message_type(pool.FindMessageTypeByName(name))
     except KeyError as error:
         raise UserError(
-            f"ingest.message: {place} has no message {name!r}.{nearest(name, known)} There are: {', '.join(known)}.",
+            f"ingest.message: {place} has no message {name!r}.{nearest(name, names)} There are: {', '.join(names)}.",
             path=place,
         ) from error
 
@@ -193,12 +193,12 @@ def messages_of_registry(registry: Mapping[str, str], schema_id: int) -> Any:
 def message_at(file: Any, indexes: tuple[int, ...]) -> ProtoMessage:
     """Return the message type at the indexes of the wire format: in the file, then inside of the message before."""
     try:
-        found = list(file.message_types_by_name.values())[indexes[0]]
+        descriptor = list(file.message_types_by_name.values())[indexes[0]]
         for index in indexes[1:]:
-            found = found.nested_types[index]
+            descriptor = descriptor.nested_types[index]
     except IndexError as error:
         raise BadMessageError(f"its message index {list(indexes)} is not in {file.name}") from error
-    return message_type(found)
+    return message_type(descriptor)
 
 
 def message_type(descriptor: Any, around: tuple[str, ...] = ()) -> ProtoMessage:
@@ -246,11 +246,11 @@ def _referenced(registry: Mapping[str, str], answer: Mapping[str, Any]) -> dict[
             continue
         path = f"subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
         try:
-            found = registry_answer(registry, path + _SERIALIZED)
+            version = registry_answer(registry, path + _SERIALIZED)
         except FileNotFoundError as error:
             raise UserError(f"the registry lacks {path}, to which a schema refers as {name!r}") from error
-        files[name] = _parsed(found, name)
-        waiting += found.get("references") or ()
+        files[name] = _parsed(version, name)
+        waiting += version.get("references") or ()
     return files
 
 

@@ -36,9 +36,9 @@ def schema_ids(values: pa.Array) -> Any:
     heads = pc.binary_slice(values.filter(pa.array(has_id)), 0, HEADER)
     data = np.frombuffer(b"".join(heads.to_pylist()), np.uint8).reshape(-1, HEADER)
     numbers = data[:, 1:].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
-    found = np.full(len(values), -1, np.int64)
-    found[has_id] = np.where(data[:, 0] == MAGIC, numbers, -1)
-    return found
+    ids = np.full(len(values), -1, np.int64)
+    ids[has_id] = np.where(data[:, 0] == MAGIC, numbers, -1)
+    return ids
 
 
 def without_start(values: pa.Array, size: int) -> pa.Array:
@@ -55,9 +55,9 @@ def fetched_schema(registry: Mapping[str, str], schema_id: int, *, kind: str, qu
         answer = registry_answer(registry, f"schemas/ids/{schema_id}{query}")
     except FileNotFoundError as error:
         raise BadMessageError(f"its schema id {schema_id} is not in the registry") from error
-    found = answer.get("schemaType", "AVRO")
-    if found != kind:
-        raise UserError(f"schema {schema_id} of the registry is {found}, and the spec says {kind}")
+    schema_type = answer.get("schemaType", "AVRO")
+    if schema_type != kind:
+        raise UserError(f"schema {schema_id} of the registry is {schema_type}, and the spec says {kind}")
     return answer
 
 

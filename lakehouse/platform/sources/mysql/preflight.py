@@ -107,10 +107,10 @@ def _replication(server: Questions, flavor: str) -> list[str]:
 def _retention(server: Questions, flavor: str) -> list[str]:
     seconds = server.variable("binlog_expire_logs_seconds")
     days = server.variable("expire_logs_days")
-    kept = float(seconds or 0) or 86_400 * float(days or 0)
-    if 0 < kept < _LEAST_RETENTION_S:
+    seconds_kept = float(seconds or 0) or 86_400 * float(days or 0)
+    if 0 < seconds_kept < _LEAST_RETENTION_S:
         return [
-            f"binlogs are deleted after {kept:.0f} seconds, so a run that is late loses changes: "
+            f"binlogs are deleted after {seconds_kept:.0f} seconds, so a run that is late loses changes: "
             "SET GLOBAL binlog_expire_logs_seconds = 604800"
         ]
     return []

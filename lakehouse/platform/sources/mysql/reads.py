@@ -173,12 +173,12 @@ def _name(name: str) -> TableName:
 
 def _events(event: TableStatement, names: Iterable[TableName]) -> Iterator[SchemaEvent]:
     """Yield what a statement does to each of the tables that are read."""
-    found = {event.table, event.renamed_to}
+    tables = {event.table, event.renamed_to}
     for name in names:
         if name in event.skipped:
             continue
         # A dropped database has all its tables.
-        if name in found or (event.table.table == "*" and event.table.database == name.database):
+        if name in tables or (event.table.table == "*" and event.table.database == name.database):
             yield SchemaEvent(
                 kind=event.kind,
                 table=str(name),

@@ -98,15 +98,15 @@ class MysqlServer:
             UserError: The position is one of another server, and its GTIDs do not say where to continue.
             RetryableError: This server does not have all transactions that the table has.
         """
-        known = _binlog(position)
+        binlog = _binlog(position)
         if position.server == self._identity:
-            self._history.require(known)
+            self._history.require(binlog)
             return position
         where = (
             f"the connection {self._settings.connection!r} leads to the server {self._identity}, and the table was "
             f"read from {position.server}"
         )
-        if known.flavor != MYSQL or self._flavor != MYSQL or not known.gtid:
+        if binlog.flavor != MYSQL or self._flavor != MYSQL or not binlog.gtid:
             raise UserError(
                 f"{where}, whose log has other places. Correct the connection, or read all tables again from this "
                 "server with --full-refresh"
@@ -116,15 +116,15 @@ class MysqlServer:
                 f"{where}. The column of the position in the log does not go on after a failover. Leave "
                 f"{METADATA_POSITION!r} out of ingest.metadata, or read all tables again with --full-refresh"
             )
-        if not self._server.value("select gtid_subset(%s, @@global.gtid_executed)", (known.gtid,)):
-            lacking = self._server.value("select gtid_subtract(%s, @@global.gtid_executed)", (known.gtid,))
+        if not self._server.value("select gtid_subset(%s, @@global.gtid_executed)", (binlog.gtid,)):
+            lacking = self._server.value("select gtid_subtract(%s, @@global.gtid_executed)", (binlog.gtid,))
             raise RetryableError(
                 f"{where}. This server does not have the transactions {lacking} yet, which the table has. Wait for its "
                 "replication; if they were lost in a failover, read all tables again with --full-refresh"
             )
         # Places in files are those of the other server.
         return self._position(
-            BinlogPosition(flavor=MYSQL, gtid=known.gtid, committed_us=known.committed_us), position.time_ms
+            BinlogPosition(flavor=MYSQL, gtid=binlog.gtid, committed_us=binlog.committed_us), position.time_ms
         )
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
@@ -194,14 +194,14 @@ class MysqlServer:
         while len(borders) < most:
             where = condition(key, Chunk(after=previous))
             order = ", ".join(quoted(name) for name in key)
-            found = self._server.rows(
+            bounds = self._server.rows(
                 f"select {', '.join(f'{text} as c{number}' for number, text in enumerate(expressions))} "
                 f"from {quoted_table(table.name)} {f'where {where}' if where else ''} "
                 f"order by {order} limit 1 offset {rows - 1}".replace("%", "%%")
             )
-            if not found:
+            if not bounds:
                 break
-            previous = tuple(_text(found[0][f"c{number}"]) for number in range(len(key)))
+            previous = tuple(_text(bounds[0][f"c{number}"]) for number in range(len(key)))
             borders.append(previous)
         return chunks_between(after, borders, most)
 
@@ -240,13 +240,13 @@ class MysqlServer:
     ) -> list[tuple[str, ...]] | None:
         """Return borders that divide the numbers of a key evenly; None if the numbers are sparse."""
         where = condition((key,), Chunk(after=after))
-        found = self._server.rows(
+        bounds = self._server.rows(
             f"select min({quoted(key)}) as low, max({quoted(key)}) as high from {quoted_table(name)} "
             f"{f'where {where}' if where else ''}"
         )[0]
-        if found["low"] is None:
+        if bounds["low"] is None:
             return []
-        first = found["low"]
+        first = bounds["low"]
         if after is not None:
             # The estimate is of the whole table. Earlier commits chose the borders from it.
             first = self._server.value(f"select min({quoted(key)}) from {quoted_table(name)}")
@@ -256,7 +256,7 @@ class MysqlServer:
             (database, table),
         )
         numbers = KeyNumbers(
-            low=int(found["low"]), high=int(found["high"]), first=int(first), rows=float(estimate or 0)
+            low=int(bounds["low"]), high=int(bounds["high"]), first=int(first), rows=float(estimate or 0)
         )
         return numbers.borders(rows, most)
 

@@ -80,8 +80,8 @@ class TableSnapshot:
         """Return the place of the transaction's snapshot (MariaDB), or the end of the log (MySQL)."""
         if self.flavor == MARIADB:
             cursor.execute("show status like 'binlog_snapshot_%'")
-            found = {str(name).lower(): value for name, value in cursor.fetchall()}
-            file, offset = found["binlog_snapshot_file"], found["binlog_snapshot_position"]
+            status = {str(name).lower(): value for name, value in cursor.fetchall()}
+            file, offset = status["binlog_snapshot_file"], status["binlog_snapshot_position"]
             return BinlogPosition(flavor=MARIADB, file=str(file), offset=int(offset))
         major, minor, *_ = str(_row(cursor, "select version()")[0]).split(".")
         is_modern = (int(major), int(minor)) >= (8, 4)
@@ -95,8 +95,8 @@ class TableSnapshot:
                 "select engine from information_schema.tables where table_schema = %s and table_name = %s",
                 (database, table),
             )
-            found = cursor.fetchall()
-        engine = str(found[0][0]) if found else "none"
+            rows = cursor.fetchall()
+        engine = str(rows[0][0]) if rows else "none"
         if engine.lower() not in _ENGINES:
             raise UserError(
                 f"table {self.name} has no key, and its engine {engine} has no transactions, so a snapshot of it has "
@@ -114,5 +114,5 @@ def _array(values: tuple[object, ...], kind: pa.DataType) -> pa.Array:
 
 def _row(cursor: Any, statement: str) -> tuple[Any, ...]:
     cursor.execute(statement)
-    found: tuple[Any, ...] = cursor.fetchall()[0]
-    return found
+    row: tuple[Any, ...] = cursor.fetchall()[0]
+    return row

@@ -49,7 +49,7 @@ def table_names(server: Questions) -> tuple[str, ...]:
 
 def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]:
     """Return tables by their names, without those that do not exist."""
-    found: dict[str, ServerTable] = {}
+    tables: dict[str, ServerTable] = {}
     for name in names:
         database, _, table = name.partition(".")
         rows = server.rows(
@@ -71,20 +71,20 @@ def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]
             unique=tuple(dict.fromkeys(keys.values())),
             refusal=refusal,
         )
-        found[name] = ServerTable(table=source, columns=columns)
-    return found
+        tables[name] = ServerTable(table=source, columns=columns)
+    return tables
 
 
 def _unique(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Return the columns of unique indexes by their names, without those that have expressions or may have null."""
-    found: dict[str, tuple[str, ...]] = {}
+    keys: dict[str, tuple[str, ...]] = {}
     partial = set()
     for row in rows:
         name = str(row["index_name"])
-        found[name] = (*found.get(name, ()), str(row["column_name"]))
+        keys[name] = (*keys.get(name, ()), str(row["column_name"]))
         if row["column_name"] is None or str(row["nullable"]).upper() == "YES":
             partial.add(name)
-    return {name: columns for name, columns in found.items() if name not in partial}
+    return {name: columns for name, columns in keys.items() if name not in partial}
 
 
 def _refusal(name: str, columns: Sequence[ServerColumn]) -> str:

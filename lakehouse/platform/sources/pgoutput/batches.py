@@ -122,8 +122,8 @@ class TableVersion:
 
     def finish(self) -> None:
         """Make Arrow tables of the messages."""
-        for found, sink in self.sinks.items():
-            self._parts += [self._table(rows) for rows in self._split(found >> 8, found & 0xFF, sink)]
+        for kind, sink in self.sinks.items():
+            self._parts += [self._table(rows) for rows in self._split(kind >> 8, kind & 0xFF, sink)]
         self.sinks.clear()
 
     def _split(self, kind: int, tag: int, sink: Sink) -> list[_Rows]:

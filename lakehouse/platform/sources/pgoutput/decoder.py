@@ -142,8 +142,8 @@ class Decoder:
             self._versions[number] = None
             return
         columns = tuple(self._resolved(column) for column in relation.columns)
-        known = self._versions.get(number)
-        if known is not None and known.columns == columns and known.relation == relation:
+        version = self._versions.get(number)
+        if version is not None and version.columns == columns and version.relation == relation:
             return
         # Another table of the name may have taken the place of this one.
         others = [one for one in self._versions.values() if one is not None and one.relation.name == relation.name]

@@ -114,9 +114,9 @@ class Tuples:
         self.tags: list[np.ndarray] = []
         self._starts: list[np.ndarray] = []
         self._ends: list[np.ndarray] = []
-        found = self._numbers(self._counts, places)
-        if (found != columns).any():
-            raise CorruptLogError(f"a row has {int(found[found != columns][0])} values for {columns} columns")
+        counts = self._numbers(self._counts, places)
+        if (counts != columns).any():
+            raise CorruptLogError(f"a row has {int(counts[counts != columns][0])} values for {columns} columns")
         at = places + 2
         for _ in range(columns):
             at = self._split(at)
@@ -137,8 +137,8 @@ class Tuples:
 
     def unsent(self, column: int) -> np.ndarray:
         """Return which values of a column were not sent."""
-        found: np.ndarray = self.tags[column] == UNCHANGED
-        return found
+        mask: np.ndarray = self.tags[column] == UNCHANGED
+        return mask
 
     def _split(self, at: np.ndarray) -> np.ndarray:
         ends: np.ndarray

@@ -125,11 +125,11 @@ class CopyDecoder:
 
     def _starts(self, buffer: Bytes, at: int, end: int) -> I64:
         """Return the positions of the rows."""
-        found = np.flatnonzero(buffer[at:end] == _RARE) + at
-        found = found[(found >= at + _BEFORE_MARK) & (found + _MARK_BYTES <= end)]
-        found = found[load(buffer, found, ">i8") == self.mark] - _BEFORE_MARK
+        places = np.flatnonzero(buffer[at:end] == _RARE) + at
+        places = places[(places >= at + _BEFORE_MARK) & (places + _MARK_BYTES <= end)]
+        places = places[load(buffer, places, ">i8") == self.mark] - _BEFORE_MARK
         head = np.frombuffer(self._head, np.dtype([("fields", ">u2"), ("length", ">i4")]))
-        starts: I64 = found[load(buffer, found, head.dtype) == head[0]]
+        starts: I64 = places[load(buffer, places, head.dtype) == head[0]]
         return starts
 
     def _decoded(self, buffer: Bytes, starts: I64, ends: I64) -> pa.RecordBatch:
@@ -137,8 +137,8 @@ class CopyDecoder:
         arrays: list[pa.Array] = []
         at = starts + (_BEFORE_MARK + _MARK_BYTES)
         while len(arrays) < len(self._fixed):
-            found, at = _fixed_arrays(buffer, at, self._fixed[len(arrays) :])
-            arrays += found
+            fixed, at = _fixed_arrays(buffer, at, self._fixed[len(arrays) :])
+            arrays += fixed
             _check(at, ends, self._fixed[len(arrays) - 1])
         for column in self._others:
             sizes = load(buffer, at, ">i4").astype(np.int64)
@@ -284,27 +284,27 @@ def _sums(digits: Sequence[I64], weights: NDArray[np.int16], scale: int) -> I64:
     # Few values of a batch differ in their weights, so each is a constant for the rows that have it.
     for weight in range(max(int(weights.min()), least), min(int(weights.max()), most) + 1):
         rows = weights == weight
-        found, is_wrong = np.zeros(len(weights), np.int64), np.zeros(len(weights), np.bool_)
+        totals, is_wrong = np.zeros(len(weights), np.int64), np.zeros(len(weights), np.bool_)
         for number, digit in enumerate(digits):
             power = _BASE_DIGITS * (weight - number) + scale
             if power <= -_BASE_DIGITS or power > INTEGER_DIGITS:
                 is_wrong |= digit > 0
             elif power < 0:
                 # The last digit may have zeros behind the scale.
-                found += digit // _POWERS[-power]
+                totals += digit // _POWERS[-power]
             else:
                 is_wrong |= digit > _LARGEST[power]
-                found += digit * _POWERS[power]
-        np.copyto(sums, np.where(is_wrong, -1, found), where=rows)
+                totals += digit * _POWERS[power]
+        np.copyto(sums, np.where(is_wrong, -1, totals), where=rows)
     return sums
 
 
 def _text(column: PgColumn, field: Values) -> pa.Array:
     """Return texts, bytes, or decimals that are read as texts."""
-    kind, found = arrow_type(column), _taken(field)
-    if kind == found.type:
-        return found
-    text = found.cast(pa.string())
+    kind, encoded = arrow_type(column), _taken(field)
+    if kind == encoded.type:
+        return encoded
+    text = encoded.cast(pa.string())
     return text if kind == text.type else text.cast(kind)
 
 
@@ -315,7 +315,7 @@ def _taken(field: Values) -> pa.Array:
     offsets[0::2], offsets[1::2] = field.places, field.places + np.maximum(field.sizes, 0)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(field.data)]
     items = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-    found = items.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+    taken = items.take(pa.array(np.arange(0, 2 * count - 1, 2)))
     if field.valid.all():
-        return found
-    return pa.Array.from_buffers(pa.binary(), count, [_bitmap(field.valid), *found.buffers()[1:]])
+        return taken
+    return pa.Array.from_buffers(pa.binary(), count, [_bitmap(field.valid), *taken.buffers()[1:]])

@@ -122,11 +122,11 @@ class CopySession:
 
     def _decoded(self, decoder: CopyDecoder, pieces: Pieces, *, is_end: bool) -> Iterator[pa.RecordBatch]:
         try:
-            found = decoder.rows(pieces, is_end=is_end)
+            rows = decoder.rows(pieces, is_end=is_end)
         except pa.ArrowException as error:
             raise UserError(f"the client cannot read a value of a chunk: {str(error)[:500]}") from None
-        if found is not None:
-            yield found
+        if rows is not None:
+            yield rows
 
     def _wait(self, request: Any) -> Any:
         try:

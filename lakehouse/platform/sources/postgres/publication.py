@@ -62,18 +62,18 @@ class Publications:
 
     def narrowed(self) -> frozenset[str]:
         """Return the names of the tables of publications that leave out kinds of changes, or name partitions."""
-        known = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
+        publications = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
         narrow = {
             name
             for name, kinds in zip(self.names, (_ALL, _APPENDED), strict=True)
-            if name in known and not _publishes(known[name], kinds)
+            if name in publications and not _publishes(publications[name], kinds)
         }
         rows = self.server.rows(_MEMBERS, (sorted(narrow),)) if narrow else []
         return frozenset(f"{row['nspname']}.{row['relname']}" for row in rows)
 
     def missing(self, tables: Sequence[SourceTable]) -> list[str]:
         """Return the statements without which changes of tables are not in the log; raise UserError for filters."""
-        known = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
+        rows = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
         has = self._tables()
         self._refuse_filters(has, {table.name: table for table in tables})
         statements = []
@@ -83,7 +83,7 @@ class Publications:
         ):
             its = {f"{row['schemaname']}.{row['tablename']}" for row in has if row["pubname"] == name}
             absent = sorted(table.name for table in wanted if table.name not in its)
-            statements += _completed(name, known.get(name), absent, kinds, needs_kinds=bool(wanted))
+            statements += _completed(name, rows.get(name), absent, kinds, needs_kinds=bool(wanted))
         return statements
 
     def complete(self, statements: Iterable[str]) -> None:
@@ -167,27 +167,27 @@ _MEMBERS = (
 )
 
 
-def _publishes(known: Mapping[str, Any], kinds: Sequence[str]) -> bool:
+def _publishes(row: Mapping[str, Any], kinds: Sequence[str]) -> bool:
     """Return whether a publication has all kinds of changes, those of partitions under the name of their table."""
-    return bool(known["pubviaroot"]) and all(known[f"pub{kind}"] for kind in kinds)
+    return bool(row["pubviaroot"]) and all(row[f"pub{kind}"] for kind in kinds)
 
 
 def _completed(
-    name: str, known: Mapping[str, Any] | None, absent: Sequence[str], kinds: Sequence[str], *, needs_kinds: bool
+    name: str, rows: Mapping[str, Any] | None, absent: Sequence[str], kinds: Sequence[str], *, needs_kinds: bool
 ) -> list[str]:
     """Return the statements that create a publication, or complete it."""
     tables = ", ".join(quoted_table(one) for one in absent)
     published = ", ".join(kinds)
-    if known is None:
+    if rows is None:
         of = f" FOR TABLE {tables}" if tables else ""
         return [
             f"CREATE PUBLICATION {quoted(name)}{of} WITH (publish = '{published}', publish_via_partition_root = true)"
         ]
     statements = []
-    if needs_kinds and not _publishes(known, kinds):
+    if needs_kinds and not _publishes(rows, kinds):
         statements.append(
             f"ALTER PUBLICATION {quoted(name)} SET (publish = '{published}', publish_via_partition_root = true)"
         )
-    if tables and not known["puballtables"]:
+    if tables and not rows["puballtables"]:
         statements.append(f"ALTER PUBLICATION {quoted(name)} ADD TABLE {tables}")
     return statements

@@ -199,14 +199,14 @@ class PostgresServer:
         texts = ", ".join(f"{as_text(name)} as c{number}" for number, name in enumerate(key)).replace("%", "%%")
         order = ", ".join(quoted(name) for name in key)
         while len(borders) < most:
-            found = self._server.rows(
+            bounds = self._server.rows(
                 f"select {texts} from {self._from(table.name)}{_where(key, previous)} order by {order} "
                 f"limit 1 offset {rows - 1}",
                 (),
             )
-            if not found:
+            if not bounds:
                 break
-            previous = tuple(str(found[0][f"c{number}"]) for number in range(len(key)))
+            previous = tuple(str(bounds[0][f"c{number}"]) for number in range(len(key)))
             borders.append(previous)
         return chunks_between(after, borders, most)
 
@@ -245,8 +245,8 @@ class PostgresServer:
 
     def _writers(self, table: str) -> set[tuple[str, str]]:
         """Return the transactions that have locks for changes of a table or its partitions."""
-        found = self._described.get(table)
-        if found is None:
+        description = self._described.get(table)
+        if description is None:
             return set()
         rows = self._server.rows(
             "select distinct coalesce(l.pid::text, 'prepared') as pid, l.virtualtransaction as id from pg_locks l "
@@ -254,7 +254,7 @@ class PostgresServer:
             "current_database()) and l.mode in ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', "
             "'AccessExclusiveLock') and l.relation in (select %s::oid union all select relid from "
             "pg_partition_tree(%s::oid))",
-            (found.oid, found.oid),
+            (description.oid, description.oid),
         )
         return {(str(row["pid"]), str(row["id"])) for row in rows}
 

@@ -110,8 +110,8 @@ class SlotStream:
         """Wait for data; ask the server how far it is if there are none."""
         if silent_s > _SILENT_S:
             raise RetryableError(f"the server {self._access.address} sends nothing behind {lsn_text(max(reached, 0))}")
-        found, _, _ = select.select([self._connection.socket], [], [], _POLL_S)
-        if not found:
+        readable, _, _ = select.select([self._connection.socket], [], [], _POLL_S)
+        if not readable:
             self._send(_QUESTION)
         self._connection.consume_input()
 

@@ -117,7 +117,7 @@ def described(
     made_of = domains(server)
     # With policies that apply, the account is meant to see some of the rows.
     hides = not server.access.applies_policies
-    found: dict[str, ServerTable] = {}
+    tables: dict[str, ServerTable] = {}
     for row in rows:
         oid, name = int(row["oid"]), f"{row['nspname']}.{row['relname']}"
         its = columns.get(oid, [])
@@ -140,7 +140,7 @@ def described(
             key = keys.get("indisreplident", ()) if identities == {"i"} else key
         if not set(key) <= names_of:
             key = ()
-        found[name] = ServerTable(
+        tables[name] = ServerTable(
             table=SourceTable(
                 name=name,
                 columns=tuple(_column(one, pg) for one, pg in zip(its, resolved, strict=True)),
@@ -154,7 +154,7 @@ def described(
             columns=resolved,
             is_partitioned=row["relkind"] == "p",
         )
-    return {name: found[name] for name in names if name in found}
+    return {name: tables[name] for name in names if name in tables}
 
 
 def _identity(identities: set[str], keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
@@ -193,7 +193,7 @@ def _resolved(row: Mapping[str, Any], made_of: Mapping[int, tuple[int, int]]) ->
 
 
 def _grouped(rows: Sequence[Mapping[str, Any]], name: str) -> dict[int, list[Mapping[str, Any]]]:
-    found: dict[int, list[Mapping[str, Any]]] = {}
+    groups: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault(int(row[name]), []).append(row)
-    return found
+        groups.setdefault(int(row[name]), []).append(row)
+    return groups

@@ -80,7 +80,7 @@ class TablesSource:
                 f"ingest.tables of table {self.spec.table}: {', '.join(settings.tables.values())} is read by data "
                 "interval, and this run has none. Give --interval-start and --interval-end, or remove by_interval"
             )
-        known = TableCheckpoint() if checkpoint is None else TableCheckpoint.from_json(checkpoint)
+        previous = TableCheckpoint() if checkpoint is None else TableCheckpoint.from_json(checkpoint)
         loaded = {view: self._load(view) for view in (*settings.tables, *settings.join)}
         empty = next((view for view, table in loaded.items() if not table.timeline.writes().instants), None)
         if empty is not None:
@@ -90,7 +90,7 @@ class TablesSource:
             if settings.by_interval and interval is not None:
                 ranges.append(self._of_interval(view, loaded[view], interval))
             else:
-                begin = None if full_refresh else known.commits.get(view)
+                begin = None if full_refresh else previous.commits.get(view)
                 ranges.append(self._since(view, loaded[view], begin))
         joined = tuple(_whole(view, loaded[view]) for view in settings.join)
         units = sum(one.commits for one in ranges)

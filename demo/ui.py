@@ -6,11 +6,11 @@ import os
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 
-from lakehouse.demo.airflow import log_tail
-from lakehouse.demo.landing import Feed
-from lakehouse.demo.processes import interrupted_by_sigterm, only_one
-from lakehouse.demo.progress import Progress
-from lakehouse.demo.steps import OpenAirflow, Setting, opened
+from demo.airflow import log_tail
+from demo.landing import Feed
+from demo.processes import interrupted_by_sigterm, only_one
+from demo.progress import Progress
+from demo.steps import OpenAirflow, Setting, opened
 from lakehouse.errors import LakehouseError
 
 #: A file is delivered this long before its hour ends, so that the run at the end of the hour finds it.

@@ -15,14 +15,12 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from lakehouse.core.system.clock import Clock
-from lakehouse.core.system.ids import Ids
-from lakehouse.demo.airflow import AirflowApi, end_leftover, running_airflow, set_up
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.database import Database, Wanted, open_database
-from lakehouse.demo.facts import CommitFacts, DemoFacts, commits_of, table_facts, table_of
-from lakehouse.demo.landing import Feed
-from lakehouse.demo.order_chapters import (
+from demo.airflow import AirflowApi, end_leftover, running_airflow, set_up
+from demo.chapters import Chapter
+from demo.database import Database, Wanted, open_database
+from demo.facts import CommitFacts, DemoFacts, commits_of, table_facts, table_of
+from demo.landing import Feed
+from demo.order_chapters import (
     PublishedDay,
     alarm_chapter,
     bad_record_chapter,
@@ -31,12 +29,14 @@ from lakehouse.demo.order_chapters import (
     publish_day,
     published_chapters,
 )
-from lakehouse.demo.place import DemoPlace, Ports
-from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
-from lakehouse.demo.progress import Live, Progress
-from lakehouse.demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
-from lakehouse.demo.story import CLUSTERED, GPS, GPS_QUERY, Story, open_story
-from lakehouse.demo.texts import commit_text
+from demo.place import DemoPlace, Ports
+from demo.processes import free_port, interrupted_by_sigterm, only_one
+from demo.progress import Live, Progress
+from demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
+from demo.story import CLUSTERED, GPS, GPS_QUERY, Story, open_story
+from demo.texts import commit_text
+from lakehouse.core.system.clock import Clock
+from lakehouse.core.system.ids import Ids
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT, catalog_url
@@ -205,17 +205,17 @@ class _Demo:
             "the scheduler of services clusters the small files, and their alarm resolves"
         ) as line:
             deadline = self._api.clock.monotonic_s() + _HEALED_S
-            asked = False
+            is_requested = False
             while (open_alarms := story.open_alarms(GPS)) or story.files(GPS) > CLUSTERED:
                 if self._api.clock.monotonic_s() > deadline:
                     raise LakehouseError(
                         f"{GPS} has {story.files(GPS)} files and {len(open_alarms)} open alarms after "
                         f"{_HEALED_S:.0f} s; the log of the last run of {_SCHEDULER} says why"
                     )
-                if story.files(GPS) <= CLUSTERED and not asked:
+                if story.files(GPS) <= CLUSTERED and not is_requested:
                     # An event of the table starts a pass, too; this one follows at once.
                     trigger_run(self._api, _SCHEDULER, line, {"tables": [GPS]})
-                    asked = True
+                    is_requested = True
                 self._stop_if_failed()
                 line.state(f"{GPS}: {story.files(GPS)} files, {len(open_alarms)} open alarms")
                 self._api.clock.sleep(_POLL_S)
@@ -233,23 +233,23 @@ class _Demo:
         if story.is_written:
             return tuple(story.chapters)
         clustered = [table.clustering for table in facts.tables if table.clustering is not None]
-        found = [chapter for clustering in clustered for chapter in clustering_chapters(clustering)]
-        found += [alarm_chapter(alarm) for alarm in story.resolved_alarms(GPS)[:1]] + story.chapters
+        chapters = [chapter for clustering in clustered for chapter in clustering_chapters(clustering)]
+        chapters += [alarm_chapter(alarm) for alarm in story.resolved_alarms(GPS)[:1]] + story.chapters
         orders = table_of(self._specs[ORDERS], self._environ)
         if orders is not None and published is not None:
-            found += published_chapters(orders, published, day)
+            chapters += published_chapters(orders, published, day)
             bad = bad_record_chapter(orders)
-            found += [] if bad is None else [bad]
-        story.keep(found)
-        return tuple(found)
+            chapters += [] if bad is None else [bad]
+        story.keep(chapters)
+        return tuple(chapters)
 
     def facts(self, tables: Sequence[str], now: datetime, story: Story | None = None) -> DemoFacts:
         """Read the tables and the runs."""
-        found = [table_of(self._specs[name], self._environ) for name in tables]
-        found += [] if story is None else [story.table(GPS)]
+        tables_shown = [table_of(self._specs[name], self._environ) for name in tables]
+        tables_shown += [] if story is None else [story.table(GPS)]
         runs = [run for run in runs_of(self._api) if run.start is not None]
         return DemoFacts(
-            tables=tuple(table_facts(table, _QUERY.get(table.name)) for table in found if table is not None),
+            tables=tuple(table_facts(table, _QUERY.get(table.name)) for table in tables_shown if table is not None),
             runs=tuple(reversed(runs)),
             database=self._database.description,
             made_at=now,

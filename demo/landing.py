@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from lakehouse.demo.sample_data import generate
+from demo.sample_data import generate
 
 Stream = Literal["orders", "trips"]
 

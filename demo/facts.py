@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pyarrow.compute as pc
 
+from demo.chapters import Chapter
+from demo.runs import DagRun
 from lakehouse.core.operations.read.scan import Scan
 from lakehouse.core.table.table import Table
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.runs import DagRun
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice

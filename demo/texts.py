@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from lakehouse.demo.facts import CommitFacts
-from lakehouse.demo.runs import DagRun
+from demo.facts import CommitFacts
+from demo.runs import DagRun
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 #: A chart shows the runs of one sitting: those that started this long before the newest one.

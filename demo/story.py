@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from demo.chapters import Chapter, read_chapters, write_chapters
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from lakehouse.demo.chapters import Chapter, read_chapters, write_chapters
 from lakehouse.platform.catalog.alarms import Alarm, AlarmState
 from lakehouse.platform.catalog.catalog import Catalog
 
@@ -216,9 +216,9 @@ class Story:
 
 def open_story(home: Path, catalog: Catalog) -> Story:
     """Return the story of the demo in a home, with the chapters of an earlier run."""
-    kept = home / "story.json"
-    chapters = read_chapters(kept)
-    return Story(lake=home / "lake", catalog=catalog, kept=kept, chapters=list(chapters), is_written=bool(chapters))
+    path = home / "story.json"
+    chapters = read_chapters(path)
+    return Story(lake=home / "lake", catalog=catalog, kept=path, chapters=list(chapters), is_written=bool(chapters))
 
 
 def _zones(rng: np.random.Generator) -> pa.Array:

@@ -10,12 +10,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakehouse.demo.database import HOW_TO_INSTALL, Database
-from lakehouse.demo.jvm import short_job_flags
-from lakehouse.demo.processes import HOST, PROCESS_OF
+from demo.database import HOW_TO_INSTALL, Database
+from demo.jvm import short_job_flags
+from demo.processes import HOST, PROCESS_OF
 from lakehouse.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SPECS = ROOT / "dags" / "tables"
 #: The variable with the reason of a refused backfill; see `refuse_backfills`, which only Airflow can import.
 NO_BACKFILL = "LAKEHOUSE_DEMO_NO_BACKFILL"
@@ -67,7 +67,7 @@ class DemoPlace:
     def variables(self, database: Database, ports: Ports) -> dict[str, str]:
         """Return the variables that Airflow's processes and its command line need, without those of the caller."""
         url = f"http://{HOST}:{ports.api}"
-        found = {
+        settings = {
             "AIRFLOW_HOME": str(self.airflow_home),
             "AIRFLOW__API__BASE_URL": url,
             "AIRFLOW__API__HOST": HOST,
@@ -96,11 +96,11 @@ class DemoPlace:
             "PYTHONWARNINGS": "ignore",
         }
         if database.refusal is not None:
-            found[NO_BACKFILL] = (
+            settings[NO_BACKFILL] = (
                 f"The demo's Airflow has SQLite as its database: {database.refusal}. A backfill would end its "
                 f"scheduler. For backfills, {HOW_TO_INSTALL}."
             )
-        return found
+        return settings
 
     def environment(self, database: Database, ports: Ports) -> dict[str, str]:
         """Return the complete environment of Airflow's processes."""

@@ -79,7 +79,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 def session_members(leader: int) -> list[int]:
     """Return the ids of the running processes in the session of `leader`, without zombies."""
-    found = []
+    members = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -87,8 +87,8 @@ def session_members(leader: int) -> list[int]:
             # The fields follow the command name, which is in parentheses: state, parent, group, session.
             fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             if int(fields[3]) == leader and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
+                members.append(int(entry.name))
+    return members
 
 
 def environment_of(pid: int) -> dict[str, str]:

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from lakehouse.demo.airflow import AirflowApi
-from lakehouse.demo.progress import Live
+from demo.airflow import AirflowApi
+from demo.progress import Live
 from lakehouse.errors import LakehouseError
 
 _PARSED_S, _CREATED_S, _ENDED_S, _POLL_S = 120.0, 90.0, 1_800.0, 1.0
@@ -52,8 +52,8 @@ def wait_for_dag(api: AirflowApi, dag_id: str, line: Live) -> Mapping[str, Any]:
     """Wait until Airflow has parsed the DAG, and return its description."""
     deadline = api.clock.monotonic_s() + _PARSED_S
     while True:
-        found = api.get(f"dags?dag_id_pattern={quote(dag_id)}&limit=100")["dags"]
-        for dag in found:
+        dags = api.get(f"dags?dag_id_pattern={quote(dag_id)}&limit=100")["dags"]
+        for dag in dags:
             if dag["dag_id"] == dag_id:
                 return dict(dag)
         errors = api.get("importErrors")["import_errors"]
@@ -101,8 +101,8 @@ def _unpause(api: AirflowApi, dag_id: str) -> None:
 
 def runs_of(api: AirflowApi, dag_id: str = "~") -> list[DagRun]:
     """Return the newest 50 runs of a DAG, or of all DAGs, newest first."""
-    found = api.get(f"dags/{quote(dag_id)}/dagRuns?order_by=-run_after&limit=50")["dag_runs"]
-    return [_run(run) for run in found]
+    runs = api.get(f"dags/{quote(dag_id)}/dagRuns?order_by=-run_after&limit=50")["dag_runs"]
+    return [_run(run) for run in runs]
 
 
 def end_interrupted_runs(api: AirflowApi, started: datetime) -> None:

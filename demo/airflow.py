@@ -13,10 +13,10 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from demo.database import Database
+from demo.place import DemoPlace, Ports
+from demo.processes import HOST, end_processes_of, end_session, environment_of, session_members
 from lakehouse.core.system.clock import WaitClock
-from lakehouse.demo.database import Database
-from lakehouse.demo.place import DemoPlace, Ports
-from lakehouse.demo.processes import HOST, end_processes_of, end_session, environment_of, session_members
 from lakehouse.errors import LakehouseError
 
 _START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 180.0, 0.5, 60.0

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lakehouse.demo.facts import ClusteringFacts, DemoFacts, PartitionFacts
-from lakehouse.demo.runs import DagRun
-from lakehouse.demo.texts import clock_time, commit_text, recent, seconds_text, size_text
+from demo.facts import ClusteringFacts, DemoFacts, PartitionFacts
+from demo.runs import DagRun
+from demo.texts import clock_time, commit_text, recent, seconds_text, size_text
 
 _BAR, _AXIS, _SHORT_AXIS = 24, 44, 16
 #: The width of a terminal that shows the instants of commits beside the runs, and of one that shows the time axis.

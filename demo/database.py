@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from demo.processes import HOST, free_port
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.core.system.ids import Ids
-from lakehouse.demo.processes import HOST, free_port
 from lakehouse.errors import LakehouseError, UserError
 
 Wanted = Literal["auto", "postgresql", "sqlite"]
@@ -75,17 +75,17 @@ class _Server:
 
 def find_programs() -> list[Path]:
     """Return the directories with `initdb` and `postgres`: PATH first, then Debian's newest, then the PyPI package."""
-    found = []
+    folders = []
     on_path = shutil.which("initdb")
     if on_path is not None:
-        found.append(Path(on_path).resolve().parent)
+        folders.append(Path(on_path).resolve().parent)
     debian = Path("/usr/lib/postgresql")
     versions = sorted((path for path in debian.glob("*") if path.name.isdigit()), key=lambda path: -int(path.name))
-    found += [path / "bin" for path in versions]
+    folders += [path / "bin" for path in versions]
     package = find_spec(PACKAGE)
     if package is not None and package.submodule_search_locations:
-        found += [Path(place) / "pginstall18" / "bin" for place in package.submodule_search_locations]
-    complete = [path for path in found if (path / "initdb").exists() and (path / "postgres").exists()]
+        folders += [Path(place) / "pginstall18" / "bin" for place in package.submodule_search_locations]
+    complete = [path for path in folders if (path / "initdb").exists() and (path / "postgres").exists()]
     return list(dict.fromkeys(complete))
 
 

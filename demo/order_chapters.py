@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from demo.chapters import Chapter
+from demo.facts import ClusteringFacts
+from demo.texts import size_text
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.demo.chapters import Chapter
-from lakehouse.demo.facts import ClusteringFacts
-from lakehouse.demo.texts import size_text
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.alarms import Alarm
 from lakehouse.platform.ingest.commit_reports import BAD_RECORDS
@@ -103,18 +103,18 @@ def land_bad_record(landing: Path, day: datetime) -> None:
 def bad_record_chapter(table: Table) -> Chapter | None:
     """Return the chapter about bad records; None without one."""
     commits = [(instant, int(metadata.extra.get(BAD_RECORDS, 0))) for instant, metadata in table.commits()]
-    found = [(instant, bad) for instant, bad in commits if bad]
-    if not found:
+    bad_commits = [(instant, bad) for instant, bad in commits if bad]
+    if not bad_commits:
         return None
-    instant, bad = found[-1]
-    kept = table.scan(where="order_id = 'o-by-hand'").count()
+    instant, bad = bad_commits[-1]
+    stored_rows = table.scan(where="order_id = 'o-by-hand'").count()
     return Chapter(
         title="Bad record",
         table=table.name,
         measure="records with a fare that is no number",
         before=f"{bad} in the landing zone",
         after=f"{bad} dead letter",
-        text=f"Commit {instant.requested} has all other records, {kept} of them from the same file. "
+        text=f"Commit {instant.requested} has all other records, {stored_rows} of them from the same file. "
         "`lakehouse ingest replay` reads the letter again after its cause is corrected.",
     )
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 from html import escape
 from pathlib import Path
 
-from lakehouse.demo.facts import ClusteringFacts, CommitFacts, DemoFacts, TableFacts
-from lakehouse.demo.runs import DagRun
-from lakehouse.demo.texts import clock_time, commit_text, day_time, recent, seconds_text, size_text
+from demo.facts import ClusteringFacts, CommitFacts, DemoFacts, TableFacts
+from demo.runs import DagRun
+from demo.texts import clock_time, commit_text, day_time, recent, seconds_text, size_text
 
 _STYLE = """
 :root { color-scheme: light dark;
