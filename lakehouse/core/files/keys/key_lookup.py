@@ -58,13 +58,13 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
         readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
         for reader in readers:
             stack.callback(reader.close)
-        found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
+        collectors = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
         for part in key_parts(context, task.entries, asks_filters=task.asks_filters):
             keys = staged_keys(context, part)
             bounds = pc.min_max(keys)
             candidates = CandidateKeys(keys) if task.asks_filters else None
             useless = 0
-            for base, reader, matches in zip(task.bases, readers, found, strict=True):
+            for base, reader, matches in zip(task.bases, readers, collectors, strict=True):
                 if not may_hold(reader, bounds):
                     continue
                 possible = None if candidates is None else candidates.of_file(reader)
@@ -77,7 +77,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
                 elif len(possible):
                     some = StagedKeys(entries=part, keys=keys.take(pa.array(possible)), positions=possible)
                     matches.add(find(context, base, reader, some))
-        return [matches.write(attempt, base) for base, matches in zip(task.bases, found, strict=True)]
+        return [matches.write(attempt, base) for base, matches in zip(task.bases, collectors, strict=True)]
 
 
 def match_file(
@@ -92,10 +92,10 @@ def write_matches(
     context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Matches]
 ) -> TagResult:
     """Write the matches of one base file or slice beside the staged rows; `parts` are those of parts of the batch."""
-    with MatchCollector(context, entries) as found:
+    with MatchCollector(context, entries) as collector:
         for matches in parts:
-            found.add(matches)
-        return found.write(attempt, base)
+            collector.add(matches)
+        return collector.write(attempt, base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class StagedKeys:
 
 def find(context: WriteContext, base: BaseFile, reader: BaseFileReader, staged: StagedKeys) -> Matches:
     """Return the matches between the rows of `base` and the staged keys."""
-    base_row, found = _positions(context, reader, staged.keys)
-    entry, position = staged.rows(found)
+    base_row, staged_row = _positions(context, reader, staged.keys)
+    entry, position = staged.rows(staged_row)
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
         located = _Located(base_row=base_row, entry=entry, position=position)
@@ -139,9 +139,9 @@ def _positions(
     value_set = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
     for stored in stored_keys(context, reader):
-        found = pc.index_in(stored, value_set=value_set)
-        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(found))) + start)
-        positions.append(found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
+        staged_row = pc.index_in(stored, value_set=value_set)
+        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(staged_row))) + start)
+        positions.append(staged_row.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
         start += len(stored)
     return np.concatenate(base_rows), np.concatenate(positions)
 
@@ -310,8 +310,8 @@ def may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if first is None:
         return False
-    found = key_range(reader)
-    return found is None or (first <= found[1] and last >= found[0])
+    stored = key_range(reader)
+    return stored is None or (first <= stored[1] and last >= stored[0])
 
 
 class CandidateKeys:
@@ -324,9 +324,9 @@ class CandidateKeys:
     def of_file(self, reader: BaseFileReader) -> np.ndarray:
         """Return the positions of the keys that the file may contain, ascending."""
         mask = np.ones(len(self._keys), np.bool_)
-        found = key_range(reader)
-        if found is not None:
-            low, high = (pa.scalar(bound, pa.string()) for bound in found)
+        bounds = key_range(reader)
+        if bounds is not None:
+            low, high = (pa.scalar(bound, pa.string()) for bound in bounds)
             inside = pc.and_(pc.greater_equal(self._keys, low), pc.less_equal(self._keys, high))
             mask = np.asarray(inside, np.bool_)
         positions = np.flatnonzero(mask)
@@ -348,9 +348,9 @@ class CandidateKeys:
         if self._probe is None:
             self._probe = BloomProbe(key_blocks(self._keys))
         try:
-            found = self._probe.candidates(text, type_code)
-            if found is not None:
-                return found
+            possible = self._probe.candidates(text, type_code)
+            if possible is not None:
+                return possible
             bloom = BloomFilter.from_text(text.decode(), type_code)
         except (CorruptTableError, UnsupportedError, UnicodeDecodeError) as error:
             _warn(path, error)
@@ -375,8 +375,8 @@ def _of_few(reader: BaseFileReader, keys: pa.ChunkedArray) -> np.ndarray:
     except (CorruptTableError, UnsupportedError) as error:
         _warn(reader.path, error)
         bloom = None
-    found = None if bloom is None else _murmur(reader.path, bloom, keys)
-    return np.ones(len(keys), np.bool_) if found is None else found
+    possible = None if bloom is None else _murmur(reader.path, bloom, keys)
+    return np.ones(len(keys), np.bool_) if possible is None else possible
 
 
 def _murmur(path: str, bloom: BloomFilter, keys: pa.ChunkedArray) -> np.ndarray | None:

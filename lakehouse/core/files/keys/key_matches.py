@@ -158,8 +158,8 @@ class EntryIndex:
         """Return the matches numbered by the runs of this index, without those of other runs."""
         if matches.runs == self.runs:
             return matches
-        known = {run: n for n, run in enumerate(self.runs)}
-        number = np.array([known.get(run, -1) for run in matches.runs], np.int32)[matches.run]
+        numbers = {run: n for n, run in enumerate(self.runs)}
+        number = np.array([numbers.get(run, -1) for run in matches.runs], np.int32)[matches.run]
         matches = Matches(base_row=matches.base_row, run=number, row=matches.row, kind=matches.kind, runs=self.runs)
         return matches if (number >= 0).all() else matches.take(number >= 0)
 

@@ -112,10 +112,10 @@ def _days(text: str) -> str | None:
 def secondary_keys_of(read: SliceContext, column: str, file_slice: FileSlice) -> pa.Array:
     """Return the keys of a secondary index for the rows of a slice."""
     columns = pa.schema([read.table.field(KEY), read.table.field(column)])
-    found = []
+    batches = []
     for _, rows in read_slice(read, file_slice, columns):
-        found.append(secondary_keys(value_texts(rows.column(column)), rows.column(KEY).cast(pa.string())))
-    return pa.concat_arrays([*found, pa.array([], pa.string())])
+        batches.append(secondary_keys(value_texts(rows.column(column)), rows.column(KEY).cast(pa.string())))
+    return pa.concat_arrays([*batches, pa.array([], pa.string())])
 
 
 def keys_of_slice(column: IndexedColumn, _attempt: Attempt, file_slice: FileSlice) -> pa.Array:

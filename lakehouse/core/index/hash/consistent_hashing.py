@@ -80,8 +80,8 @@ class Ring:
 
     def places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Return the position of the node of each hash. Hashes above the last value belong to the first node."""
-        found: npt.NDArray[np.int64] = np.searchsorted(self.values, hashes, side="left") % len(self.values)
-        return found
+        positions: npt.NDArray[np.int64] = np.searchsorted(self.values, hashes, side="left") % len(self.values)
+        return positions
 
     def node_of(self, value: int) -> HashingNode:
         """Return the node of one hash value."""

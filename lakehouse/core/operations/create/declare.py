@@ -128,9 +128,9 @@ def _table_type(text: str) -> str:
     """Return the type of a table; raise UserError for an unknown one."""
     name = _ABBREVIATIONS.get(text.upper(), text.upper())
     if name not in TABLE_TYPES:
-        known = (*TABLE_TYPES, *_ABBREVIATIONS)
+        names = (*TABLE_TYPES, *_ABBREVIATIONS)
         raise UserError(
-            f"table_type={text!r} is unknown.{nearest(text.upper(), known)} Types are {', '.join(TABLE_TYPES)}, with "
+            f"table_type={text!r} is unknown.{nearest(text.upper(), names)} Types are {', '.join(TABLE_TYPES)}, with "
             f"the abbreviations {', '.join(_ABBREVIATIONS)}",
             argument="table_type",
         )
@@ -182,8 +182,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
-        known = " and ".join(map(str, WRITABLE_VERSIONS))
-        raise UserError(f"{_VERSION}={version}: versions {known} can be written")
+        versions = " and ".join(map(str, WRITABLE_VERSIONS))
+        raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
     layout = table_layout(int(version))
     return new_table_properties(
         name=declaration.name,

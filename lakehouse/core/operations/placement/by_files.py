@@ -200,7 +200,7 @@ class KeyCheck:
 
     def compare(self, suspects: Others) -> Conflict | None:
         """Search the keys in the files into which these commits inserted rows."""
-        return next((found for winner, other in suspects if (found := self._same_keys(winner, other))), None)
+        return next((conflict for winner, other in suspects if (conflict := self._same_keys(winner, other))), None)
 
     def _may_share_keys(self, other: CommitMetadata) -> bool:
         return may_share_keys(self.ours, write_summary(other), global_keys=self.write.context.layout.global_keys)
@@ -265,10 +265,10 @@ def _outside_of_ranges(write: PreparedWrite, entries: Sequence[StagedEntry], bas
     outside = np.zeros(len(bases), np.bool_)
     if len(bases) < _LEAST_FILES:
         return outside
-    found = ranges_of_columns(write.table, bases, [KEY], pa.schema([(KEY, pa.string())]))
-    if found is None:
+    ranges = ranges_of_columns(write.table, bases, [KEY], pa.schema([(KEY, pa.string())]))
+    if ranges is None:
         return outside
-    bounds, numbers = found[KEY], pa.array(np.arange(len(bases)))
+    bounds, numbers = ranges[KEY], pa.array(np.arange(len(bases)))
     columns = [numbers, one_array(bases.files.column("partition")), bounds.low, bounds.high]
     tasks = plan_range_tasks(entries, pa.table(columns, schema=RANGES), is_global=write.context.layout.global_keys)
     is_small = sum(entry.rows for entry in entries) <= ROWS_HERE
@@ -290,10 +290,10 @@ def _with_filters(
         filters = metadata if is_small else metadata.task_filters()
         return _run(write, partial(filter_files, context, filters), tasks, here=is_small)
 
-    found = from_metadata(write.table, BLOOM_FILTERS, ask)
-    if found is None:
+    answers = from_metadata(write.table, BLOOM_FILTERS, ask)
+    if answers is None:
         return setup
-    files = united(found)
+    files = united(answers)
     return replace(
         setup,
         without_keys=setup.without_keys | {group_of[file] for file in files.excluded},

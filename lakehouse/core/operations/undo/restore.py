@@ -166,8 +166,8 @@ def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str)
 
 def _require_timeline(table: LoadedTable, target: Instant) -> None:
     """Raise UserError if writes that the restore would have to roll back are archived."""
-    known = {instant.key for instant in table.timeline}
-    later = [i for i in table.store.archived(completed_after=target.completion) if i.key in known]
+    present = {instant.key for instant in table.timeline}
+    later = [i for i in table.store.archived(completed_after=target.completion) if i.key in present]
     later += archived_writes(table, completed_after=target.completion)
     if later:
         raise UserError(
@@ -318,12 +318,12 @@ def _require_pending(table: LoadedTable, current: Instant | None, pending: Insta
 
 def _rollbacks(table: LoadedTable) -> dict[str, Rollback]:
     """Return the newest rollback with a plan, by the requested time of its target."""
-    known = {}
+    rollbacks = {}
     for undoing in table.timeline.where(action=Action.ROLLBACK):
         plan = read_rollback_plan(table, undoing)
         if plan is not None:
-            known[plan.target] = (undoing, plan)
-    return known
+            rollbacks[plan.target] = (undoing, plan)
+    return rollbacks
 
 
 def _metadata(plan: RollbackPlan, undoing: Instant) -> RollbackMetadata:

@@ -203,9 +203,9 @@ class WriterPriority:
                 self._owner = owner
                 return
             now_ms = self._env.clock.now_ms()
-            found, tag = self._env.storage.get_tagged(PATH)
+            stored, tag = self._env.storage.get_tagged(PATH)
             if (
-                not is_active(self._env, found, now_ms=now_ms, expires_ms=0)
+                not is_active(self._env, stored, now_ms=now_ms, expires_ms=0)
                 and self._env.storage.replace_if(PATH, data, tag) is not None
             ):
                 self._owner = owner

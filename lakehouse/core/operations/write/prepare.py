@@ -205,8 +205,8 @@ def _spread(table: LoadedTable, policies: Policies, placement: Placement, schema
             f"{nearest(column, schema.names)} Columns: {', '.join(schema.names)}",
             option=SPREAD_COLUMN,
         )
-    found = latest_commit(table, SPREAD_KEY, archived=False)
-    return spread_history(None if found is None else found[1].extra[SPREAD_KEY], column)
+    newest = latest_commit(table, SPREAD_KEY, archived=False)
+    return spread_history(None if newest is None else newest[1].extra[SPREAD_KEY], column)
 
 
 def _spreading(context: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
