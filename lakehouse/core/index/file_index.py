@@ -50,7 +50,7 @@ class FileIndex:
 
     Attributes:
         setup: The facts about the table and the operation.
-        global_keys: A key is searched in the files of all partitions, otherwise in those of its own partition.
+        global_keys: A key is searched in the files of all partitions, otherwise in its own partition.
         filters: Key ranges and bloom filters exclude files. A file without them is searched for every key.
         located: The setup has the locations of the batch's keys (`located`), which were read for these partitions.
     """
@@ -133,7 +133,7 @@ def spread(weights: Mapping[V, float], tasks: int) -> Spread[V]:
     """
     if tasks < 1:
         raise ValueError(f"values are spread over at least one task, not {tasks}")
-    # Texts make an order of all values, so that equal weights have one result.
+    # Values are ordered as strings, so that equal weights have one result.
     ordered = sorted(weights.items(), key=lambda pair: (-pair[1], repr(pair[0])))
     mean = sum(weights.values()) / tasks
     best = _packed(ordered, _floors(ordered, mean, tasks), tasks)
@@ -200,7 +200,7 @@ def plan_tags(
     Args:
         entries: The staged entries of the batch.
         slices: The newest file slices of the partitions to search.
-        global_keys: Search each key in the files of all partitions; otherwise only in those of its own partition.
+        global_keys: Search each key in the files of all partitions; otherwise only in its own partition.
         parallelism: The number of tasks that run at the same time.
         read_logs_of: File groups whose logs are read too. For other groups only the base file is read.
     """
@@ -224,7 +224,7 @@ def plan_tags(
     return tuple(tasks)
 
 
-# parameters: those of `plan_tags`, and the setup
+# parameters: as in `plan_tags`, and the setup
 def plan_filtered_tags(
     setup: IndexSetup,
     entries: Iterable[StagedEntry],
@@ -345,7 +345,7 @@ def plan_groups(
 
 
 class _Added(NamedTuple):
-    """Inserts that may share file groups: those of a partition, or of one large value in it."""
+    """The inserts of a partition, or of one large value in it, which may share file groups."""
 
     partition: str
     value: str | None

@@ -4,7 +4,7 @@
     removed   the keys of a file group that the commit replaced or that is gone
     compared  the keys after the commit without those before it, and the other way round
 
-Tasks read key columns and write the changed keys beside the staged rows, divided by file group of the record index.
+Tasks read key columns and write the changed keys to the staging folder, divided by file group of the record index.
 Only the names of these files and the positions of their batches return to the driver.
 """
 
@@ -95,7 +95,7 @@ class Sharding:
 class ChangedKeysContext:
     """The settings of the tasks that find changed keys.
 
-    `directory` is that of their files: relative to the table, or to `output` if that is given.
+    `directory` contains their files: relative to the table, or to `output` if that is given.
     """
 
     read: SliceContext

@@ -1,6 +1,6 @@
 """Look staged keys up in base files: one pass over the key column, hashed against the staged keys.
 
-The matches are written to one matches file per base file, beside the staged rows. Only counts return to the plan.
+The matches are written to one matches file per base file in the staging folder. Only counts return to the plan.
 
 Keys that a base file does not contain are excluded by its key range and its bloom filter (MDT-13). A file
 without range or filter, or with a filter that cannot be used, may contain every key.
@@ -46,13 +46,13 @@ FILTERED_KEY_FACTOR = 2.5
 _SAMPLE_KEYS = 1_000
 _VALUES_BATCH = 131_072
 #: Files with keys of the batch, one after the other, after which the filters of the next ones are not asked. On a local
-#: disk a filter costs a third of what reading the keys of a file of 20,000 rows costs.
+#: disk a filter costs a third of the time for reading the keys of a file of 20,000 rows.
 _MOST_USELESS = 3
 Entries = tuple[StagedEntry, ...]
 
 
 def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    """Look the keys of the task up in its base files, and write the matches of each beside the staged rows."""
+    """Look the keys of the task up in its base files, and write the matches of each to the staging folder."""
     is_local = context.storage.root.startswith("/")
     with ExitStack() as stack:
         readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
@@ -91,7 +91,7 @@ def match_file(
 def write_matches(
     context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Matches]
 ) -> TagResult:
-    """Write the matches of one base file or slice beside the staged rows; `parts` are those of parts of the batch."""
+    """Write the matches of one base file or slice to the staging folder; `parts` are the matches of each part."""
     with MatchCollector(context, entries) as collector:
         for matches in parts:
             collector.add(matches)
@@ -196,7 +196,7 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
 
 
 def key_parts(context: WriteContext, entries: Entries, *, asks_filters: bool = False) -> Iterator[Entries]:
-    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that asks filters first."""
+    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that reads filters first."""
     factor = FILTERED_KEY_FACTOR if asks_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
@@ -339,7 +339,7 @@ class CandidateKeys:
         return positions if may_contain is None else positions[may_contain[positions]]
 
     def of_filter(self, path: str, text: bytes | None, type_code: str | None) -> np.ndarray | None:
-        """Return for each key whether a file may contain it by the text of its filter; None if all keys are possible.
+        """Return for each key whether a file may contain it by its encoded filter; None if all keys are possible.
 
         A filter that cannot be used is logged as a warning.
         """
@@ -359,7 +359,7 @@ class CandidateKeys:
 
 
 def _stored_filter(reader: BaseFileReader) -> tuple[bytes | None, str | None]:
-    """Return the text of the filter in a footer and its type; no text, with a warning, if the footer is not text."""
+    """Return the filter in a footer as bytes, and its type; no filter, with a warning, if it is not ASCII."""
     try:
         text, type_code = (reader.footer(key) for key in BLOOM_FOOTER)
     except CorruptTableError as error:

@@ -73,7 +73,7 @@ class KeyShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """The number of keys of a share that are in several partitions, with examples. `unread` says why none were
+    """The number of keys of a share that are in several partitions, with examples. `unread` is the reason why none were
     compared.
     """
 

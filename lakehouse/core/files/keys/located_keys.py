@@ -4,7 +4,7 @@
     tag      key column of a located file group -> matches file, as for other indexes
 
 On a merge-on-read table the rows of a located key are appended to a log without reading the file group, if no stored
-value decides what happens to them.
+value decides whether they move.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RecordLocations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocateTask:
-    """Look the keys of `entries` up in the record index; in that of `partition`, if it is divided by partitions."""
+    """Look the keys of `entries` up in the record index, or in the index of `partition` if each partition has one."""
 
     entries: tuple[StagedEntry, ...]
     partition: str | None = None
@@ -65,7 +65,7 @@ def plan_locating(entries: Sequence[StagedEntry], *, by_partition: bool) -> tupl
 
 
 def locate(context: WriteContext, index: RecordLocations, attempt: Attempt, task: LocateTask) -> LocatedKeys:
-    """Look the keys of a task up and write the rows that have a location beside the staged rows."""
+    """Look the keys of a task up and write the rows that have a location to the staging folder."""
     path = f"{context.staging}/located/{attempt.token}.arrow"
     batches: dict[Group, list[int]] = {}
     rows: dict[Group, int] = {}
@@ -87,8 +87,7 @@ def locate(context: WriteContext, index: RecordLocations, attempt: Attempt, task
                 rows[group] = rows.get(group, 0) + batch.num_rows
                 number += 1
     groups = {
-        group: LocatedRows(path=path, batches=tuple(numbers), rows=rows[group])
-        for group, numbers in batches.items()
+        group: LocatedRows(path=path, batches=tuple(numbers), rows=rows[group]) for group, numbers in batches.items()
     }
     return LocatedKeys(groups=groups, rows=sum(rows.values()))
 
@@ -136,7 +135,7 @@ def _trusted(staged: StagedKeys, first: int) -> Matches:
 def _by_group(
     keys: pa.Array, locations: pa.Table, entries: Entries, runs: tuple[str, ...]
 ) -> Iterator[tuple[Group, pa.RecordBatch]]:
-    """Yield the located rows of each file group; `keys` are those of all rows of `entries`."""
+    """Yield the located rows of each file group; `keys` are the keys of all rows in `entries`."""
     if not locations.num_rows:
         return
     # A key may be staged several times, for several partitions, so each staged row is looked up in the result.

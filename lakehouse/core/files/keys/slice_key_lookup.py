@@ -38,7 +38,7 @@ from lakehouse.model.files import FileSlice
 
 
 def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    """Look the keys of the task up in its slices, and write the matches of each beside the staged rows."""
+    """Look the keys of the task up in its slices, and write the matches of each to the staging folder."""
     names = [KEY, *(context.rule.compared if context.move_partitions else ())]
     columns = pa.schema([field for field in read.table if field.name in names])
     results = []

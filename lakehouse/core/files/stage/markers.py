@@ -6,7 +6,7 @@
                             <partition>/<file>.marker.<kind>     with markers of type DIRECT: one object per file
 
 Lines are `<partition>/<file>.marker.<kind>`. A marker without a file is harmless. An attempt that needs more files than
-it has marked therefore marks twice as many at once, and requests grow with the logarithm of the files. An object is
+it has marked therefore marks twice as many together, and requests grow with the logarithm of the files. An object is
 extended by compare-and-swap only, so a delayed request cannot remove a marker.
 """
 
@@ -180,7 +180,7 @@ def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> l
 def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFile:
     """Return the first log file that an attempt of this task appends.
 
-    Copies for a resize are named after it. All writers use this name, so the version tells their files apart: the
+    Copies for a resize are named after it. All writers use this name, so the version distinguishes their files: the
     milliseconds since the resize was requested, which also puts them in the order of the writes.
     """
     instant, version = context.instant, 1
@@ -243,5 +243,5 @@ def mark_log(markers: TaskMarkers, log: LogFile, first: int = 1) -> None:
 
 
 def is_marker_type(path: str) -> bool:
-    """Return whether this object contains the type of the markers beside it."""
+    """Return whether this object contains the type of the markers in its folder."""
     return path.rpartition("/")[2] == MARKERS_TYPE

@@ -35,7 +35,7 @@ def key_hashes(
     """Return the hash of each record key as int32, from 0 to 0x7fffffff.
 
     With several key fields the values of the hash fields are joined in the order of the key. `__null__` is joined as
-    the text "null", and `__empty__` as an empty text.
+    the string "null", and `__empty__` as an empty string.
 
     Args:
         keys: Record keys without nulls.
@@ -100,7 +100,7 @@ class Ring:
         return None if middle in (previous, node.value) else middle
 
     def are_neighbours(self, first: HashingNode, second: HashingNode) -> bool:
-        """Return whether the range of `second` follows that of `first`; the ring is closed."""
+        """Return whether the range of `second` follows the range of `first`; the ring is closed."""
         nodes = self.metadata.nodes
         return len(nodes) > 1 and nodes[(nodes.index(first) + 1) % len(nodes)] == second
 

@@ -117,7 +117,7 @@ def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str
 
 
 def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str]) -> list[str]:
-    """Return the instants that the names of a write's files may have: its own first, then those of earlier resizes.
+    """Return the instants that the names of a write's files may have: its own first, then earlier resizes.
 
     A write copies rows to logs that are named after a pending resize of buckets (MDT-12.5). The resize may be
     completed, or undone, since.

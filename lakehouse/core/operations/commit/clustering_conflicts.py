@@ -34,7 +34,7 @@ _REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Oper
 
 def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
     """Return the plan of a pending or completed clustering, None if it is missing or for another replacecommit."""
-    # Layout 1 names the plan file like that of a replacecommit.
+    # Layout 1 names the plan file as for a replacecommit.
     action = Action.CLUSTERING if instant.action is Action.REPLACECOMMIT and instant.is_completed else instant.action
     data = table.store.read(replace(instant, action=action, completed=None), State.REQUESTED)
     return decode_clustering_plan(data) if data else None

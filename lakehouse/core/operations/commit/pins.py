@@ -51,7 +51,7 @@ def read_pins(env: Env) -> Pins:
 def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
     """Return the newest slices as of each of the completion times, from one listing of the partitions (None: all).
 
-    Storage is listed, also if the table has a metadata table: that names lost files too, and pins of lost files would
+    Storage is listed, even if the table has a metadata table: that names lost files too, and pins of lost files would
     show readers a version that they cannot read. A table of layout 1 (version 6) has no completion times; requested
     times are used there.
     """

@@ -51,7 +51,7 @@ _SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDeclaration:
-    """The declaration of a new table; a single text is accepted instead of a list of columns.
+    """The declaration of a new table; a single string is accepted instead of a list of columns.
 
     The attributes about merging (DATA-5.1 to DATA-5.3) cannot be changed after the table is created.
 
@@ -120,7 +120,7 @@ class TableDeclaration:
         return tuple(dict.fromkeys((*self.record_key, *partitions, *self.ordering_columns, *deletes)))
 
     def call_options(self) -> dict[str, str]:
-        """Return the options of writes, without those of the table."""
+        """Return the options of writes, without options of the table."""
         return {key: value for key, value in self.options.items() if key not in CREATE_OPTIONS}
 
 
@@ -148,7 +148,7 @@ def _generator(text: str) -> KeyGeneratorType:
 
 
 def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
-    """Return the columns of an argument; one text may contain several, as in "id, day".
+    """Return the columns of an argument; one string may contain several, as in "id, day".
 
     Raises UserError for an empty name and for a column that is named twice.
     """

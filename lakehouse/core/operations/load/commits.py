@@ -117,7 +117,7 @@ def writes_since(table: LoadedTable, before: Timeline, now: Timeline) -> list[In
 def archived_commits(
     table: LoadedTable, *, requested_up_to: str | None = None, containing: str = ""
 ) -> Iterator[tuple[Instant, CommitMetadata]]:
-    """Yield the archived writes whose metadata contains the text `containing`, the latest completion first.
+    """Yield the archived writes whose metadata contains the string `containing`, the latest completion first.
 
     Reads a batch of writes at a time, so a caller that stops early saves the rest of the reads.
     """

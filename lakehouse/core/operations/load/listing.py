@@ -1,4 +1,4 @@
-"""List the data files of a table, without those of other tables in folders below it."""
+"""List the data files of a table, without files of other tables in folders below it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def list_files(
 
 
 def own_files(storage: Storage, files: list[FileInfo]) -> list[FileInfo]:
-    """Return the files of a recursive listing, without those of other tables in the table's folder."""
+    """Return the files of a recursive listing, without files of other tables in the table's folder."""
     nested = nested_tables(files)
     for directory in nested:
         _warn_skipped(storage, directory)

@@ -43,7 +43,7 @@ def metadata_of(table: LoadedTable) -> MetadataTable | None:
 
 
 def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTable], T]) -> T | None:
-    """Return what `read` returns for the metadata table; None if the caller has to do without it.
+    """Return the result of `read` for the metadata table; None if the caller has to do without it.
 
     This is the one place where a damaged metadata table is replaced by the files of the data table. The warning names
     the damaged file. The metadata table is not used again until the table is reloaded.

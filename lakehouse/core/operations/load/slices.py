@@ -69,7 +69,7 @@ class Listing:
         )
 
     def covered(self, partitions: Iterable[str]) -> frozenset[str]:
-        """Return those of the partitions that were listed."""
+        """Return the given partitions that were listed."""
         wanted = None if self.partitions is None else frozenset(self.partitions)
         listed = [partition for partition in partitions if wanted is None or partition in wanted]
         if self.keep is None:
@@ -101,7 +101,7 @@ def load_listing(
         as_of: Only writes requested up to this time are visible.
         completed_up_to: Only writes completed up to this time are visible.
         keep: Returns whether a directory is listed, see `list_data_files`.
-        on_storage: List storage, also if the table has a metadata table.
+        on_storage: List storage, even if the table has a metadata table.
     """
     if partitions is not None and len(partitions) > _MANY_PARTITIONS and keep is None and not on_storage:
         whole = load_listing(table, as_of=as_of, completed_up_to=completed_up_to)
@@ -191,7 +191,7 @@ def slices_of(
 def load_visible(
     table: LoadedTable, *, as_of: str | None = None, completed_up_to: str | None = None, completions: bool = False
 ) -> VisibleTimeline:
-    """Return the part of the timeline that a query with these bounds sees; reads the metadata of replacecommits.
+    """Return the timeline that is visible to a query with these bounds; reads the metadata of replacecommits.
 
     With `completions` it also reads the completion times of all archived writes (see `with_archived_completions`).
     """

@@ -1,12 +1,12 @@
 """Placement by indexes that read files to find a key: SIMPLE, BLOOM and their global variants.
 
-A bloom index excludes base files by what the metadata table says about their keys (MDT-13):
+A bloom index excludes base files by key ranges and filters in the metadata table (MDT-13):
 
     ranges     of the record key, from `column_stats`: a file without a staged key in its range is not opened
     filters    from `bloom_filters`, of the other files: a file whose filter contains no staged key is not opened
 
-Files about which the metadata table says nothing are searched by their footers. On a local disk the filters in the
-footers are asked: a request costs less there than a filter in a compressed file.
+Files without a range or filter in the metadata table are searched by their footers. On a local disk only the filters in
+the footers are read: a request costs less there than a filter in a compressed file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.spec.options.policies import Policies
 
-#: Bloom filters that this process asks.
+#: Bloom filters that this process reads itself.
 _FILTERS_HERE = 1_000
 #: With fewer files, their footers cost no more requests than their ranges.
 _LEAST_FILES = 3
@@ -250,7 +250,7 @@ def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: 
 def with_excluded_files(
     write: PreparedWrite, setup: IndexSetup, entries: Sequence[StagedEntry], slices: FileSlices
 ) -> IndexSetup:
-    """Return the setup with what the metadata table says about the keys of the batch, if options allow that."""
+    """Return the setup with the files that the metadata table excludes for the batch, if options allow that."""
     policy = write.policies.index
     if not policy.bloom_metadata:
         return setup

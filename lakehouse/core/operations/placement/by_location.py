@@ -93,7 +93,7 @@ def search_locations(placement: ByLocation, write: PreparedWrite, runs: Sequence
 
 
 def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T], *, by_partition: bool) -> T | None:
-    """Return what `find` returns for the record index of the table, or of each partition.
+    """Return the result of `find` for the record index of the table, or of each partition.
 
     Returns None if the table has no such index, or none that can be used; a damaged one is logged as a warning.
     """

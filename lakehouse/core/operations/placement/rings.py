@@ -45,7 +45,7 @@ def load_rings(table: LoadedTable, partitions: Iterable[str]) -> dict[str, Ring]
 def require_rings(table: LoadedTable, partitions: Iterable[str], buckets: int) -> dict[str, Ring]:
     """Return the current ring of each partition; create the initial metadata of new partitions with `buckets` nodes.
 
-    Several writers may create the metadata of a partition at the same time: all of them use what is stored first.
+    Several writers may create the metadata of a partition at the same time: all of them use the first one.
     """
     wanted = sorted(set(partitions))
     loaded = _loaded(table, wanted)

@@ -87,7 +87,7 @@ def restore(
         table: The loaded table.
         policy: The options of locks and heartbeats.
         to: The requested time of a completed write.
-        dry_run: Return what would be deleted, and write nothing.
+        dry_run: Return the files that would be deleted, and write nothing.
         force: Roll back active writes, too.
 
     Raises:
@@ -346,7 +346,7 @@ def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant
 
 
 def _remove_rollbacks(table: LoadedTable, target: str, completed: Instant) -> None:
-    """Delete all rollbacks after the target: those of this restore, and older ones, whose targets no longer exist."""
+    """Delete the rollbacks after the target: rollbacks of this restore, and older ones without a target."""
     for undoing in table.store.load().where(action=Action.ROLLBACK):
         if target < undoing.requested < completed.completion:
             table.store.remove(undoing)

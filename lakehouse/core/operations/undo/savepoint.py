@@ -124,7 +124,7 @@ def delete_savepoint(
 
 
 def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:
-    """Return the names of the files that a restore to `target` keeps, by partition: those of the newest slices."""
+    """Return the names of the files that a restore to `target` keeps, by partition: files of the newest slices."""
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
     present = require_files(table, undone, f"a savepoint of {target.requested}")
     _require_no_leftovers(table, target, present)

@@ -5,7 +5,7 @@ After repeated conflicts a writer gets priority for its next attempt, so that it
     first lost conflict    pause, plan again, try again
     later lost conflicts   create .hoodie/next_writer.json; other writers wait for its deletion before an attempt
 
-A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin at once.
+A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin together.
 
 Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
 seconds. It therefore helps writers of large batches little, and other writers do not wait long for them. A file with

@@ -95,7 +95,7 @@ class AppliedDeletes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedDeletes:
-    """The tombstones that one attempt of a write uses; `known` are those of the loaded table."""
+    """The tombstones that one attempt of a write uses; `known` are the tombstones of the loaded table."""
 
     table: LoadedTable
     engine: Engine

@@ -438,7 +438,7 @@ def _is_staged(write: PreparedWrite) -> bool:
 
 
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
-    """Delete what a committed attempt no longer needs.
+    """Delete the files that a committed attempt no longer needs.
 
     An error is logged, not raised, because the commit is already valid; the next write cleans up the rest.
     """
