@@ -13,6 +13,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "plugins")]
 
 # The repository is on the path only now.
+from docs.generators.architecture import architecture_files  # noqa: E402
 from docs.generators.pages import REFERENCE  # noqa: E402
 from docs.generators.performance import performance_files  # noqa: E402
 
@@ -24,12 +25,12 @@ def main() -> int:
     only_check = parser.parse_args().check
     different = 0
     pages = {DOCS / "reference" / name: generated() for name, generated in REFERENCE.items()}
-    for path, text in (pages | performance_files()).items():
+    for path, text in (pages | performance_files() | architecture_files()).items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         different += 1
         if not only_check:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         outcome = "differs from the code" if only_check else "written"
         sys.stdout.write(f"{outcome}: {path.relative_to(DOCS.parent).as_posix()}\n")

@@ -20,13 +20,13 @@ with an underscore are not public."""
 #: The sections of the page: title -> module and public names; no names means all public ones of the module.
 PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
-        ("lakehouse/core/table/table.py", ("Table", "TableFeatures", "WriteCall")),
+        ("lakehouse/core/table/table.py", ("Table", "WriteCall")),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),
     ),
     "Catalog": (("lakehouse/platform/catalog/catalog.py", ("load_catalog", "Catalog")),),
-    "Spark": (("lakehouse/spark/session.py", ()),),
+    "Spark": (("lakehouse/spark/session.py", ("job_session",)),),
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
         ("plugins/lakehouse_airflow/operators.py", ()),

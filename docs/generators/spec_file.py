@@ -7,8 +7,7 @@ from dataclasses import fields
 
 from docs.generators.markdown import code, page, table
 from lakehouse.spec.options.policies import POLICIES, Policies
-from lakehouse.spec.sources.deduplicate import DEDUPLICATE_KEYS
-from lakehouse.spec.sources.ingest import SOURCE_SPECS
+from lakehouse.spec.sources.ingest import DEDUPLICATE_KEYS, SOURCE_SPECS
 from lakehouse.spec.sources.ingest_keys import INGEST_KEYS
 from lakehouse.spec.sources.transform import TRANSFORM_KEYS
 from lakehouse.spec.spec_key import SpecKey

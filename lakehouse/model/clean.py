@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.model.display import Readable, Shown, count_text, sentence
@@ -35,15 +35,37 @@ class CleanPlan(Readable):
         """All paths, partition by partition."""
         return tuple(path for paths in self.files.values() for path in paths)
 
+    def metadata(self, requested: str, seconds: float, deleted_partitions: Collection[str] = ()) -> CleanMetadata:
+        """Return the content of the completed clean after all files of the plan were deleted.
+
+        `requested` is the requested time of the clean, `seconds` its duration, and `deleted_partitions` are those of
+        `partitions_to_delete` that were deleted.
+        """
+        return CleanMetadata(
+            start_time=requested,
+            seconds=seconds,
+            earliest="" if self.earliest is None else self.earliest.requested,
+            last_completed=self.last_completed,
+            partitions={
+                partition: CleanedPartition(
+                    policy=self.policy,
+                    deleted=tuple(path.rpartition("/")[2] for path in paths),
+                    is_deleted=partition in deleted_partitions,
+                )
+                for partition, paths in self.files.items()
+            },
+            extra=self.extra,
+        )
+
     def _shown(self) -> Shown:
-        kept = None if self.earliest is None else self.earliest.requested
+        earliest = None if self.earliest is None else self.earliest.requested
         line = sentence(
             f"clean plan: deletes {count_text(sum(map(len, self.files.values())), 'file')}",
             count_text(len(self.files), "partition"),
-            f"keeps versions from {kept} on" if kept else "",
+            f"keeps versions from {earliest} on" if earliest else "",
         )
         rows = [{"partition": partition, "files": len(paths)} for partition, paths in self.files.items()]
-        return Shown(line, {"policy": self.policy, "earliest_retained": kept}, rows)
+        return Shown(line, {"policy": self.policy, "earliest_retained": earliest}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def declared_groups(groups: Mapping[str, str | Sequence[str]], reserved: Sequenc
     Raises UserError for a group without columns, a column in two groups, a nested field, a name with `,`, `;` or `=`,
     and a column that is `reserved`, such as a key column.
     """
-    found = tuple(
+    declared = tuple(
         ColumnGroup(
             ordering=ordering.strip(),
             columns=tuple(name.strip() for name in ([names] if isinstance(names, str) else names)),
@@ -45,7 +45,7 @@ def declared_groups(groups: Mapping[str, str | Sequence[str]], reserved: Sequenc
         for ordering, names in groups.items()
     )
     seen: set[str] = set()
-    for group in found:
+    for group in declared:
         if not group.columns:
             raise UserError(f"column_groups: the group of {group.ordering!r} has no columns; name at least one")
         for name in group.names:
@@ -58,7 +58,7 @@ def declared_groups(groups: Mapping[str, str | Sequence[str]], reserved: Sequenc
                     f"column_groups: {name!r} is a key, partition, ordering or delete column, which all writers provide"
                 )
             seen.add(name)
-    return found
+    return declared
 
 
 def groups_text(groups: ColumnGroups) -> str:

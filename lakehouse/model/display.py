@@ -157,10 +157,10 @@ def html_of(value: Shown) -> str:
 
 
 def _row(heads: Sequence[str], cells: Sequence[str]) -> str:
-    found = [f'<th style="{_CELL}">{escape(one_line(head, _LONGEST_CELL))}</th>' for head in heads]
+    columns = [f'<th style="{_CELL}">{escape(one_line(head, _LONGEST_CELL))}</th>' for head in heads]
     longest = LONGEST_LINE if heads else _LONGEST_CELL
-    found += [f'<td style="{_CELL}">{escape(one_line(cell, longest))}</td>' for cell in cells]
-    return f"<tr>{''.join(found)}</tr>"
+    columns += [f'<td style="{_CELL}">{escape(one_line(cell, longest))}</td>' for cell in cells]
+    return f"<tr>{''.join(columns)}</tr>"
 
 
 def _table(rows: Iterable[str]) -> str:
@@ -171,8 +171,8 @@ def _fields_of(value: object) -> dict[str, object]:
     """Return the fields of a dataclass that differ from nothing: empty texts, lists and None are left out."""
     if not is_dataclass(value):
         return {}
-    found = {item.name: getattr(value, item.name) for item in fields(value) if item.repr}
-    return {name: part for name, part in found.items() if part is not None and part not in ("", (), {}, [])}
+    values = {item.name: getattr(value, item.name) for item in fields(value) if item.repr}
+    return {name: part for name, part in values.items() if part is not None and part not in ("", (), {}, [])}
 
 
 def _value(value: object) -> str:

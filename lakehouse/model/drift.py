@@ -70,8 +70,8 @@ class ColumnDrift:
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> ColumnDrift:
         """Return the drift of a mapping made by `to_mapping`; names of later versions are ignored."""
-        known = {name: mapping[name] for name in ("column", "rows", "before", "after", "example") if name in mapping}
-        return cls(change=Drift(mapping["change"]), **known)
+        values = {name: mapping[name] for name in ("column", "rows", "before", "after", "example") if name in mapping}
+        return cls(change=Drift(mapping["change"]), **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

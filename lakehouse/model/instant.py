@@ -123,21 +123,19 @@ class Timeline(Readable):
         completed_up_to: str | None = None,
     ) -> Timeline:
         """Return the instants that fulfil all given conditions; bounds are inclusive, except `completed_after`."""
-        kept: Iterable[Instant] = self.instants
+        instants: Iterable[Instant] = self.instants
         if action is not None:
             actions = {action} if isinstance(action, Action) else action
-            kept = [i for i in kept if i.action in actions]
+            instants = [i for i in instants if i.action in actions]
         if state is not None:
-            kept = [i for i in kept if i.state is state]
+            instants = [i for i in instants if i.state is state]
         if pending is not None:
-            kept = [i for i in kept if pending != i.is_completed]
+            instants = [i for i in instants if pending != i.is_completed]
         if requested_up_to is not None:
-            kept = [i for i in kept if i.requested <= requested_up_to]
-        if completed_after is not None:
-            kept = [i for i in kept if i.is_completed and i.completion > completed_after]
-        if completed_up_to is not None:
-            kept = [i for i in kept if i.is_completed and i.completion <= completed_up_to]
-        return Timeline._in_order(kept)
+            instants = [i for i in instants if i.requested <= requested_up_to]
+        if completed_after is not None or completed_up_to is not None:
+            instants = _completed_within(instants, completed_after, completed_up_to)
+        return Timeline._in_order(instants)
 
     def writes(self) -> Timeline:
         """Return the completed instants that changed data."""
@@ -158,7 +156,7 @@ class Timeline(Readable):
         """Return the instant with the same identity in its present state; None if the timeline does not have it."""
         key = instant.key
         # Most instants have another time, so the time is compared first.
-        return next((known for known in self.instants if known.requested == key[0] and known.key == key), None)
+        return next((other for other in self.instants if other.requested == key[0] and other.key == key), None)
 
     def savepoints(self) -> frozenset[str]:
         """Return the requested times of the commits with a savepoint."""
@@ -221,3 +219,10 @@ def instant_moment(time: str) -> datetime:
             "them away",
             instant=time,
         ) from None
+
+
+def _completed_within(instants: Iterable[Instant], after: str | None, up_to: str | None) -> list[Instant]:
+    completed = [i for i in instants if i.is_completed]
+    if after is not None:
+        completed = [i for i in completed if i.completion > after]
+    return completed if up_to is None else [i for i in completed if i.completion <= up_to]

@@ -38,9 +38,9 @@ class MetadataCheck(Readable):
 
     def _shown(self) -> Shown:
         counts = {"missing": self.missing, "surplus": self.surplus, "different": self.different}
-        found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        differences = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         return Shown(
-            f"{self.partition}: {count_text(self.records, 'record')}, {self.error or found or 'equal'}", counts
+            f"{self.partition}: {count_text(self.records, 'record')}, {self.error or differences or 'equal'}", counts
         )
 
 

@@ -92,10 +92,10 @@ class TtlRule:
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> TtlRule:
         """Return the rule of a mapping made by `to_mapping`; raise UserError for an unknown name or a wrong type."""
-        known = [declared.name for declared in fields(cls)]
+        names = [declared.name for declared in fields(cls)]
         for name in mapping:
-            if name not in known:
-                raise UserError(f"a ttl rule has no {name!r}.{nearest(name, known)} It has {', '.join(known)}.")
+            if name not in names:
+                raise UserError(f"a ttl rule has no {name!r}.{nearest(name, names)} It has {', '.join(names)}.")
             kind = int if name in LIMITS else str
             if type(mapping[name]) is not kind:
                 raise UserError(f"a ttl rule has {name}={mapping[name]!r}, which is not of type {kind.__name__}")
@@ -184,9 +184,9 @@ def _literal_prefix(expression: str) -> str:
     if "|" in expression:
         # Alternatives may have different prefixes.
         return ""
-    found = _PLAIN.match(expression)
-    plain = found[0] if found else ""
+    match = _PLAIN.match(expression)
+    plain = match[0] if match else ""
     after = expression[len(plain) : len(plain) + 1]
     # An optional letter is not part of every path.
-    kept = plain[:-1] if after in ("*", "?", "{") else plain
-    return re.sub(r"\\(.)", r"\1", kept)
+    literal = plain[:-1] if after in ("*", "?", "{") else plain
+    return re.sub(r"\\(.)", r"\1", literal)

@@ -226,8 +226,8 @@ class ValidationReport(Readable):
 
     def _shown(self) -> Shown:
         findings = {"corrupt": len(self.corrupt), "warning": len(self.warnings)}
-        found = [count_text(count, f"{name} finding") for name, count in findings.items() if count]
-        line = sentence(*found or ["no finding"], count_text(self.files, "file"), count_text(self.instants, "instant"))
+        groups = [count_text(count, f"{name} finding") for name, count in findings.items() if count]
+        line = sentence(*groups or ["no finding"], count_text(self.files, "file"), count_text(self.instants, "instant"))
         rows = [{"severity": f.severity, "invariant": f.invariant, "problem": f.problem} for f in self.findings]
         return Shown(f"{'deep ' if self.deep else ''}validation of {self.location}: {line}", {}, rows)
 

@@ -106,8 +106,8 @@ def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
         if sets == 1:
             return (_count_all(marked),)
         rows = marked.groupBy(FILE_SET).agg(F.count(F.lit(1)), F.count(REASON)).collect()
-    found = {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
-    return tuple(found.get(number, (0, 0)) for number in range(sets))
+    counts = {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
+    return tuple(counts.get(number, (0, 0)) for number in range(sets))
 
 
 def _count_all(marked: Frame) -> tuple[int, int]:
@@ -138,16 +138,16 @@ def selected(frame: Frame, select: Sequence[str], lacking: Collection[str]) -> f
     """Return the columns of a selection that are computed from columns which some files lack."""
     if not select or not lacking:
         return frozenset(lacking)
-    rest, found = frame.drop(*lacking), set[str]()
+    rest, columns = frame.drop(*lacking), set[str]()
     for text in select:
         if text.strip().startswith("*"):
-            found |= set(lacking)
+            columns |= set(lacking)
             continue
         try:
             rest.selectExpr(text).schema  # noqa: B018 - reading the schema makes Spark resolve the columns
         except PySparkException:
-            found |= set(frame.selectExpr(text).columns)
-    return frozenset(found)
+            columns |= set(frame.selectExpr(text).columns)
+    return frozenset(columns)
 
 
 def key_inputs(session: Session, schema: Schema, select: Sequence[str], key: Sequence[str]) -> frozenset[str]:

@@ -46,8 +46,8 @@ def rows_of_changes(
     """
 
     def read(change: FileGroupChange) -> Iterator[pa.RecordBatch]:
-        found = scan.rows(change, sides)
-        return _fewer(found) if distinct and _is_grouped(scan.row_schema) else found
+        batches = scan.rows(change, sides)
+        return _fewer(batches) if distinct and _is_grouped(scan.row_schema) else batches
 
     return _read(spark, scan, scan.row_schema, read)
 
@@ -59,8 +59,8 @@ def few_distinct_rows(scan: ChangeScan, sides: Sequence[str]) -> pa.Table | None
     """
     if scan.bytes > _BYTES_HERE or not _is_grouped(scan.row_schema):
         return None
-    found = [batch for change in scan.changes for batch in _fewer(scan.rows(change, sides))]
-    return distinct_rows(pa.Table.from_batches(found, schema=scan.row_schema))
+    batches = [batch for change in scan.changes for batch in _fewer(scan.rows(change, sides))]
+    return distinct_rows(pa.Table.from_batches(batches, schema=scan.row_schema))
 
 
 def distinct_rows(rows: pa.Table) -> pa.Table:

@@ -85,13 +85,13 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     with spark_failures("reading the files to find their columns"):
         rows = by_set.agg(F.collect_list("file").alias("files"), sums.alias("absent")).collect()
     paths_by_address = {files.address(path): path for path in files.paths}
-    found = []
+    column_sets = []
     without_records = set(files.paths)
     for row in rows:
         paths = tuple(sorted(paths_by_address[address] for address in row["files"]))
         without_records -= set(paths)
         missing = {name: count for name, count in zip(row["names"], row["absent"], strict=True) if count}
-        found.append(
+        column_sets.append(
             ColumnSet(
                 files=replace(
                     files,
@@ -106,8 +106,8 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
         )
     if without_records:
         # No record of these files can be parsed.
-        found.append(ColumnSet.of(replace(files, paths=tuple(sorted(without_records))), ()))
-    return tuple(sorted(found, key=lambda one: one.files.paths))
+        column_sets.append(ColumnSet.of(replace(files, paths=tuple(sorted(without_records))), ()))
+    return tuple(sorted(column_sets, key=lambda one: one.files.paths))
 
 
 def typed_columns(files: FileSet) -> tuple[ColumnSet, ...]:
@@ -150,23 +150,25 @@ def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: 
     return from_arrow_schema(common)
 
 
-def widened(known: Schema, inferred: Schema, policy: SchemaPolicy, fixed: frozenset[str]) -> Schema:
+def widened(schema: Schema, inferred: Schema, policy: SchemaPolicy, fixed: frozenset[str]) -> Schema:
     """Return the known columns, widened to the inferred types where the policy allows it.
 
     Other columns, and those in `fixed`, keep their type; records whose values do not fit are bad records.
     """
-    found = {column.name.lower(): column for column in inferred}
+    inferred_columns = {column.name.lower(): column for column in inferred}
     merging = SchemaPolicy(new_column="ignore", missing_column="null", type_change=policy.type_change)
-    return StructType([_widened(column, found.get(column.name.lower()), merging, fixed) for column in known])
+    return StructType(
+        [_widened(column, inferred_columns.get(column.name.lower()), merging, fixed) for column in schema]
+    )
 
 
-def refused_numbers(known: Schema, inferred: Schema, wider: Schema, fixed: frozenset[str]) -> tuple[str, ...]:
+def refused_numbers(schema: Schema, inferred: Schema, wider: Schema, fixed: frozenset[str]) -> tuple[str, ...]:
     """Return the inferred names of numeric columns that keep their type because some of their values are no numbers."""
     kinds = {column.name.lower(): column.dataType for column in inferred}
     names = {column.name.lower(): column.name for column in inferred}
     return tuple(
         names[column.name.lower()]
-        for column, same in zip(known, wider, strict=True)
+        for column, same in zip(schema, wider, strict=True)
         if isinstance(column.dataType, NumericType)
         and column.dataType == same.dataType
         and column.name not in fixed
@@ -192,24 +194,24 @@ def nested(kind: DataType) -> bool:
     return isinstance(kind, StructType | ArrayType | MapType)
 
 
-def new_fields(known: DataType, inferred: DataType, name: str) -> tuple[DataType, tuple[str, ...]]:
+def new_fields(declared: DataType, inferred: DataType, name: str) -> tuple[DataType, tuple[str, ...]]:
     """Return the known type with the additional fields of `inferred`, and the dotted names of these fields."""
-    if isinstance(known, StructType) and isinstance(inferred, StructType):
-        found = {field.name: field for field in inferred}
+    if isinstance(declared, StructType) and isinstance(inferred, StructType):
+        inferred_fields = {field.name: field for field in inferred}
         fields: list[StructField] = []
         added: list[str] = []
-        for field in known:
+        for field in declared:
             kind, names = field.dataType, tuple[str, ...]()
-            if field.name in found:
-                kind, names = new_fields(kind, found[field.name].dataType, f"{name}.{field.name}")
+            if field.name in inferred_fields:
+                kind, names = new_fields(kind, inferred_fields[field.name].dataType, f"{name}.{field.name}")
             fields.append(StructField(field.name, kind))
             added += names
-        new = [field for field in inferred if field.name not in known.names]
+        new = [field for field in inferred if field.name not in declared.names]
         return StructType([*fields, *new]), (*added, *(f"{name}.{field.name}" for field in new))
-    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
-        kind, names = new_fields(known.elementType, inferred.elementType, f"{name}.element")
+    if isinstance(declared, ArrayType) and isinstance(inferred, ArrayType):
+        kind, names = new_fields(declared.elementType, inferred.elementType, f"{name}.element")
         return ArrayType(kind), names
-    return known, ()
+    return declared, ()
 
 
 def narrowing(declared: Schema, stored: Mapping[str, DataType]) -> str | None:

@@ -119,17 +119,17 @@ def _with_earlier_values(changes: Frame, key: Sequence[str], marks: ChangeColumn
     lacking = F.coalesce(F.col(marks.unavailable), F.array().cast("array<string>"))
     kinds = {column.name: column.dataType for column in changes.schema}
     unknown = F.lit(False).alias("is_known")
-    found = []
+    states = []
     for name in marks.unsent:
         nothing = F.struct(unknown, F.lit(None).cast(kinds[name]).alias("value"))
-        known = F.struct(F.lit(True).alias("is_known"), F.col(_quoted(name)).alias("value"))
+        value = F.struct(F.lit(True).alias("is_known"), F.col(_quoted(name)).alias("value"))
         state = (
             F.when(F.col(marks.change) == marks.deletes, nothing)
-            .when(~F.array_contains(lacking, name), known)
+            .when(~F.array_contains(lacking, name), value)
             .when(F.col(marks.change) == marks.inserts, nothing)
         )
-        found.append(F.last(state, ignorenulls=True).over(before).alias(f"{_VALUE}{name}"))
-    with_states = changes.select("*", *found)
+        states.append(F.last(state, ignorenulls=True).over(before).alias(f"{_VALUE}{name}"))
+    with_states = changes.select("*", *states)
     still, moved, values = [], [], {}
     for name in marks.unsent:
         lacks, state = F.array_contains(lacking, name), F.col(_quoted(f"{_VALUE}{name}"))
@@ -156,10 +156,11 @@ def _filled(changes: Frame, rows: Frame, key: Sequence[str], marks: ChangeColumn
     )
     same = [F.col(_quoted(name)) == F.col(f"{_PREFIX}{number}") for number, name in enumerate(key)]
     joined = changes.join(other, reduce(lambda one, two: one & two, same), "left")
-    found, lacks, moved = F.col(_VALUE).isNotNull(), F.col(marks.unavailable), F.col(MOVED)
+    has_row, lacks, moved = F.col(_VALUE).isNotNull(), F.col(marks.unavailable), F.col(MOVED)
     later = F.col(_VALUE) > F.col(PART)
     fills = {
-        name: found & F.array_contains(lacks, name) & (later | ~F.array_contains(moved, name)) for name in marks.unsent
+        name: has_row & F.array_contains(lacks, name) & (later | ~F.array_contains(moved, name))
+        for name in marks.unsent
     }
     left = F.array_compact(
         F.array(*[F.when(F.array_contains(lacks, name) & ~fills[name], F.lit(name)) for name in marks.unsent])
@@ -173,7 +174,7 @@ def _filled(changes: Frame, rows: Frame, key: Sequence[str], marks: ChangeColumn
     return joined.select(*selected)
 
 
-def unknown_rows(changes: Frame, marks: ChangeColumns, kept: Collection[str]) -> Frame:
+def unknown_rows(changes: Frame, marks: ChangeColumns, stored: Collection[str]) -> Frame:
     """Return changes that lack a value that the stored row cannot give.
 
     Args:
@@ -181,12 +182,12 @@ def unknown_rows(changes: Frame, marks: ChangeColumns, kept: Collection[str]) ->
         marks: The names of columns.
         kept: The columns whose stored value a placeholder keeps.
     """
-    return changes.where(_is_unknown(marks, kept))
+    return changes.where(_is_unknown(marks, stored))
 
 
-def _is_unknown(marks: ChangeColumns, kept: Collection[str]) -> Column:
+def _is_unknown(marks: ChangeColumns, stored: Collection[str]) -> Column:
     lacks = F.col(marks.unavailable)
-    names = F.array(*[F.lit(name) for name in kept]).cast("array<string>")
+    names = F.array(*[F.lit(name) for name in stored]).cast("array<string>")
     beyond = F.array_union(F.array_except(lacks, names), F.array_intersect(lacks, F.col(MOVED)))
     return (F.col(marks.change) != marks.deletes) & (F.size(beyond) > 0)
 
@@ -206,7 +207,7 @@ def filled_changes(
     return newest if fetched is None else _filled(newest, fetched, key, marks, is_newer=True)
 
 
-def with_placeholders(changes: Frame, marks: ChangeColumns, kept: Collection[str], placeholder: str) -> Frame:
+def with_placeholders(changes: Frame, marks: ChangeColumns, stored: Collection[str], placeholder: str) -> Frame:
     """Return changes with a placeholder, for which a reader takes the stored value, instead of each missing value.
 
     Changes that lack other values are left out: their rows were deleted later.
@@ -217,10 +218,10 @@ def with_placeholders(changes: Frame, marks: ChangeColumns, kept: Collection[str
         name: F.when(F.array_contains(lacks, name), F.lit(placeholder).cast(kinds[name]))
         .otherwise(F.col(_quoted(name)))
         .alias(name)
-        for name in kept
+        for name in stored
     }
-    known = changes.where(~_is_unknown(marks, kept))
-    return known.select(*[values.get(name, F.col(_quoted(name))) for name in kinds])
+    complete = changes.where(~_is_unknown(marks, stored))
+    return complete.select(*[values.get(name, F.col(_quoted(name))) for name in kinds])
 
 
 def with_parts(frames: Mapping[int, Frame]) -> Frame:
@@ -238,8 +239,8 @@ def last_parts(rows: Frame, key: Sequence[str]) -> Frame:
 
 def key_texts(rows: Frame, key: Sequence[str], most: int) -> list[tuple[str, ...]]:
     """Return at most `most` keys of rows as texts."""
-    found = rows.select(*[F.col(_quoted(name)).cast("string") for name in key]).limit(most).collect()
-    return [tuple(str(part) for part in row) for row in found]
+    keys = rows.select(*[F.col(_quoted(name)).cast("string") for name in key]).limit(most).collect()
+    return [tuple(str(part) for part in row) for row in keys]
 
 
 def merged_rows(

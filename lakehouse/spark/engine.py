@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import AccumulatorParam, SparkContext, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -32,7 +32,6 @@ from lakehouse.core.rows.list_offsets import with_offsets
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
-from lakehouse.spark.task_progress import reported
 from lakehouse.spark.workers import prepare_for_reuse
 
 # Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
@@ -66,6 +65,8 @@ _WRAPPING = threading.Lock()
 # Types whose values are short in most tables. Others, as images and documents, may take megabytes.
 _SHORT = (NumericType, StringType, BooleanType, DateType, TimestampType, TimestampNTZType)
 _RESULT = pa.schema([pa.field("result", pa.binary())])
+#: Tasks or results, each with the number of its task.
+Group = list[tuple[int, T]]
 
 
 class SparkEngine:
@@ -135,8 +136,8 @@ class SparkEngine:
             with own_workers(self._spark, self._budget):
                 # Spark serializes the function and the environment at the first access to `_jrdd`.
                 assert mapped._jrdd is not None
-            found: list[R] = mapped.collect()
-        return found
+            collected: list[R] = mapped.collect()
+        return collected
 
     def _distributed(self, frame: DataFrame, columns: list[Column], hint: str, least_bytes: int) -> DataFrame:
         """Repartition the frame by the columns, or so that each shard fills about one base file."""
@@ -192,8 +193,8 @@ class SparkEngine:
             with own_workers(self._spark, self._budget):
                 # Spark serializes the function and the environment at the first access to `_jrdd`.
                 assert mapped._jrdd is not None
-            found = mapped.collect()
-        return [result for _, result in sorted((pair for group in found for pair in group), key=itemgetter(0))]
+            collected = mapped.collect()
+        return [result for _, result in sorted((pair for group in collected for pair in group), key=itemgetter(0))]
 
 
 @contextmanager
@@ -269,3 +270,44 @@ def _attempt() -> Attempt:
 
 def _quoted(name: str) -> str:
     return ".".join(f"`{part}`" for part in name.split("."))
+
+
+class _Numbers(AccumulatorParam[tuple[int, ...]]):
+    """Adds numbers of tasks on workers; on the driver it passes them on. Workers get a copy without the function."""
+
+    def __init__(self, finished: Callable[[int], None] | None = None) -> None:
+        self._finished = finished
+
+    def __reduce__(self) -> tuple[type[_Numbers], tuple[()]]:
+        return _Numbers, ()
+
+    def zero(self, value: tuple[int, ...]) -> tuple[int, ...]:
+        """Return no numbers."""
+        return ()
+
+    def addInPlace(self, value1: tuple[int, ...], value2: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of both on a worker; on the driver report the new ones."""
+        if self._finished is None:
+            return value1 + value2
+        for number in value2:
+            self._finished(number)
+        return ()
+
+
+def reported(
+    context: SparkContext, run: Callable[[Group[T]], Group[R]], finished: Callable[[int], None]
+) -> Callable[[Group[T]], Group[R]]:
+    """Return `run`, extended so that the numbers of its tasks reach `finished` when the Spark task of a group ends.
+
+    Each task adds its number to an accumulator, which Spark sends to the driver when a Spark task ends. Spark counts a
+    task of a result stage once, even if it ran several times. The driver's copy of the accumulator calls `finished`
+    instead of storing the numbers, so nothing polls.
+    """
+    numbers = context.accumulator((), _Numbers(finished))
+
+    def run_and_report(group: Group[T]) -> Group[R]:
+        results = run(group)
+        numbers.add(tuple(number for number, _ in results))
+        return results
+
+    return run_and_report

@@ -90,8 +90,8 @@ def unread_of_records(session: Session, files: FileSet, collector: Collector) ->
         return ()
     read = partial(_collected, files.storage, paths, collector)
     with spark_failures("reading the fields of change events"):
-        found = map_in_arrow(per_file(session, replace(files, paths=paths)), read, "unread string")
-        rows = found.where(F.col("unread").isNotNull()).collect()
+        reports = map_in_arrow(per_file(session, replace(files, paths=paths)), read, "unread string")
+        rows = reports.where(F.col("unread").isNotNull()).collect()
     return tuple(row["unread"] for row in rows)
 
 
@@ -120,8 +120,8 @@ def _collected(
     collect: Collector,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    found = collect(records for path in _paths(paths, batches) for records in avro_records(storage, path))
-    yield pa.RecordBatch.from_arrays([pa.array([found], pa.string())], names=["unread"])
+    report = collect(records for path in _paths(paths, batches) for records in avro_records(storage, path))
+    yield pa.RecordBatch.from_arrays([pa.array([report], pa.string())], names=["unread"])
 
 
 def _paths(paths: tuple[str, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:

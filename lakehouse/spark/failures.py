@@ -84,8 +84,8 @@ def _translate(error: PySparkException | Py4JJavaError, doing: str) -> None:
             "lost. Often its host has too little memory: raise spark.executor.memoryOverhead, or lower "
             "lakehouse.write.memory.budget"
         ) from error
-    found = _CONDITION.search(text)
-    condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])
+    match = _CONDITION.search(text)
+    condition, sentence = (match[1], match[2]) if match else ("", text.partition("\n")[0])
     sentence = _SQLSTATE.sub("", sentence)
     cause = _message_of(causes)
     because = f" ({cause})" if cause and cause not in sentence else ""

@@ -228,10 +228,10 @@ def materialised(marked: Frame) -> Frame:
 def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
     """Return what was read of each partition."""
     is_message = f"NOT {RAW}.`is_end`"
-    kept = f"{is_message} AND {_inside(bounds)}"
-    found = {
-        "records": f"count_if({kept})",
-        "bad": f"count_if({kept} AND {REASON} IS NOT NULL)",
+    is_inside = f"{is_message} AND {_inside(bounds)}"
+    aggregates = {
+        "records": f"count_if({is_inside})",
+        "bad": f"count_if({is_inside} AND {REASON} IS NOT NULL)",
         "late": f"count_if({is_message} AND {_late(bounds)})",
         "newest": f"max(IF({is_message}, unix_millis({RAW}.`time`), NULL))",
         "ends": f"sort_array(collect_list(IF({RAW}.`is_end`, {RAW}.`offset`, NULL)))",
@@ -239,7 +239,7 @@ def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
     }
     with spark_failures("reading the messages"):
         groups = marked.groupBy(F.expr(f"{RAW}.`partition`").alias("partition"))
-        rows = groups.agg(*[F.expr(f"{text} AS {name}") for name, text in found.items()]).collect()
+        rows = groups.agg(*[F.expr(f"{text} AS {name}") for name, text in aggregates.items()]).collect()
     return {
         row["partition"]: PartitionFacts(
             records=row["records"],

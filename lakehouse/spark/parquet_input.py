@@ -92,12 +92,12 @@ def parquet_input(frame: DataFrame) -> ParquetInput | None:
     schema = to_arrow_schema(frame.schema)
     try:
         with ThreadPoolExecutor(_READERS) as pool:
-            found = list(pool.map(lambda path: _parts(path, schema), paths))
+            parts_by_file = list(pool.map(lambda path: _parts(path, schema), paths))
     except (OSError, pa.ArrowException):
         # Spark's own error names the file and how it was read.
         return None
     parts: list[FilePart] = []
-    for of_file in found:
+    for of_file in parts_by_file:
         if of_file is None:
             return None
         parts += of_file
@@ -138,23 +138,27 @@ def _paths(frame: DataFrame) -> list[str] | None:
             return None
         plan = plan.child()
     relation = plan.relation() if _class(plan) == _RELATION else None
-    if relation is None or _class(relation) != _FILES or _class(relation.fileFormat()) != _FORMAT:
+    if relation is None or not _is_plain(relation, frame.columns):
         return None
-    location = relation.location()
-    stored = {name.lower() for name in relation.dataSchema().fieldNames()}
-    if (
-        relation.partitionSchema().length()
-        or relation.bucketSpec().isDefined()
-        or _class(location) != _INDEX
-        or len(stored) != relation.dataSchema().length()
-        or len({name.lower() for name in frame.columns} & stored) != len(frame.columns)
-        or not _only_selects(relation.options())
-    ):
-        return None
-    addresses = [urlsplit(address) for address in location.inputFiles()]
+    addresses = [urlsplit(address) for address in relation.location().inputFiles()]
     if len(addresses) > _MAX_FILES or any(one.scheme != "file" or one.netloc for one in addresses):
         return None
     return sorted(unquote(address.path) for address in addresses)
+
+
+def _is_plain(relation: Any, columns: Sequence[str]) -> bool:
+    """Return whether a relation reads Parquet files that contain all columns, without partitions and buckets."""
+    if _class(relation) != _FILES or _class(relation.fileFormat()) != _FORMAT:
+        return False
+    stored = {name.lower() for name in relation.dataSchema().fieldNames()}
+    return (
+        not relation.partitionSchema().length()
+        and not relation.bucketSpec().isDefined()
+        and _class(relation.location()) == _INDEX
+        and len(stored) == relation.dataSchema().length()
+        and len({name.lower() for name in columns} & stored) == len(columns)
+        and _only_selects(relation.options())
+    )
 
 
 def _class(instance: Any) -> str:

@@ -124,16 +124,17 @@ def check_reader_options(options: Mapping[str, str], format: str) -> None:
             raise UserError(f"ingest.options: the {format} reader has no options; remove {name!r}", option=name)
         return
     reader = "json" if format == "debezium" else format
-    known = {name for name in inspect.signature(getattr(DataFrameReader, reader)).parameters if name != "self"}
-    known = (known | set(_MORE_OPTIONS)) - {"paths", "options"} - _RESERVED.keys()
-    names = {name.lower() for name in known}
+    allowed = {name for name in inspect.signature(getattr(DataFrameReader, reader)).parameters if name != "self"}
+    allowed = (allowed | set(_MORE_OPTIONS)) - {"paths", "options"} - _RESERVED.keys()
+    names = {name.lower() for name in allowed}
     for name in options:
         reserved = next((why for other, why in _RESERVED.items() if other.lower() == name.lower()), None)
         if reserved is not None:
             raise UserError(f"ingest.options: {name!r} cannot be set: {reserved}", option=name)
         if name.lower() not in names:
             raise UserError(
-                f"ingest.options: {name!r} is not an option of the {format} reader.{nearest(name, known)}", option=name
+                f"ingest.options: {name!r} is not an option of the {format} reader.{nearest(name, allowed)}",
+                option=name,
             )
 
 
@@ -241,8 +242,8 @@ def _by_lines(session: Session, files: FileSet) -> tuple[FileSet, ...]:
         is_record = is_csv_row(value, files.options)
     others = _native_lines(session, files).where(~is_record).groupBy("file").agg(F.max(is_long).alias("is_long"))
     with spark_failures("reading the lines of the files"):
-        found = {row["file"]: row["is_long"] for row in others.collect()}
-    kinds = {path: found.get(files.address(path)) for path in files.paths}
+        is_long_by_address = {row["file"]: row["is_long"] for row in others.collect()}
+    kinds = {path: is_long_by_address.get(files.address(path)) for path in files.paths}
     groups = {kind: tuple(path for path in files.paths if kinds[path] is kind) for kind in (None, False, True)}
     return tuple(
         replace(files, paths=paths, has_simple_lines=kind is None, has_long_lines=bool(kind))
@@ -284,8 +285,8 @@ def storage_options_of(session: Session) -> dict[str, str]:
     """Return the session's file system settings `spark.hadoop.fs.*`, which core.storage supports too."""
     prefix = "spark.hadoop.fs."
     # Each value is a call to the JVM, so those of all other settings would take 0.03 s.
-    found = session.sparkContext._jsc.sc().getConf().getAllWithPrefix(prefix)
-    return {f"{prefix}{pair._1()}": str(pair._2()) for pair in found}
+    settings = session.sparkContext._jsc.sc().getConf().getAllWithPrefix(prefix)
+    return {f"{prefix}{pair._1()}": str(pair._2()) for pair in settings}
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def sink(table: Table, operation: str = "upsert") -> BatchFunction:
 
 def _query_id(rows: DataFrame) -> str:
     """Return the id of the streaming query that runs in this thread."""
-    found: str | None = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if not found:
+    query_id: str | None = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
         raise UserError("the sink of a table is called by foreachBatch of a streaming query; write a frame by upsert()")
-    return found
+    return query_id

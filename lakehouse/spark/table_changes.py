@@ -117,12 +117,12 @@ def images_of_changes(
 
     Raises UserError for a column that the table does not have.
     """
-    known = data_columns(loaded)
-    missing = next((name for name in columns if name not in known), None)
+    stored = data_columns(loaded)
+    missing = next((name for name in columns if name not in stored), None)
     if missing is not None:
         raise UserError(
             f"ingest.group_by {', '.join(columns)}: the table has no column {missing!r}, its columns are "
-            f"{', '.join(known)}.{nearest(missing, known)}",
+            f"{', '.join(stored)}.{nearest(missing, stored)}",
             column=missing,
         )
     scan = _change_scan(loaded, begin, end, tuple(columns))
@@ -139,12 +139,12 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
     with spark_failures(f"ingest.group_by {', '.join(columns)}"):
         if few is None:
             frames = [one if isinstance(one, Frame) else _frame_of(session, one) for one in images]
-            found = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
-            few = found.limit(_MOST_GROUPS + 1).toArrow()
+            groups = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
+            few = groups.limit(_MOST_GROUPS + 1).toArrow()
         else:
-            found = _frame_of(session, few)
+            groups = _frame_of(session, few)
     if few.num_rows > _MOST_GROUPS:
-        return RowGroups(columns=tuple(columns), rows=found)
+        return RowGroups(columns=tuple(columns), rows=groups)
     parts = []
     for name, column in zip(columns, few.columns, strict=True):
         values = set(column.to_pylist())
@@ -154,7 +154,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
     return RowGroups(
         columns=tuple(columns),
         # Spark knows the size of rows that it gets from Arrow, so it joins with them without a shuffle.
-        rows=session.createDataFrame(few, found.schema),
+        rows=session.createDataFrame(few, groups.schema),
         where=And(tuple(parts)) if parts else None,
         is_exact=len(columns) == len(parts) == 1,
     )

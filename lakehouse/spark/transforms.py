@@ -133,7 +133,7 @@ def is_repeatable(frame: Frame) -> bool:
     """
     plan = frame._jdf.queryExecution().analyzed()
     text = str(plan.toString())
-    lines = [(found[1], line) for line in text.splitlines() if (found := _STEP.match(line))]
+    lines = [(match[1], line) for line in text.splitlines() if (match := _STEP.match(line))]
     if any(step not in _REPEATABLE or (step in _EXPRESSIONS and _SHORTENED in line) for step, line in lines):
         return False
     return bool(plan.deterministic()) and not _ORDERED.search(text)

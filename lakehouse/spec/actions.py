@@ -183,7 +183,7 @@ def action_on(subject: str, name: str) -> ActionSpec:
     """
     spec = action_spec(name)
     if subject not in spec.subjects:
-        allowed = ", ".join(known.name for known in ACTIONS if subject in known.subjects)
+        allowed = ", ".join(action.name for action in ACTIONS if subject in action.subjects)
         raise UserError(f"{name} is no action on a {subject}; these are {allowed}", action=name)
     return spec
 
@@ -199,11 +199,11 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
     A value has a wrong type, is too long, or has characters that databases and commands do not accept.
     """
     _check_storable(spec, parameters)
-    known = (*spec.required, *spec.optional)
+    names = (*spec.required, *spec.optional)
     for name, value in parameters.items():
-        if name not in known:
-            allowed = ", ".join(known) or "none"
-            raise UserError(f"{spec.name}: unknown parameter {name!r}.{nearest(name, known)} Known: {allowed}.")
+        if name not in names:
+            allowed = ", ".join(names) or "none"
+            raise UserError(f"{spec.name}: unknown parameter {name!r}.{nearest(name, names)} Known: {allowed}.")
         _check_value(spec, name, value)
     missing = [name for name in spec.required if not parameters.get(name)]
     if missing:
@@ -216,15 +216,15 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
 def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any], *, namespace: str = "") -> list[str]:
     """Return the words of a command with the values of parameters; flags without a value are left out."""
     values = {**parameters, "table": table, "namespace": namespace}
-    found: list[str] = []
+    arguments: list[str] = []
     for word in words:
         if not word.startswith("{"):
-            found.append(word)
+            arguments.append(word)
             continue
-        flag, given = found.pop(), _texts(values.get(word.strip("{}")))
+        flag, given = arguments.pop(), _texts(values.get(word.strip("{}")))
         # One argument of the form --flag=value: a value that begins with a dash is no flag.
-        found += [f"{flag}={text}" for text in given]
-    return found
+        arguments += [f"{flag}={text}" for text in given]
+    return arguments
 
 
 def _texts(value: Any) -> list[str]:

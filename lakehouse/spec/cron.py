@@ -69,7 +69,7 @@ def _fields(expression: str) -> tuple[frozenset[int], ...] | None:
 
 
 def _values(text: str, least: int, greatest: int) -> frozenset[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         span, _, step = part.partition("/")
         first, _, last = span.partition("-")
@@ -78,5 +78,5 @@ def _values(text: str, least: int, greatest: int) -> frozenset[int]:
             end = greatest
         if not least <= begin <= end <= greatest:
             raise ValueError(part)
-        found.update(range(begin, end + 1, int(step or 1)))
-    return frozenset(found)
+        numbers.update(range(begin, end + 1, int(step or 1)))
+    return frozenset(numbers)

@@ -37,12 +37,12 @@ def named_function(name: str, *, what: str, hint: str) -> Callable[..., Any]:
     if not (module and colon and function):
         raise UserError(f"{what} {name!r}: expected package.module:function", function=name)
     try:
-        found: Callable[..., Any] = getattr(_loaded(module), function)
+        loaded: Callable[..., Any] = getattr(_loaded(module), function)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{what} {name!r} cannot be loaded ({error}). {hint}", function=name) from error
-    if not callable(found):
-        raise UserError(f"{what} {name!r} is not a function but of type {type(found).__name__}", function=name)
-    return found
+    if not callable(loaded):
+        raise UserError(f"{what} {name!r} is not a function but of type {type(loaded).__name__}", function=name)
+    return loaded
 
 
 def deployment_functions(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -79,18 +79,18 @@ def read_own_file(path: Path) -> str:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {_why(path, error)}", path=str(path)) from None
     with os.fdopen(descriptor, encoding="utf-8") as file:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
             raise UserError(f"{path} is not a file of this user, so it is not trusted", path=str(path))
         return file.read()
 
 
 def _restrict(path: Path) -> None:
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a file"
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
         raise UserError(f"{path} cannot be used: it is {kind}", path=str(path))
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _FILE:
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != _FILE:
         os.chmod(path, _FILE)
 
 
@@ -108,29 +108,29 @@ def _check_root(folder: Path) -> None:
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
         raise _refused(folder, "it is a symbolic link of another user, which may lead to files of another user")
     # Deployments move a folder to another disk by a link of this user or of root.
-    found = _folder(folder.resolve())
-    exposed = bool(found.st_mode & _WRITABLE_BY_OTHERS) and not found.st_mode & stat.S_ISVTX
-    if found.st_uid not in (0, os.geteuid()) or (exposed and found.st_uid != os.geteuid()):
-        raise _refused(folder, f"it belongs to the user {found.st_uid}, which could replace files in it")
+    status = _folder(folder.resolve())
+    exposed = bool(status.st_mode & _WRITABLE_BY_OTHERS) and not status.st_mode & stat.S_ISVTX
+    if status.st_uid not in (0, os.geteuid()) or (exposed and status.st_uid != os.geteuid()):
+        raise _refused(folder, f"it belongs to the user {status.st_uid}, which could replace files in it")
     if exposed:
-        os.chmod(folder, stat.S_IMODE(found.st_mode) & ~_WRITABLE_BY_OTHERS)
+        os.chmod(folder, stat.S_IMODE(status.st_mode) & ~_WRITABLE_BY_OTHERS)
 
 
 def _check_own(folder: Path) -> None:
-    found = _folder(folder)
-    if found.st_uid != os.geteuid():
-        raise _refused(folder, f"it belongs to the user {found.st_uid}, which could read and replace files in it")
-    if stat.S_IMODE(found.st_mode) != _FOLDER:
+    status = _folder(folder)
+    if status.st_uid != os.geteuid():
+        raise _refused(folder, f"it belongs to the user {status.st_uid}, which could read and replace files in it")
+    if stat.S_IMODE(status.st_mode) != _FOLDER:
         os.chmod(folder, _FOLDER)
 
 
 def _folder(folder: Path) -> os.stat_result:
-    found = os.lstat(folder)
-    if stat.S_ISLNK(found.st_mode):
+    status = os.lstat(folder)
+    if stat.S_ISLNK(status.st_mode):
         raise _refused(folder, "it is a symbolic link, which may lead to files of another user")
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise _refused(folder, "it is not a folder")
-    return found
+    return status
 
 
 def _refused(folder: Path, why: str) -> UserError:

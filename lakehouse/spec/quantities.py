@@ -49,16 +49,16 @@ def parse_size(name: str, text: str) -> int:
 
     Raises SettingError with `name` if the text is not valid.
     """
-    found = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _BYTES.items()}
-    if found is None or found[2].lower() not in units:
+    if match is None or match[2].lower() not in units:
         raise SettingError(
             f"{name}={text!r} is not a size; write a number with one of B, kB, MB, GB, TB, PB (thousands) or KiB, MiB, "
             "GiB, TiB, PiB, such as 5TB or 512MiB",
             setting=name,
         )
-    factor = units[found[2].lower()]
-    size = int(found[1]) * factor if found[1].isdigit() else int(float(found[1]) * factor)
+    factor = units[match[2].lower()]
+    size = int(match[1]) * factor if match[1].isdigit() else int(float(match[1]) * factor)
     if size > LARGEST_LONG:
         raise SettingError(f"{name}={text!r} is larger than {LARGEST_LONG} bytes; write 9000PB or less", setting=name)
     return size

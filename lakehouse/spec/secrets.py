@@ -121,7 +121,7 @@ def refuse_hosts(options: Mapping[str, Any], where: str) -> None:
     Jobs connect to the server with the rights of the deployment, so a user with the right to edit one service must not
     choose it.
     """
-    hosts = {key for found in declarations() if found["host"] for key in (found["key"], *found["aliases"])}
+    hosts = {key for option in declarations() if option["host"] for key in (option["key"], *option["aliases"])}
     for key, value in options.items():
         named = key in hosts or _HOST_NAME.search(key) is not None
         if named and str(value).strip() and not str(value).strip().startswith(_AIRFLOW):
@@ -152,9 +152,9 @@ def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
     The result must never be stored, and `redact_text` hides it from now on. Raises SettingError with the variable, file
     or connection that is missing.
     """
-    found = _resolve(text.strip(), environ, key)
-    _resolved.update(part for part in _parts(found) if len(part) >= _LEAST_SECRET)
-    return found
+    secret = _resolve(text.strip(), environ, key)
+    _resolved.update(part for part in _parts(secret) if len(part) >= _LEAST_SECRET)
+    return secret
 
 
 def _parts(secret: str) -> Iterator[str]:
@@ -191,8 +191,8 @@ def _resolve(plain: str, environ: Mapping[str, str], key: str) -> str:
 
 def connections_of(values: Iterable[str]) -> tuple[str, ...]:
     """Return the ids of the Airflow connections in the values."""
-    found = (value.strip().removeprefix(_AIRFLOW) for value in values if value.strip().startswith(_AIRFLOW))
-    return tuple(dict.fromkeys(found))
+    ids = (value.strip().removeprefix(_AIRFLOW) for value in values if value.strip().startswith(_AIRFLOW))
+    return tuple(dict.fromkeys(ids))
 
 
 def connection_variable(connection_id: str) -> str:

@@ -87,10 +87,10 @@ def features_of(text: str, *, escapes: bool = True) -> Iterator[tuple[str, str]]
 def _tokens(text: str, pattern: re.Pattern[str]) -> Iterator[_Token]:
     at = 0
     while at < len(text):
-        found = pattern.match(text, at)
-        assert found is not None and found.lastgroup is not None, "a token of one character always matches"
-        at = found.end()
-        kind, word = found.lastgroup, found[0]
+        match = pattern.match(text, at)
+        assert match is not None and match.lastgroup is not None, "a token of one character always matches"
+        at = match.end()
+        kind, word = match.lastgroup, match[0]
         if kind == "comment":
             at = _end_of_comment(text, at)
         elif kind == "quoted":
@@ -104,8 +104,8 @@ def _tokens(text: str, pattern: re.Pattern[str]) -> Iterator[_Token]:
 def _end_of_comment(text: str, at: int) -> int:
     """Return the end of a comment that begins before `at`; comments nest."""
     depth = 1
-    for found in _COMMENT.finditer(text, at):
-        depth += 1 if found[0] == "/*" else -1
+    for match in _COMMENT.finditer(text, at):
+        depth += 1 if match[0] == "/*" else -1
         if not depth:
-            return found.end()
+            return match.end()
     return len(text)

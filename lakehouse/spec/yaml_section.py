@@ -44,12 +44,12 @@ class Section:
         line = self.lines.get(name or "", self.line)
         return UserError(f"{self.source}:{line}: {message}", file=self.source, line=line, name=name)
 
-    def only(self, known: Collection[str]) -> None:
-        """Raise UserError for the first name that is not in `known`, with the nearest known name."""
+    def only(self, names: Collection[str]) -> None:
+        """Raise UserError for the first name that is not in `names`, with the nearest valid name."""
         for name in self.lines:
-            if name not in known:
+            if name not in names:
                 raise self.error(
-                    f"unknown name {name!r} in {self.title}.{nearest(name, known)} Known: {', '.join(known)}.", name
+                    f"unknown name {name!r} in {self.title}.{nearest(name, names)} Known: {', '.join(names)}.", name
                 )
 
     def text(self, name: str, default: str = "") -> str:
@@ -83,9 +83,9 @@ class Section:
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         """Return the choice that the text names, in any case."""
         text = self.text(name, default)
-        for known in choices:
-            if known.lower() == text.strip().lower():
-                return known
+        for allowed in choices:
+            if allowed.lower() == text.strip().lower():
+                return allowed
         raise self.error(f"{name}: {text!r} is not one of {', '.join(choices)}.{nearest(text, choices)}", name)
 
     def integer(self, name: str, default: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("lakehouse", "plugins", "dags")
 EVERYTHING = (*CODE, "tests")
+#: Packages whose names, small modules and complex functions are revised: rules have no exceptions in them.
+REVISED = (
+    *(f"lakehouse/core/{name}" for name in ("engine", "layout", "rows", "state", "storage", "system", "timeline")),
+    *(f"lakehouse/core/files/{name}" for name in ("base", "log")),
+    *(f"lakehouse/core/format/{name}" for name in ("avro", "log", "parquet", "timeline")),
+    "lakehouse/model",
+    "lakehouse/spark",
+    "lakehouse/spec/sources",
+)
+#: The packages to which all other modules belong; the first that matches counts.
+OTHERS = ("lakehouse/core", "lakehouse/platform", "lakehouse", "plugins", "dags")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +62,18 @@ def _parsed(folder: str) -> tuple[Module, ...]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def package_of(path: str) -> str:
+    """Return the package of REVISED or OTHERS that contains the module at `path`."""
+    return next(package for package in (*REVISED, *OTHERS) if path.startswith(f"{package}/"))
+
+
+def report_lower(numbers: Mapping[str, int], allowed: Mapping[str, int]) -> None:
+    """Print the allowed numbers that can be lowered. A lower number is no error, so that branches can be merged."""
+    for package, most in allowed.items():
+        if numbers.get(package, 0) < most:
+            print(f"{package}: lower the allowed number from {most} to {numbers.get(package, 0)}")
 
 
 def tracked_files() -> tuple[str, ...]:

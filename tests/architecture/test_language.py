@@ -1,4 +1,4 @@
-"""Text is plain technical English: no idiom of a fixed list occurs in the project."""
+"""Text is plain technical English: no idiom of a fixed list occurs, and stiff patterns are rare."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tests.architecture.sources import ROOT, tracked_files
+from tests.architecture.prose import PATTERNS, blocks, hits, rates
+from tests.architecture.sources import ROOT, modules, tracked_files
 
 #: Idioms and metaphors of persons for processes, each with the standard term.
 BANNED = {
@@ -38,9 +39,51 @@ BANNED = {
 }
 IDIOM = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in BANNED), re.IGNORECASE)
 #: Files that quote the list, and the options page, which is generated from `lakehouse/spec`.
-QUOTING = ("tests/architecture/test_language.py", "docs/glossary.md", "docs/reference/options.md")
+QUOTING = (
+    "tests/architecture/test_language.py",
+    "tests/architecture/test_names.py",
+    "docs/glossary.md",
+    "docs/reference/options.md",
+)
 #: Values of options, and keys of tools, are interfaces and keep their names.
 OPTION_VALUES = re.compile(r"\bgive_way\b|flake8-tidy-imports")
+#: Occurrences of `prose.PATTERNS` per 1,000 words of docstrings and comments in pyiceberg 0.12.0 (48,462 words).
+ICEBERG = {
+    "two of": 0.99,
+    "text": 0.02,
+    "what": 0.02,
+    "superlative": 0.17,
+    "that of": 0.0,
+    "speaking thing": 0.0,
+    "beside": 0.0,
+    "at once": 0.06,
+    "also if": 0.0,
+}
+#: Largest allowed rates. They are above those of pyiceberg and only shrink.
+ALLOWED_RATES = {
+    "lakehouse/core": {
+        "two of": 4.8,
+        "text": 2.4,
+        "what": 1.2,
+        "superlative": 1.3,
+        "that of": 1.8,
+        "speaking thing": 0.9,
+        "beside": 0.3,
+        "at once": 0.5,
+        "also if": 0.1,
+    },
+    "lakehouse/platform": {
+        "two of": 4.8,
+        "text": 3.8,
+        "what": 3.3,
+        "superlative": 1.6,
+        "that of": 1.8,
+        "speaking thing": 1.6,
+        "beside": 0.5,
+        "at once": 0.4,
+        "also if": 0.2,
+    },
+}
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml")
 TEXT_NAMES = ("Makefile", "Dockerfile", "run")
 
@@ -70,3 +113,41 @@ def test_no_text_holds_a_banned_idiom() -> None:
 @pytest.mark.parametrize("text", ["Whoever reads it", "def test_nobody_waits", "the lock is told", "swept files"])
 def test_a_banned_idiom_is_found(text: str) -> None:
     assert idioms("x.py", f"ok\n{text}") == [f"x.py:2 {text}"]
+
+
+@pytest.mark.parametrize("package", ALLOWED_RATES)
+def test_stiff_patterns_are_rare_in_docstrings_and_comments(package: str) -> None:
+    words, measured = rates(module.text for module in modules(package))
+    assert words > 10_000
+    for name, rate in measured.items():
+        print(f"{package}: {name} {rate:.2f} of at most {ALLOWED_RATES[package][name]}; pyiceberg {ICEBERG[name]}")
+    above = {name: round(rate, 2) for name, rate in measured.items() if rate > ALLOWED_RATES[package][name]}
+    assert above == {}, "rewrite the sentences as the comments in tests/architecture/prose.py show"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "block"),
+    [
+        ("two of", "statistics of columns of files"),
+        ("text", "the ordering column has texts"),
+        ("what", "Return what a read opens."),
+        ("superlative", "the most jobs of a pass"),
+        ("that of", "a time zone other than that of Spark"),
+        ("speaking thing", "a decision asks no metastore"),
+        ("beside", "a write beside the unfinished build"),
+        ("at once", "two syncs at once"),
+        ("also if", "reads it also if its group is clustered"),
+    ],
+)
+def test_stiff_pattern_is_counted(pattern: str, block: str) -> None:
+    assert hits(block) == {pattern: 1}
+    assert PATTERNS.keys() == ICEBERG.keys()
+
+
+def test_code_and_standard_terms_are_not_counted() -> None:
+    assert hits("The `text` of at most two files; the smaller one of the list.") == {}
+
+
+def test_blocks_are_docstrings_and_adjacent_comments() -> None:
+    source = '"""Doc of\na module."""\n\n# One\n#: two\nx = "no # comment"  # three\n\n\ndef f():\n    """Doc."""\n'
+    assert list(blocks(source)) == [(1, "Doc of\na module."), (10, "Doc."), (4, "One\ntwo\nthree")]

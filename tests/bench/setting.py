@@ -13,7 +13,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.core.table.table import Table
-from lakehouse.spark.sockets import unix_sockets
+from lakehouse.spark.session import unix_sockets
 from tests.bench.data import KEY, ORDERING, PARTITION, write_orders
 
 CODEC = "zstd"

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.spark import sockets
-from lakehouse.spark.sockets import ENABLED, FOLDER, SWITCH, unix_sockets
+from lakehouse.spark.session import ENABLED, FOLDER, SWITCH, unix_sockets
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {"spark.master": "local[2]"}

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.core.system.stop import JobStop, before_stop, stop_job
-from lakehouse.spark.stop import end_spark_call
+from lakehouse.spark.session import end_spark_call
 
 
 @pytest.fixture

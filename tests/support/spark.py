@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
-from lakehouse.spark.sockets import unix_sockets
+from lakehouse.spark.session import unix_sockets
 from lakehouse.spark.source import register
 
 #: Folder of the jars from `make s3a`, with which Spark's readers open s3a:// paths; the session loads all jars in it.

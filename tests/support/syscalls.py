@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.storage import local, local_links, local_lock, local_reads
+from lakehouse.core.storage import local, local_links, local_reads
 
 _CALLS = ("open", "link", "replace", "unlink", "scandir", "stat", "fstat", "makedirs", "pread", "rmdir")
 #: Calls that fail on a full disk.
@@ -117,11 +117,11 @@ def failing(system: System) -> Iterator[System]:
         OSFile=local_pa.OSFile,
     )
     with pytest.MonkeyPatch.context() as patch:
-        for module in (local, local_links, local_lock, local_reads):
+        for module in (local, local_links, local_reads):
             patch.setattr(module, "os", shim)
             patch.setattr(module, "open", system.open, raising=False)
         patch.setattr(local, "pa", arrow)
-        patch.setattr(local_lock, "fcntl", types.SimpleNamespace(**{**vars(fcntl), "flock": system.flock}))
+        patch.setattr(local, "fcntl", types.SimpleNamespace(**{**vars(fcntl), "flock": system.flock}))
         yield system
 
 

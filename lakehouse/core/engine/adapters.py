@@ -16,7 +16,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.errors import UserError
 
-#: Module of the adapter by the top-level package of the classes of its sessions and frames.
+#: The adapter's module by the top-level package in which its sessions and frames are defined.
 ADAPTERS = {"pyspark": "lakehouse.spark.adapter"}
 
 
@@ -39,7 +39,7 @@ class EngineAdapter(Protocol):
 def session_engine(session: Any, memory_budget_bytes: int) -> Engine:
     """Return the engine of a session, or threads of this process if the session is None.
 
-    Raises UserError if no adapter knows the class of the session.
+    Raises UserError if no adapter supports the class of the session.
     """
     if session is None:
         return LocalEngine()
@@ -47,7 +47,7 @@ def session_engine(session: Any, memory_budget_bytes: int) -> Engine:
 
 
 def frame_engine(frame: Any, memory_budget_bytes: int) -> Engine:
-    """Return the engine that can read the frame: that of its adapter, or threads of this process for Arrow data.
+    """Return the engine that can read the frame: its adapter's engine, or threads of this process for Arrow data.
 
     Raises UserError with the way to convert other data.
     """
@@ -69,7 +69,7 @@ def is_frame(value: Any) -> bool:
 
 
 def session_adapter(session: Any) -> EngineAdapter:
-    """Return the adapter of a session; raise UserError if no adapter knows its class."""
+    """Return the adapter of a session; raise UserError if no adapter supports its class."""
     adapter = _adapter_of(session)
     if adapter is None:
         raise UserError(f"expected a session of {', '.join(ADAPTERS)}, not {type(session).__name__}")

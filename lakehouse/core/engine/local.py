@@ -35,8 +35,8 @@ class LocalEngine:
     def schema(self, frame: Any) -> pa.Schema:
         """Return the schema of a frame; raise UserError if it is not Arrow data."""
         require_arrow(frame)
-        found: pa.Schema = frame.schema
-        return found
+        arrow_schema: pa.Schema = frame.schema
+        return arrow_schema
 
     def divides(self, frame: Any) -> bool:
         """Return False: the batches of a frame are streamed to one task."""

@@ -9,7 +9,7 @@
 
 The observer belongs to the context of the caller (a context variable), so operations need no parameter for it. Without
 an observer nothing is counted. No call is made per row. Engines call from the threads that run or watch the tasks: an
-observer must be thread-safe and return at once. An error of an observer ends its calls, not the operation.
+observer must be thread-safe and return immediately. An error of an observer ends its calls, not the operation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class Stage:
     """A part of an operation with a known number of units, such as file groups; one object for each run of it.
 
-    `total_bytes` is the size of what is read or deleted, 0 if it is not known.
+    `total_bytes` is the size of the data that is read or deleted, 0 if it is not known.
     """
 
     name: str
@@ -114,7 +114,7 @@ class RunningStage:
 
     @contextmanager
     def tasks(self, sizes: Sequence[int], units: Sequence[int] | None = None) -> Iterator[None]:
-        """Count the tasks of one run of an engine: `sizes` are their bytes; each has one unit by default."""
+        """Count the finished tasks of one engine run: `sizes` are their bytes; each has one unit by default."""
         if self._observer is None:
             yield
             return

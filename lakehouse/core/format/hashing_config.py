@@ -57,12 +57,12 @@ def encode_hashing_config(config: HashingConfig) -> bytes:
 def decode_hashing_config(data: bytes, path: str) -> HashingConfig:
     """Decode a configuration file; raise CorruptTableError with `path` if it is invalid."""
     try:
-        found = parse_json(data)
+        document = parse_json(data)
         return HashingConfig(
-            expressions=str(found["expressions"]),
-            default=int(found["defaultBucketNumber"]),
-            rule=str(found["rule"]),
-            instant=str(found["instant"]),
+            expressions=str(document["expressions"]),
+            default=int(document["defaultBucketNumber"]),
+            rule=str(document["rule"]),
+            instant=str(document["instant"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTableError(f"{path} is not a bucket index configuration: {error!r}", path=path) from error

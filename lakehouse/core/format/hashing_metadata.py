@@ -116,13 +116,13 @@ def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
 def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
     """Decode hashing metadata; raise CorruptTableError with `path` if it is invalid."""
     try:
-        found = parse_json(data)
+        document = parse_json(data)
         metadata = HashingMetadata(
-            partition=str(found["partitionPath"]),
-            instant=str(found["instant"]),
-            buckets=int(found["numBuckets"]),
-            sequence=int(found["seqNo"]),
-            nodes=tuple(sorted((_node(node) for node in found["nodes"]), key=lambda node: node.value)),
+            partition=str(document["partitionPath"]),
+            instant=str(document["instant"]),
+            buckets=int(document["numBuckets"]),
+            sequence=int(document["seqNo"]),
+            nodes=tuple(sorted((_node(node) for node in document["nodes"]), key=lambda node: node.value)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTableError(f"{path} is not hashing metadata of a bucket index: {error!r}", path=path) from error
@@ -145,8 +145,8 @@ def decode_nodes(text: str) -> tuple[HashingNode, ...]:
         raise CorruptTableError(f"a clustering plan has invalid hash nodes: {text[:120]!r}: {error!r}") from error
 
 
-def _node(found: dict[str, Any]) -> HashingNode:
-    return HashingNode(value=int(found["value"]), prefix=str(found["fileIdPrefix"]), tag=str(found["tag"]))
+def _node(document: dict[str, Any]) -> HashingNode:
+    return HashingNode(value=int(document["value"]), prefix=str(document["fileIdPrefix"]), tag=str(document["tag"]))
 
 
 def _nodes_text(nodes: tuple[HashingNode, ...], indent: str) -> str:

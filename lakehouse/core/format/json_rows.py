@@ -33,15 +33,15 @@ def _texts(array: Any) -> Any:
     if pa.types.is_dictionary(kind):
         return _texts(array.dictionary_decode())
     if pa.types.is_struct(kind):
-        found = _struct(array)
+        texts = _struct(array)
     elif pa.types.is_map(kind):
         entries = _joined(":", _quoted(array.keys.cast(pa.string())), _texts(array.items))
-        found = _wrapped("{", _lists(array, entries, array.offsets), "}")
+        texts = _wrapped("{", _lists(array, entries, array.offsets), "}")
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        found = _wrapped("[", _lists(array, _texts(array.values), array.offsets), "]")
+        texts = _wrapped("[", _lists(array, _texts(array.values), array.offsets), "]")
     else:
-        found = _scalars(array)
-    return pc.if_else(pc.is_valid(array), found, "null")
+        texts = _scalars(array)
+    return pc.if_else(pc.is_valid(array), texts, "null")
 
 
 def _struct(array: Any) -> Any:

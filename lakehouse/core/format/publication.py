@@ -33,10 +33,10 @@ def encode_publications(publications: Mapping[str, Publication], fresh_id: str) 
 def decode_publications(data: bytes, path: str) -> dict[str, Publication]:
     """Decode the publications of the file at `path`; raise CorruptTableError with the path if it is invalid."""
     try:
-        found = parse_json(data)
-        if found["version"] != _VERSION:
-            raise ValueError(f"version {found['version']} is newer than the supported version {_VERSION}")
-        return {str(name): _decoded(record) for name, record in found["tables"].items()}
+        document = parse_json(data)
+        if document["version"] != _VERSION:
+            raise ValueError(f"version {document['version']} is newer than the supported version {_VERSION}")
+        return {str(name): _decoded(record) for name, record in document["tables"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptTableError(f"{path} is not a file of publications: {error!r}", path=path) from error
 

@@ -33,8 +33,8 @@ class TtlBase:
 def apply_edit(rules: tuple[TtlRule, ...], edit: TtlEdit) -> tuple[TtlRule, ...]:
     """Return the rules after an edit: a new rule is appended, and an old rule with its id is removed."""
     gone = edit.removed if edit.rule is None else edit.rule.id
-    kept = tuple(rule for rule in rules if rule.id != gone)
-    return kept if edit.rule is None else (*kept, edit.rule)
+    others = tuple(rule for rule in rules if rule.id != gone)
+    return others if edit.rule is None else (*others, edit.rule)
 
 
 def encode_edit(edit: TtlEdit) -> bytes:
@@ -45,12 +45,12 @@ def encode_edit(edit: TtlEdit) -> bytes:
 
 def decode_edit(data: bytes, path: str) -> TtlEdit:
     """Decode the edit in the file at `path`; raise CorruptTableError with the path if it is invalid."""
-    found = _mapping(data, path)
+    document = _mapping(data, path)
     try:
-        edit_id, at_ms = str(found["id"]), int(found["at_ms"])
-        if "set" in found:
-            return TtlEdit(edit_id=edit_id, at_ms=at_ms, rule=TtlRule.from_mapping(found["set"]))
-        return TtlEdit(edit_id=edit_id, at_ms=at_ms, removed=str(found["remove"]))
+        edit_id, at_ms = str(document["id"]), int(document["at_ms"])
+        if "set" in document:
+            return TtlEdit(edit_id=edit_id, at_ms=at_ms, rule=TtlRule.from_mapping(document["set"]))
+        return TtlEdit(edit_id=edit_id, at_ms=at_ms, removed=str(document["remove"]))
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise _corrupt(path, error) from error
 
@@ -63,21 +63,21 @@ def encode_base(base: TtlBase, fresh_id: str) -> bytes:
 
 def decode_base(data: bytes, path: str) -> TtlBase:
     """Decode the base in the file at `path`; raise CorruptTableError with the path if it is invalid."""
-    found = _mapping(data, path)
+    document = _mapping(data, path)
     try:
-        return TtlBase(up_to=int(found["up_to"]), rules=tuple(map(TtlRule.from_mapping, found["rules"])))
+        return TtlBase(up_to=int(document["up_to"]), rules=tuple(map(TtlRule.from_mapping, document["rules"])))
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise _corrupt(path, error) from error
 
 
 def _mapping(data: bytes, path: str) -> Mapping[str, Any]:
     try:
-        found = parse_json(data)
+        document = parse_json(data)
     except ValueError as error:
         raise _corrupt(path, error) from error
-    if not isinstance(found, dict):
-        raise _corrupt(path, TypeError(f"{type(found).__name__} instead of an object"))
-    return found
+    if not isinstance(document, dict):
+        raise _corrupt(path, TypeError(f"{type(document).__name__} instead of an object"))
+    return document
 
 
 def _corrupt(path: str, error: Exception) -> CorruptTableError:

@@ -35,7 +35,7 @@ class LayoutV6:
 
     @property
     def metadata_schema(self) -> RecordSchema:
-        """The records of the metadata table; those of older releases are a subset."""
+        """The records of the metadata table; older releases wrote a subset."""
         return HUDI_1_0
 
     @property
@@ -44,7 +44,7 @@ class LayoutV6:
         return {}
 
     def timeline_folder(self, timeline_path: str) -> str:
-        """Return the folder with all of Hudi's files of the table; `timeline_path` has no effect."""
+        """Return the folder that contains all files of Hudi for the table; `timeline_path` has no effect."""
         return ".hoodie"
 
     def instant_name(self, instant: Instant) -> str:

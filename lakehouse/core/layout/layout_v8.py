@@ -45,7 +45,7 @@ class LayoutV8:
         return f".hoodie/{timeline_path}"
 
     def instant_name(self, instant: Instant) -> str:
-        """Return the file name of an instant; that of a completed one contains its completion time."""
+        """Return the file name of an instant; for a completed instant it contains the completion time."""
         require_instant_time(instant)
         if instant.state is not State.COMPLETED:
             return pending_name(instant, instant.action)
@@ -74,7 +74,7 @@ class LayoutV8:
 
 @dataclass(frozen=True, slots=True)
 class LayoutV9(LayoutV8):
-    """The layout of table version 9: that of version 8, with a property for each setting of the merge."""
+    """The layout of table version 9: as version 8, with a property for each setting of the merge."""
 
     version: int = 9
     prefixes_single_key: bool = True

@@ -11,7 +11,7 @@ from lakehouse.model.instant import Instant
 
 
 class TableLayout(Protocol):
-    """What a table version decides. Layouts are equal if their versions are; they are small and picklable."""
+    """The behaviour of a table version. Layouts are equal if their versions are; they are small and picklable."""
 
     @property
     def version(self) -> int:
@@ -29,8 +29,8 @@ class TableLayout(Protocol):
     def has_completion_times(self) -> bool:
         """Whether names of completed instants contain the completion time, which then cuts the file slices.
 
-        The archive of such a timeline is read, too. Without completion times, the instant in the name of a log file is
-        that of its base file.
+        The archive of such a timeline is read, too. Without completion times, a log file has the instant of its base
+        file in its name.
         """
 
     @property
@@ -59,7 +59,7 @@ class TableLayout(Protocol):
 
     @property
     def index_version(self) -> str:
-        """The version of the definitions of new indexes, such as V2."""
+        """The version with which new indexes are defined, such as V2."""
 
     @property
     def metadata_schema(self) -> RecordSchema:

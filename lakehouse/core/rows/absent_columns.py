@@ -1,6 +1,6 @@
-"""Track rows of one batch that provide different columns, such as those of files with different columns.
+"""Track rows of one batch that provide different columns, because their files have different columns.
 
-The batch has one control column of bits beside its data:
+The batch has one additional control column of bits:
 
     __lacks   int64    bit i is set if the row lacks the columns of group i; null counts as 0
 
@@ -26,7 +26,7 @@ Groups = tuple[frozenset[str], ...]
 
 
 def grouped(lacking: Sequence[frozenset[str]]) -> tuple[Groups, tuple[int, ...]]:
-    """Return the groups of columns, and the bits for each of these sets of absent columns."""
+    """Return the groups of columns, and the bits for each set of absent columns."""
     patterns: dict[tuple[bool, ...], set[str]] = {}
     for name in sorted({name for names in lacking for name in names}):
         patterns.setdefault(tuple(name in names for names in lacking), set()).add(name)

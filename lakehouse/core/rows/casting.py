@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 
 
 def cast_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return `rows`, whose columns are those of `schema` in the same order, in the types of `schema`."""
+    """Return `rows`, which have the columns of `schema` in the same order, in the types of `schema`."""
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(rows.columns, schema, strict=True)
@@ -68,7 +68,7 @@ def fill_required(array: pa.Array, name: str) -> pa.Array:
 
 
 def entries_of(array: pa.MapArray, values: pa.Array) -> pa.Array:
-    """Return the keys or items that belong to a map array; those of a sliced array contain the whole map's."""
+    """Return the keys or items that belong to a map array; a sliced array contains the whole map's."""
     offsets = array.offsets
     start, stop = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
     return values.slice(start, stop - start)
@@ -100,7 +100,7 @@ def _filled_struct(array: pa.StructArray, name: str) -> pa.StructArray:
 
 
 def _with_value(parent: pa.StructArray, child: pa.Array, field: pa.Field, name: str) -> pa.Array:
-    """Return the values of a field of `parent`, where a required field of a null struct has an empty value."""
+    """Return the values of a child of `parent`, where a required field of a null struct has an empty value."""
     if field.nullable or not child.null_count:
         return child
     missing = pc.and_(child.is_null(), parent.is_valid())

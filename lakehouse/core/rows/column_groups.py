@@ -1,9 +1,8 @@
 """Merge versions of a record by column groups (`model.column_groups`).
 
-The columns of a group come from the version with the greatest value of the group's ordering column; null is lowest,
-and the later version wins a tie. Columns outside of all groups come from the later version. The result does not depend
-on the order in which the versions of different groups arrive, and `merge(merge(a, b), c)` equals
-`merge(a, merge(b, c))`.
+The columns of a group come from the version with the highest ordering value of the group; null is lowest, and the later
+version wins a tie. Columns outside of all groups come from the later version. The result does not depend on the order
+in which the versions of different groups arrive, and `merge(merge(a, b), c)` equals `merge(a, merge(b, c))`.
 """
 
 from __future__ import annotations

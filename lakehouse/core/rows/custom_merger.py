@@ -1,12 +1,12 @@
-"""Run custom mergers: Python functions of users that merge two versions of each record, for whole columns at once.
+"""Run custom mergers: Python functions of users that merge two versions of each record, for whole columns.
 
     def merge(older: pa.Table, newer: pa.Table) -> pa.Table
 
-Row i of `older` and row i of `newer` are versions of one record, and neither is a delete. Both tables have the record
-key (`_hoodie_record_key`) and the data columns, but no other meta columns. The result has as many rows, the same
-columns and types, and the same keys. A row of the result is a delete if its delete column says so
-(`_hoodie_is_deleted`, or the delete marker of the table). Rows of one batch are merged too, starting with the lowest
-ordering value. Logs are merged with each other before the base file, so a merger must be associative: merge(merge(a,
+Row i of `older` and row i of `newer` are versions of the same record, and neither is a delete. Both tables have the
+record key (`_hoodie_record_key`) and the data columns, but no other meta columns. The result has as many rows, the same
+columns and types, and the same keys. A row of the result is a delete if its delete column marks it
+(`_hoodie_is_deleted`, or the delete marker of the table). Rows of one batch are merged too, in ascending order of their
+ordering values. Logs are merged with each other before the base file, so a merger must be associative: merge(merge(a,
 b), c) equals merge(a, merge(b, c)).
 """
 
@@ -63,7 +63,7 @@ def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: Colum
     merged = pa.table([(merged if n in shown else newer).column(n) for n in data.names], schema=data)
     columns = merged_columns(ours.columns, theirs.columns, np.ones(newer.num_rows, dtype=bool), sets)
     entries = record_entries(merged, rule, table=data)
-    # What replaces all older versions still does so after it was merged with newer ones.
+    # A version that replaces all older ones still does so after it was merged with newer ones.
     control = {COLUMNS: pa.array(columns), DEFAULT: pa.array(Control.of(entries).default | theirs.default)}
     made = [control.get(name, entries.column(name)) for name in newer.column_names]
     return pa.table(made, schema=newer.schema)

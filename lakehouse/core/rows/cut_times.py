@@ -52,7 +52,7 @@ class CutTimes:
         )
 
     def watch(self, frame: Any) -> Any:
-        """Return a frame with the same rows; those of Arrow data are counted, at the latest when they are read."""
+        """Return a frame with the same rows; rows of Arrow data are counted when they are read."""
         if not isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             return frame
         names = [column.name for column in frame.schema if has_nanos(column.type) and column.name not in META_COLUMNS]

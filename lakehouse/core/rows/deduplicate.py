@@ -1,8 +1,8 @@
 """Combine duplicates inside one batch to one row, independent of how the input was partitioned.
 
-The row with the greatest ordering value wins; nulls are lowest. Ties are broken by the remaining columns, so the winner
-depends on values only, never on the order of arrival. If the table mixes versions of a record (partial updates, custom
-merger), the rows of a key are merged in that order, beginning with the lowest.
+The row with the maximum ordering value wins; nulls are lower than all values. Ties are broken by the remaining columns,
+so the winner depends on values only, never on the order of arrival. If the table mixes versions of a record (partial
+updates, custom merger), the rows of a key are merged in this ascending order.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def combine(
         return rows
     deleted = delete_flags(rows) if deletes_yield else None
     if deleted is not None and deleted.any():
-        kept = ~deleted
-        kept |= (np.bincount(codes[kept], minlength=distinct) == 0)[codes]
-        rows, codes = rows.filter(pa.array(kept)), codes[kept]
+        remaining = ~deleted
+        remaining |= (np.bincount(codes[remaining], minlength=distinct) == 0)[codes]
+        rows, codes = rows.filter(pa.array(remaining)), codes[remaining]
         if distinct == rows.num_rows:
             return rows
     counts = np.bincount(codes, minlength=distinct)
     keep = counts[codes] == 1
     greatest = None if rule.mixes or bits_of(rows).any() else _greatest(rows, codes, distinct, rule)
     if greatest is not None:
-        # No other version can win, and most keys have one greatest version.
+        # No other version can win, and usually a key has one maximum.
         counts = np.bincount(codes[greatest], minlength=distinct)
         keep = greatest & (counts[codes] == 1)
         repeated = np.flatnonzero(greatest & ~keep)
@@ -107,8 +107,8 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
     """Return a column with a dictionary that has exactly its values."""
     kind = column.type
     plain = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
-    # Joined before it is encoded: each chunk of an encoded column gets a dictionary of the values up to it, and Arrow
-    # takes four times as long to make one of them as to encode all values at once.
+    # Joined before it is encoded: each chunk of an encoded column gets a dictionary of all values before its end, and
+    # Arrow takes four times as long for one such dictionary as for encoding all values together.
     encoded = plain.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):  # Values of more than 2 GB stay in several chunks.
         encoded = encoded.unify_dictionaries().combine_chunks()
@@ -116,19 +116,19 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def _greatest(rows: pa.Table, codes: np.ndarray, distinct: int, rule: MergeRule) -> np.ndarray | None:
-    """Return the mask of the rows with the greatest value of the first ordering column; None if it takes sorting."""
+    """Return the mask of the rows with the maximum of the first ordering column; None if it takes sorting."""
     columns = ordering_columns(rows, _by_value(rule))
     values = _integers(columns[0]) if columns else None
     if values is None:
         return None
     greatest = np.full(distinct, _LOWEST)
     np.maximum.at(greatest, codes, values)
-    found: np.ndarray = values == greatest[codes]
-    return found
+    mask: np.ndarray = values == greatest[codes]
+    return mask
 
 
 def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray | None:
-    """Return numbers in the order of the values, with null as the lowest one; None for types that have none."""
+    """Return numbers in the order of the values, with null first; None for types that have none."""
     kind = column.type
     if pa.types.is_uint64(kind) or not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
         return None
@@ -143,7 +143,7 @@ def _by_value(rule: MergeRule) -> MergeRule:
 
 
 def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: MergeRule) -> np.ndarray:
-    """Return the positions of the rows grouped by key, with the lowest version of each key first."""
+    """Return the row positions grouped by key, in ascending order of the versions of each key."""
     order_by = {"": pa.array(codes)}
     for number, column in enumerate(ordering_columns(rows, _by_value(rule)) or ()):
         order_by[f"0{number}"] = column
@@ -162,15 +162,15 @@ def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRul
     data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
     entries = record_entries(data, rule, provided_sets(versions, lacks, sets), table=data.schema)
     merged = merge_entries(entries, rule, sets, records=records)
-    found = cast_columns(merged.select(data.schema.names), data.schema)
+    result = cast_columns(merged.select(data.schema.names), data.schema)
     if data is not versions:
         bits = np.array([bits_without(lacks, names) for names in sets.sets], np.int64)
-        found = found.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))
-    return found
+        result = result.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))
+    return result
 
 
 def provided_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:
-    """Return for each row the number in `sets` of the set of columns that it provides."""
+    """Return for each row the number in `sets` of its provided columns."""
     distinct, which = np.unique(bits_of(rows), return_inverse=True)
     names = frozenset(rows.column_names)
     lacking = [lacking_columns(lacks, bits) for bits in distinct.tolist()]
@@ -184,7 +184,7 @@ def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray
         parts = [pc.is_valid(column), *(pc.struct_field(column, [i]) for i in range(kind.num_fields))]
         return {k: v for i, part in enumerate(parts) for k, v in _comparable(f"{name}.{i:04d}", part).items()}
     if pa.types.is_nested(kind):
-        # Arrow cannot sort lists and maps. Only rows with duplicate keys get here, and the text decides only if all
+        # Arrow cannot sort lists and maps. Only rows with duplicate keys get here, and the string decides only if all
         # columns before it are equal.
         return {name: pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.string())])}
     return {name: column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column}

@@ -87,7 +87,7 @@ def _ranks(entries: pa.Table, at: np.ndarray, rule: MergeRule) -> np.ndarray | N
 
 
 def _winners(codes: np.ndarray, distinct: int, control: Control, rank: np.ndarray | None) -> np.ndarray:
-    """Return the position of the winning entry of each key. Positions ascend with time."""
+    """Return the position of the winning entry for each key. Positions ascend with time."""
     last = np.full(distinct, -1)
     if rank is None:
         last[codes] = np.arange(len(codes))
@@ -121,7 +121,7 @@ def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The versions of each key in order of time. Keys with many versions come first, so that a round is a prefix."""
+    """The versions of each key by time. Keys with many versions come first, so that a round is a prefix."""
 
     order: np.ndarray
     starts: np.ndarray
@@ -133,12 +133,12 @@ class Rounds:
     def versions(self, number: int) -> np.ndarray:
         """Return the positions of version `number` (from 0) of all keys that have it, in the order of the keys."""
         keys = int(np.searchsorted(-self.lengths, -number))
-        found: np.ndarray = self.order[self.starts[:keys] + number]
-        return found
+        positions: np.ndarray = self.order[self.starts[:keys] + number]
+        return positions
 
 
 def rounds_of(codes: np.ndarray) -> Rounds:
-    """Return the versions of each key; `codes` are the numbers of the keys of versions in order of time."""
+    """Return the versions of each key; `codes` are the key numbers of versions by time."""
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     lengths = np.diff(starts, append=len(codes))
@@ -153,7 +153,7 @@ class FoldedVersions:
     Attributes:
         row: The position of the version that survives.
         source: By column with gaps, the position of the version that provides the value.
-        columns: The numbers of the sets of columns that the merged versions provide.
+        columns: For each merged version, the number of the set of its provided columns.
     """
 
     row: np.ndarray
@@ -173,7 +173,7 @@ def fold_versions(
     Args:
         versions: Entries.
         rounds: Which entries are versions of one key.
-        rank: The order of the ordering values of the entries; None if the rule compares none.
+        rank: The sort order of the entries by ordering value; None if the rule compares none.
         rule: How versions of a record are merged.
         sets: The sets of columns that partial rows provide; gets their unions.
     """

@@ -51,7 +51,7 @@ def check_event_time(schema: pa.Schema, name: str) -> None:
 def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
     """Return the minimum and maximum event time of the rows; None if all are null.
 
-    Raises UserError for a text that is not a time, and for a time outside of the years 1 to 9999.
+    Raises UserError for a string that is not a time, and for a time before the year 1 or after 9999.
     """
     top, *inner = name.split(".")
     column = rows.column(top)
@@ -67,14 +67,14 @@ def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
     low, high = bounds["min"], bounds["max"]
     if not low.is_valid:
         return None
-    found = sorted((_milliseconds(low, kind), _milliseconds(high, kind)))
-    if found[0] < _LEAST_MS or found[1] > _GREATEST_MS:
+    times = sorted((_milliseconds(low, kind), _milliseconds(high, kind)))
+    if times[0] < _LEAST_MS or times[1] > _GREATEST_MS:
         raise UserError(
             f"column {name!r} ({_OPTION}) holds a time outside of the years 1 to 9999: "
-            f"{found[0] if found[0] < _LEAST_MS else found[1]} ms since 1970",
+            f"{times[0] if times[0] < _LEAST_MS else times[1]} ms since 1970",
             column=name,
         )
-    return found[0], found[1]
+    return times[0], times[1]
 
 
 class EventTimes:
@@ -121,8 +121,8 @@ def _milliseconds(value: pa.Scalar, kind: pa.DataType) -> int:
 
 
 def _parsed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return texts as times in UTC; empty texts are null."""
-    # Usually all texts have one format, and then this is several times faster.
+    """Return strings as times in UTC; empty strings are null."""
+    # Usually all strings have one format, and then this is several times faster.
     for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
             return column.cast(kind)

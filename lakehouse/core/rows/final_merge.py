@@ -62,9 +62,9 @@ def merge_base(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnS
     removed, replaced = wins & ~record, wins & record
     if rule.merger is not None:
         merged = _merged(base.filter(pa.array(record)), entries.filter(pa.array(record)), rule, sets)
-        kept = Control.of(merged).kind == RECORD
-        replaced, rows = record.copy(), merged.filter(pa.array(kept))
-        replaced[record], removed[record] = kept, ~kept
+        survives = Control.of(merged).kind == RECORD
+        replaced, rows = record.copy(), merged.filter(pa.array(survives))
+        replaced[record], removed[record] = survives, ~survives
     elif rule.partial is PartialMode.NONE and not control.columns.any():
         rows = entries.filter(pa.array(replaced))
     else:
@@ -79,8 +79,8 @@ def fold_into_base(
 
     Args:
         base: Rows of the base file.
-        versions: Entries, with the columns of `base` and the control columns. Those of one row are in order of time.
-        records: The row of `base` of each entry; each row has at least one.
+        versions: Entries, with the columns of `base` and the control columns. Entries for one row are in time order.
+        records: The row of `base` for each entry; each row has one or more.
         rule: How versions of a record are merged; it has no custom merger.
         sets: The sets of columns that partial rows provide; gets their unions.
     """

@@ -1,12 +1,12 @@
 """The functions of expression indexes, evaluated on whole columns exactly as Spark does (MDT-4).
 
 An index stores bounds or bloom filters of `function(column)`. Other engines prune with these values, so a function is
-listed here only if its results equal those of Spark for all values of the accepted types, or if it is known which
+listed here only if its results equal Spark's results for all values of the accepted types, or if it is known which
 values have another result: for these `evaluate` raises NoValuesError. Times are taken in UTC: sessions of Spark that
 share a table with an index on a function that depends on the zone need the session time zone UTC.
 
-A condition on rows may use the same functions. There a value always has a result, except for years that have no four
-digits, and for texts that Spark parses by other rules.
+A condition on rows may use the same functions. There a value always has a result, except for years that do not have
+four digits, and for strings that Spark parses by other rules.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
 _DEFAULT_FORMAT = "yyyy-MM-dd HH:mm:ss"
 #: Functions of Hudi that no index can be on.
 _WITHOUT_BOUNDS = {"split": "a list of texts"}
-#: Pattern letters of Spark that have the same meaning in `strftime`, from the largest unit to the smallest.
+#: Spark's pattern letters that have the same meaning in `strftime`, from years down to fractions.
 _UNITS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _PATTERN = re.compile(r"(?P<unit>yyyy|MM|dd|HH|mm|ss)|'(?P<quoted>[^']*)'|(?P<literal>[^A-Za-z'%\[\]{}#])")
-#: Years whose text has four digits in Spark.
+#: Years that Spark prints with four digits.
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 
 #: Characters whose case mapping is the same in all versions of Unicode that engines use: Latin, Greek, Cyrillic, and
@@ -147,42 +147,42 @@ class _Function:
 def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
     """Return the function that an index definition names.
 
-    Raises UserError for an unknown function or option, with the nearest name, for one that is missing, and for a value
-    that is not supported.
+    Raises UserError for an unknown function or option (with similar names), for a missing one, and for an unsupported
+    value.
     """
-    known = _FUNCTIONS.get(name.lower())
+    declared = _FUNCTIONS.get(name.lower())
     if name.lower() in _WITHOUT_BOUNDS:
         raise UserError(
             f"the function {name!r} of an expression index gives {_WITHOUT_BOUNDS[name.lower()]}, which has no bounds",
             function=name,
         )
-    if known is None:
+    if declared is None:
         raise UserError(
             f"the function {name!r} of an expression index is unknown.{nearest(name.lower(), _FUNCTIONS)} Known: "
             f"{', '.join(_FUNCTIONS)}",
             function=name,
         )
-    allowed = (EXPRESSION, *known.parameters, *FILTER_OPTIONS)
+    allowed = (EXPRESSION, *declared.parameters, *FILTER_OPTIONS)
     unknown = next((option for option in options if option not in allowed), None)
     if unknown is not None:
         raise UserError(
             f"the function {name!r} of an expression index has no option {unknown!r}.{nearest(unknown, allowed)} "
-            f"Options: {', '.join(known.parameters) or 'none'}",
+            f"Options: {', '.join(declared.parameters) or 'none'}",
             function=name,
         )
-    missing = next((option for option in known.parameters[: known.required] if option not in options), None)
+    missing = next((option for option in declared.parameters[: declared.required] if option not in options), None)
     if missing is not None:
         raise UserError(
-            f"the function {name!r} of an expression index has no {missing!r}. Its form is {_form(name, known)}",
+            f"the function {name!r} of an expression index has no {missing!r}. Its form is {_form(name, declared)}",
             function=name,
         )
     checked = {key: _number(key, text) if key in _NUMBERS else text for key, text in options.items()}
-    ordered = known.keeps_order
-    if known.has_format:
+    ordered = declared.keeps_order
+    if declared.has_format:
         units = _units(options.get(FORMAT, _DEFAULT_FORMAT))
-        # The text sorts by time if the units descend without gaps from the year.
+        # The string sorts by time if the units descend without gaps from the year.
         ordered = units == list(_UNITS)[: len(units)]
-    known.check(checked)
+    declared.check(checked)
     return IndexFunction(name=name.lower(), options=checked, keeps_order=ordered)
 
 
@@ -191,11 +191,11 @@ def called_function(name: str, arguments: Sequence[str]) -> IndexFunction:
 
     Raises UserError for an unknown function, and for arguments that it does not have.
     """
-    known = _FUNCTIONS.get(name.lower())
-    parameters = () if known is None else known.parameters
-    if known is not None and len(arguments) > len(parameters):
+    declared = _FUNCTIONS.get(name.lower())
+    parameters = () if declared is None else declared.parameters
+    if declared is not None and len(arguments) > len(parameters):
         raise UserError(
-            f"the function {name!r} has the form {_form(name, known)}; found {len(arguments)} more", function=name
+            f"the function {name!r} has the form {_form(name, declared)}; found {len(arguments)} more", function=name
         )
     return index_function(name, dict(zip(parameters, arguments, strict=False)))
 
@@ -205,7 +205,7 @@ def _form(name: str, function: _Function) -> str:
 
 
 def _number(option: str, text: str) -> str:
-    """Return a whole number of 32 bits in its shortest form."""
+    """Return a 32-bit integer without superfluous bytes."""
     number = int(text) if _WHOLE.fullmatch(text) else 2**31
     if not -(2**31) <= number < 2**31:
         raise UserError(f"option {option!r} of an expression index: {text!r} is not a whole number", option=option)
@@ -218,7 +218,7 @@ def functions_of_hudi() -> tuple[str, ...]:
 
 
 def is_settled(texts: Values) -> bool:
-    """Return whether all engines agree about the upper and lower case of texts."""
+    """Return whether all engines agree about the upper and lower case of strings."""
     array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     others = array.filter(pc.invert(pc.string_is_ascii(array)))
     return bool(pc.all(pc.match_substring_regex(others, _SETTLED_CASE), min_count=0).as_py())
@@ -247,7 +247,7 @@ def _units(pattern: str) -> list[str]:
 
 
 def _parts(pattern: str) -> Pattern:
-    """Return the units and literal texts of a pattern."""
+    """Return the units and literals of a pattern."""
     return [(match["unit"] or "", match["quoted"] or match["literal"] or "") for match in _PATTERN.finditer(pattern)]
 
 
@@ -281,7 +281,7 @@ def _cased(fast: Callable[[Any], Any], slow: Callable[[str], str]) -> Callable[[
         distinct = encoded.dictionary
         plain = pc.string_is_ascii(distinct)
         if not pc.all(plain).as_py():
-            # Arrow maps one character to one; Java and Python map some to several. The loop is over distinct texts.
+            # Arrow maps one character to one; Java and Python map some to several. The loop is over distinct strings.
             others = distinct.filter(pc.invert(plain))
             mapped = pa.array([slow(text) for text in others.to_pylist()], distinct.type)
             return pc.replace_with_mask(fast(distinct), pc.invert(plain), mapped).take(encoded.indices)
@@ -358,10 +358,10 @@ def _moved(sign: int) -> _Function:
 
 
 def _parsed(evaluate: Callable[[Any, Pattern | None], Any], is_free: Callable[[pa.DataType], bool]) -> _Function:
-    """Return a function of days, times and texts; `is_free` says for which types it does not depend on the zone."""
+    """Return a function of days, times and strings; `is_free` tells for which types it ignores the zone."""
 
     def of_options(values: Any, options: Mapping[str, str]) -> Any:
-        # A cast parses without a pattern; other types than texts have no use for it.
+        # A cast parses without a pattern, and only strings are parsed.
         return evaluate(values, _parts(options[FORMAT]) if FORMAT in options else None)
 
     return _Function(
@@ -375,7 +375,7 @@ def _parsed(evaluate: Callable[[Any, Pattern | None], Any], is_free: Callable[[p
 
 
 def _check_parsed(pattern: str) -> None:
-    """Raise UserError for a pattern with which texts have no time."""
+    """Raise UserError for a pattern that does not determine a time."""
     units = _units(pattern)
     if "yyyy" not in units or len(units) != len(set(units)) or not _parts(pattern)[0][0]:
         raise UserError(

@@ -3,7 +3,7 @@
 Only expressions for which both give the same match are translated: literal characters, classes of letters, digits and
 punctuation, `\\d \\w \\s` and their negations, groups, alternatives, and quantifiers of single characters and classes.
 `^` is allowed at the beginning and `$` at the end. `.` and `$` treat more characters as the end of a line in Java than
-in RE2, so a text with one of them has no defined result.
+in RE2, so a value with one of them has no defined result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 
 #: Characters that end a line in Java.
 LINE_ENDS = "[\\n\\r\\x{85}\\x{2028}\\x{2029}]"
-#: The name of the group whose text is wanted.
+#: The name of the wanted group.
 GROUP = "found"
 _MOST_CHARACTERS, _MOST_REPEATS = 256, 1_000
 _CLASSES = {
@@ -34,9 +34,9 @@ class JavaPattern:
 
     Attributes:
         re2: The expression; the wanted group is named `found`, and no other group captures.
-        groups: The number of capturing groups of the Java expression.
-        needs_lines: Whether a text with an end of a line has no defined result.
-        may_be_empty: Whether the expression may match an empty text.
+        groups: The number of capturing groups in the Java expression.
+        needs_lines: Whether a value with a line end has no defined result.
+        may_be_empty: Whether the expression may match an empty string.
     """
 
     re2: str
@@ -46,7 +46,7 @@ class JavaPattern:
 
 
 def java_pattern(text: str, group: int = 0) -> JavaPattern:
-    """Return a Java expression in the form of RE2, for the text of a group; group 0 is the whole match.
+    """Return a Java expression in RE2 syntax that captures a group; group 0 is the whole match.
 
     Raises UserError for a group that does not exist, and for an expression with other elements.
     """
@@ -67,7 +67,7 @@ def java_pattern(text: str, group: int = 0) -> JavaPattern:
 
 
 class _Parser:
-    """Recursive descent; `is_optional` says of the part that was read last whether it may match an empty text."""
+    """Recursive descent; `is_optional` tells whether the part that was read last may match an empty string."""
 
     def __init__(self, text: str, group: int) -> None:
         self._text, self._group = text, group
@@ -164,36 +164,37 @@ class _Parser:
         while self.position < len(self._text) and self._text[self.position] != "]":
             character = self._text[self.position]
             self.position += 1
-            if character == "\\":
-                escaped = self._text[self.position : self.position + 1]
-                self.position += 1
-                if escaped not in _IN_CLASS and escaped not in _CONTROLS and not _is_punctuation(escaped):
-                    raise self.error(2)
-                parts.append(_IN_CLASS.get(escaped) or _CONTROLS.get(escaped) or f"\\{escaped}")
-                continue
             if character in "[&^-":
                 raise self.error(1)
-            end = self._text[self.position + 1 : self.position + 2]
-            if self._text[self.position : self.position + 1] == "-" and end != "]":
-                if not (
-                    character.isascii() and character.isalnum() and end.isascii() and end.isalnum() and character <= end
-                ):
-                    raise self.error(1)
-                self.position += 2
-                parts.append(f"{character}-{end}")
-            elif self._text[self.position : self.position + 1] == "-":
-                raise self.error()
-            else:
-                parts.append(f"\\{character}" if _is_punctuation(character) else character)
+            parts.append(self._escaped_in_class() if character == "\\" else self._range_or_character(character))
         if len(parts) == 1 or not self._take("]"):
             self.position = start
             raise self.error()
         return "".join([*parts, "]"])
 
+    def _escaped_in_class(self) -> str:
+        escaped = self._text[self.position : self.position + 1]
+        self.position += 1
+        if escaped not in _IN_CLASS and escaped not in _CONTROLS and not _is_punctuation(escaped):
+            raise self.error(2)
+        return _IN_CLASS.get(escaped) or _CONTROLS.get(escaped) or f"\\{escaped}"
+
+    def _range_or_character(self, character: str) -> str:
+        """Return a character of a class, or the range of ASCII letters or digits that begins with it."""
+        if self._text[self.position : self.position + 1] != "-":
+            return f"\\{character}" if _is_punctuation(character) else character
+        end = self._text[self.position + 1 : self.position + 2]
+        if end == "]":
+            raise self.error()
+        if not ((character + end).isascii() and character.isalnum() and end.isalnum() and character <= end):
+            raise self.error(1)
+        self.position += 2
+        return f"{character}-{end}"
+
     def _take(self, text: str) -> bool:
-        found = self._text.startswith(text, self.position)
-        self.position += len(text) if found else 0
-        return found
+        is_next = self._text.startswith(text, self.position)
+        self.position += len(text) if is_next else 0
+        return is_next
 
     def error(self, back: int = 0) -> UserError:
         rest = self._text[max(0, self.position - back) :]

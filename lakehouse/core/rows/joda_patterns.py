@@ -1,4 +1,4 @@
-"""Joda date patterns: the letters `y Y M d H h m s S a E Z z` and literal text (DATA-2.4).
+"""Joda date patterns: the letters `y Y M d H h m s S a E Z z` and literals (DATA-2.4).
 
 Parsing is as lenient as Joda's: fewer digits than letters are accepted, and names and literals in any case. It is as
 strict about ranges: month 13 or second 60 is not a time. Names are English. Times are epoch milliseconds as plain
@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z']+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A pattern letter with its count, or literal text (the letter is empty)."""
+    """A pattern letter with its count, or a literal (the letter is empty)."""
 
     letter: str
     count: int = 0
@@ -63,7 +63,7 @@ class JodaPattern:
 
     @property
     def granularity_ms(self) -> int:
-        """The largest step of local time within which all times print the same text."""
+        """The step of local time within which all times are printed alike."""
         return min((_GRANULARITY.get(token.letter, DAY_MS) for token in self.tokens), default=DAY_MS)
 
     @property
@@ -73,9 +73,9 @@ class JodaPattern:
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The regular expression that parses a text, with one group per letter token.
+        """The regular expression that parses a string, with one group per letter token.
 
-        As in Joda there is no backtracking, so the time is linear in the length of the text for any pattern.
+        As in Joda there is no backtracking, so the time is linear in the length of the string for any pattern.
         """
         following = (*self.tokens[1:], Token(letter=""))
         pieces = [
@@ -87,7 +87,7 @@ class JodaPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTime:
-    """A local time, and the zone in the text: `+05:30`, a zone id, or None."""
+    """A local time, and the zone in the string: `+05:30`, a zone id, or None."""
 
     local_ms: int
     zone: str | None
@@ -113,7 +113,7 @@ def compile_pattern(text: str) -> JodaPattern:
 def parse(pattern: JodaPattern, text: str) -> ParsedTime | None:
     """Parse the whole of `text`; None if it does not fit the pattern or is not a valid time.
 
-    Fields that the pattern lacks are those of 1970-01-01T00:00, or of 2000 if it has a month or day without a year.
+    Missing fields default to 1970-01-01T00:00, or to the year 2000 if the pattern has a month or day without a year.
     """
     match = pattern.regex.fullmatch(text)
     if match is None:
@@ -133,7 +133,7 @@ def parse(pattern: JodaPattern, text: str) -> ParsedTime | None:
 
 
 def render(pattern: JodaPattern, local_ms: int, *, offset_ms: int = 0, zone_name: str = "UTC") -> str:
-    """Return the local time as text; `offset_ms` and `zone_name` are for patterns that print the zone."""
+    """Return the local time as a string; `offset_ms` and `zone_name` are for patterns that print the zone."""
     days, ms = divmod(local_ms, DAY_MS)
     day = date.fromordinal(days + _EPOCH_DAY)
     return "".join(
@@ -155,9 +155,9 @@ def _token(match: re.Match[str], text: str) -> Token:
         return Token(letter="", literal=quoted.replace("''", "'") if quoted else "'")
     letter, count = match[1], len(match[0])
     if letter not in _LETTERS or (letter in "Zz" and count > 2):
-        known = " ".join(_LETTERS)
+        letters = " ".join(_LETTERS)
         raise UnsupportedError(
-            f"date pattern {text!r}: {match[0]!r} is not supported; letters are {known}; put other text in quotes",
+            f"date pattern {text!r}: {match[0]!r} is not supported; letters are {letters}; put other text in quotes",
             pattern=text,
         )
     return Token(letter=letter, count=count)

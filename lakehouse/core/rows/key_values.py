@@ -1,7 +1,7 @@
-"""Read columns by dotted name, and convert values to the text that Hudi uses in keys and partition paths (DATA-2.2).
+"""Read columns by dotted name, and convert values to the strings that Hudi uses in keys and partition paths (DATA-2.2).
 
-The text is that of Java's `toString`. If Arrow prints the same text, its cast is used. If Java differs, only the
-distinct values that differ are formatted one by one.
+The string is the result of Java's `toString`. If Arrow prints the same string, its cast is used. If Java differs, only
+the distinct values that differ are formatted one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOUR_DIGIT_YEARS = (-719528, 2932896)
 def column(data: Rows, dotted: str) -> Column:
     """Return the column at `dotted` (`a.b.c` descends into structs); a null struct gives a null value.
 
-    Raises UserError that names the missing step and the nearest existing name.
+    Raises UserError that contains the missing step and a similar existing name.
     """
     steps = dotted.split(".")
     _require(steps[0], data.schema.names, dotted)
@@ -50,11 +50,11 @@ def plain(values: Column) -> Column:
 
 
 def value_text(values: Column, *, name: str, consistent_timestamps: bool = False) -> Column:
-    """Return the values as the text that Hudi uses in keys (`string`); nulls stay null.
+    """Return the values as the strings that Hudi uses in keys; nulls stay null.
 
     Timestamps become epoch numbers in Hudi's unit: microseconds, or milliseconds for `timestamp[ms]` and
     `timestamp[s]`, which Hudi calls timestamp-millis. With `consistent_timestamps` they become
-    `java.sql.Timestamp.toString` in UTC. Raises UserError that names column `name` for types without a valid text.
+    `java.sql.Timestamp.toString` in UTC. Raises UserError that names column `name` for types without a valid string.
     """
     values = plain(values)
     kind = values.type
@@ -86,12 +86,12 @@ def epoch_numbers(values: Column) -> Column:
     return values.cast(kind).cast(pa.int64())
 
 
-def _require(step: str, known: list[str], dotted: str) -> None:
-    if step not in known:
+def _require(step: str, names: list[str], dotted: str) -> None:
+    if step not in names:
         part = "" if step == dotted else f" (part of {dotted!r})"
-        columns = ", ".join(known[:20]) or "none"
+        columns = ", ".join(names[:20]) or "none"
         raise UserError(
-            f"there is no column {step!r}{part} in the data.{nearest(step, known)} Columns: {columns}", column=dotted
+            f"there is no column {step!r}{part} in the data.{nearest(step, names)} Columns: {columns}", column=dotted
         )
 
 
@@ -116,7 +116,7 @@ def _float_text(values: Column) -> pa.Array:
     other = pc.fill_null(pc.invert(is_plain), False)
     if not pc.any(other).as_py():
         return text
-    # Distinct by bits, because 0.0 equals -0.0 but has another text.
+    # Distinct by bits, because 0.0 equals -0.0 but is printed differently.
     rest = numbers.filter(other).to_numpy(zero_copy_only=False)
     bits, inverse = np.unique(rest.view(np.int32 if rest.dtype == np.float32 else np.int64), return_inverse=True)
     printed = pa.array([_java_float(number) for number in bits.view(rest.dtype)], pa.string())
@@ -124,7 +124,7 @@ def _float_text(values: Column) -> pa.Array:
 
 
 def _java_float(number: Any) -> str:
-    """Return a floating point number as Java prints it outside [1e-3, 1e7), with the shortest digits (Java 19+)."""
+    """Return a float as Java prints it outside [1e-3, 1e7), without superfluous digits (Java 19+)."""
     if np.isnan(number):
         return "NaN"
     if np.isinf(number):

@@ -7,6 +7,7 @@ invalid, for callers that divert them. Partition paths are formatted once per di
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import reduce
 from typing import NoReturn
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 
 from lakehouse.core.rows.key_values import Column, Rows, column, flat, plain, value_text
 from lakehouse.core.rows.partition_path import escape, is_timestamp_field, segment
-from lakehouse.core.rows.path_checks import first_fault, path_fault
 from lakehouse.core.rows.timestamp_keys import timestamp_texts
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -27,8 +27,11 @@ NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
 #: `%` is escaped first, because the other escapes contain it.
 _ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
-#: The number of characters of a value or key that an error shows.
+#: The number of characters that an error shows per value or key.
 _SHOWN = 200
+#: Java's reader of marker files ends a line at a carriage return, too.
+_SUSPICIOUS = r"\x00|\n|\r|(^|/)\.hoodie(/|$)"
+_METADATA_FOLDER = re.compile(r"(?:^|/)\.hoodie(?:/|$)")
 
 
 def required_columns(config: KeyConfig) -> tuple[str, ...]:
@@ -48,12 +51,12 @@ def record_keys(data: Rows, config: KeyConfig) -> Column:
 
 
 def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
-    """Raise UserError for rows whose key could be that of other values, if `config` requires the check.
+    """Raise UserError for rows whose key could stand for other values, if `config` requires the check.
 
     Keys have the form `f1:v1,f2:v2`, with a placeholder for null and empty values. Column names contain no comma. Two
     different rows can therefore have one key in two cases only: a value of each contains `,f2:` (comma, a key column
     other than the first, colon), or a value of one reads like a placeholder. Rows without such values are never
-    refused, even if they contain commas and colons. Columns that are not text cannot have such values.
+    refused, even if they contain commas and colons. Only string columns can have such values.
     """
     fields = config.record_key_fields
     if config.encoding is not KeyEncoding.CHECKED or len(fields) < 2:
@@ -125,7 +128,7 @@ def _short(value: object) -> object:
 
 
 def _escaped(text: Column) -> Column:
-    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and with placeholders as other texts."""
+    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and with placeholders for null and empty."""
     for character, escaped in _ESCAPES:
         if pc.any(pc.match_substring(text, character)).as_py():
             text = pc.replace_substring(text, character, escaped)
@@ -173,8 +176,8 @@ def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
     """
     masks = [_keys_and_bad(data, config)[1]]
     masks += [_without_value(_segments(data, config, index)) for index in range(len(config.partition_fields))]
-    found = [flat(mask) for mask in masks if mask is not None]
-    return reduce(pc.or_, found) if found else pa.repeat(pa.scalar(False), data.num_rows)
+    bad = [flat(mask) for mask in masks if mask is not None]
+    return reduce(pc.or_, bad) if bad else pa.repeat(pa.scalar(False), data.num_rows)
 
 
 def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]:
@@ -244,7 +247,7 @@ def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
         segments = [text and segment(text, field, config) for text in encoded.dictionary.to_pylist()]
     else:
         if pa.types.is_floating(values.type):
-            # Arrow counts 0.0 and -0.0 as one distinct value, but their texts differ.
+            # Arrow counts 0.0 and -0.0 as one distinct value, but they are printed differently.
             values = value_text(values, name=field)
         encoded = _encode(values)
         texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
@@ -277,7 +280,7 @@ def _never(_: str) -> bool:
     return False
 
 
-# parameters: those of `partition_paths`, and the mask of the rows with the first such path
+# parameters: the parameters of `partition_paths`, and the mask of the rows with the first such path
 def _refuse_path(
     data: Rows, config: KeyConfig, encoded: list[pa.DictionaryArray], bad: pa.Array, limits: PathLimits
 ) -> NoReturn:
@@ -318,6 +321,46 @@ def _refuse(data: Rows, config: KeyConfig, bad: Column, what: str) -> NoReturn:
 
 
 def _shown_row(data: Rows, config: KeyConfig, row: int) -> dict[str, object]:
-    """Return the start of the values of one row's key and partition columns."""
+    """Return the shortened values of one row's key and partition columns."""
     names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
     return {name: _short(column(data, name)[row].as_py()) for name in names}
+
+
+def first_fault(paths: pa.Array, limits: PathLimits, exists: Callable[[str], bool]) -> int | None:
+    """Return the position of the first path that must not be written; None if there is none.
+
+    `exists` returns whether a partition has files. It is called for suspicious paths only.
+    """
+    limit = min((length for length in (limits.segment, limits.path) if length is not None), default=None)
+    longest = pc.max(pc.binary_length(paths)).as_py() or 0
+    if (limit is None or longest <= limit) and not pc.any(pc.match_substring_regex(paths, _SUSPICIOUS)).as_py():
+        return None
+    for position, path in enumerate(paths.to_pylist()):
+        if path_fault(path, limits) is not None and ("\0" in path or not exists(path)):
+            return position
+    return None
+
+
+def path_fault(path: str, limits: PathLimits) -> str | None:
+    """Return why no partition with this path, or this part of a path, can be created; None if it can.
+
+    A path with NUL, or one that is too long, cannot exist on the storage. Two more kinds of paths could exist but make
+    a failed write impossible to roll back: markers are lines, so a path must not contain a line break, and files below
+    a directory `.hoodie` could belong to another table. Partitions that exist with such paths stay writable.
+    """
+    if "\0" in path:
+        return "it contains NUL, which no file name can contain"
+    widest = max(len(level.encode()) for level in path.split("/"))
+    if limits.segment is not None and widest > limits.segment:
+        return f"its directory name has {widest:,} bytes, and the file system allows {limits.segment}"
+    length = len(path.encode())
+    if limits.path is not None and length > limits.path:
+        return (
+            f"its path has {length:,} bytes, and the storage allows {limits.path:,} below this table, so that the "
+            "names of files fit"
+        )
+    if "\n" in path or "\r" in path:
+        return "it contains a line break, which the markers of a write cannot hold"
+    if _METADATA_FOLDER.search(path):
+        return "it contains a directory .hoodie, which is the metadata of a table"
+    return None

@@ -1,8 +1,8 @@
 """Adds the offsets that lists without elements lack.
 
-An array of n lists has n + 1 offsets. Java's Arrow, and so Spark, writes none for an array of no lists, such as the
-inner lists of a column of lists of lists without a value in a batch. Arrow's kernels, even `nbytes`, still read
-the first offset, and the process crashes by a segmentation fault.
+An array of n lists has n + 1 offsets. Java's Arrow, and so Spark, writes none for an array without lists, such as the
+inner array of nested lists without a value in a batch. Arrow's kernels, even `nbytes`, still read the first offset, and
+the process crashes by a segmentation fault.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: The bytes of the one offset of an array of no lists, of either width.
+#: The bytes of the one offset of an array without lists, in either width.
 _NO_LISTS = b"\0" * 8
 
 

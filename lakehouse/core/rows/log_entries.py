@@ -41,7 +41,7 @@ class ColumnSets:
         return self.sets.index(names)
 
     def union(self, first: int, second: int) -> int:
-        """Return the number of the union of two sets."""
+        """Return the number of the union set."""
         one, other = self.sets[first], self.sets[second]
         return self.number(None if one is None or other is None else one | other)
 
@@ -62,7 +62,7 @@ class Control:
 
     @classmethod
     def of_records(cls, rows: int) -> Control:
-        """Return the control columns of `rows` complete records, such as those of a base file."""
+        """Return the control columns of `rows` complete records, such as rows from a base file."""
         return cls(kind=np.zeros(rows, np.int8), default=np.zeros(rows, bool), columns=np.zeros(rows, np.int32))
 
     def take(self, rows: np.ndarray) -> Control:
@@ -71,7 +71,7 @@ class Control:
 
 
 def record_entries(rows: pa.Table, rule: MergeRule, columns: int | np.ndarray = 0, *, table: pa.Schema) -> pa.Table:
-    """Return the entries of rows of a data block: `rows` with the control columns.
+    """Return the entries for the rows of a data block: `rows` with the control columns.
 
     A row is a delete by `_hoodie_is_deleted` if `table` has that column, by the delete marker of the table, or by
     `_hoodie_operation` D or -U.
@@ -79,7 +79,7 @@ def record_entries(rows: pa.Table, rule: MergeRule, columns: int | np.ndarray = 
     Args:
         rows: The rows of the block.
         rule: How versions of a record are merged.
-        columns: The number of the set of columns that all rows provide, or that of each row.
+        columns: The number of the column set that all rows provide, or one number per row.
         table: The schema of the table.
     """
     deleted = says_deleted(rows, rule, table)

@@ -1,7 +1,7 @@
-"""Ordering values: decide which of two versions of a record is newer (DATA-5.2).
+"""Ordering values: decide which version of a record is newer (DATA-5.2).
 
-Values are compared as in Java: null is lowest, NaN is greatest, -0.0 is less than 0.0. Several ordering columns are
-compared as a tuple. A column that the rows lack counts as null.
+Values are compared as in Java: null is lowest, NaN is greater than all numbers, -0.0 is less than 0.0. Several ordering
+columns are compared as a tuple. A column that the rows lack counts as null.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def ordering_columns(rows: pa.Table, rule: MergeRule) -> list[Column] | None:
     """
     if not rule.compared:
         return None
-    found = []
+    columns = []
     for name in rule.compared:
         column = rows.column(name) if name in rows.column_names else pa.nulls(rows.num_rows, pa.int64())
-        found.extend(_parts(name, column) if rule.by_parts else [comparable(name, column)])
-    return found
+        columns.extend(_parts(name, column) if rule.by_parts else [comparable(name, column)])
+    return columns
 
 
 def comparable(name: str, column: Column) -> Column:
@@ -106,7 +106,7 @@ def _dense(column: Column) -> np.ndarray:
 
 
 def _float_bits(column: Column) -> pa.Array:
-    # The bits of a double sort like an integer if those of negative numbers are inverted.
+    # The bits of a double sort like an integer after negative numbers are inverted.
     null = _mask(pc.is_null(column))
     values = np.array(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), dtype=np.float64)
     values[np.isnan(values)] = np.nan

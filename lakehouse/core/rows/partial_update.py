@@ -1,8 +1,8 @@
 """Partial updates: values that the surviving version of a record takes from the other version (DATA-5.3).
 
-A value is replaced by that of the other version in three cases: its row does not provide the column (IS_PARTIAL
-blocks), it is null and the table ignores defaults, or it is the table's marker for unavailable values. Meta columns are
-always those of the surviving version. Avro defaults other than null are ignored, because Hudi compares them by
+A value is replaced by the other version's value in three cases: its row does not provide the column (IS_PARTIAL
+blocks), it is null and the table ignores defaults, or it is the table's marker for unavailable values. Meta columns
+always come from the surviving version. Avro defaults other than null are ignored, because Hudi compares them by
 identity, which works for null only.
 """
 
@@ -21,7 +21,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Masks of the replaceable values of one column: `open` has all, `missing` those of rows without the column."""
+    """Masks of the replaceable values in one column: `open` marks all, `missing` marks rows without the column."""
 
     missing: np.ndarray
     open: np.ndarray
@@ -33,7 +33,7 @@ class Gaps:
 
 def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets) -> dict[str, Gaps]:
     """Return the gaps of `rows` by column, without columns that have none. `columns` is their `__columns`."""
-    found = {}
+    by_column = {}
     none = np.zeros(rows.num_rows, dtype=bool)
     for name in rows.column_names:
         if name in META_COLUMNS or name in CONTROL.names:
@@ -42,12 +42,12 @@ def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets)
         missing = lacking[columns] if lacking.any() else none
         replaceable = missing | _yields(rows.column(name), rule)
         if replaceable.any():
-            found[name] = Gaps(missing, replaceable)
-    return found
+            by_column[name] = Gaps(missing, replaceable)
+    return by_column
 
 
 def from_lower(high: Gaps | None, low: Gaps | None, fill: np.ndarray) -> np.ndarray:
-    """Return the mask of pairs that take the value of the lower version. `fill` is the mask of pairs of two records."""
+    """Return the mask of pairs that take the value of the lower version. `fill` is the mask of record pairs."""
     taken = np.zeros(len(fill), dtype=bool) if high is None else fill & high.open
     return taken if low is None else taken & ~low.missing
 

@@ -51,7 +51,7 @@ def segment(value: str | None, field: str, config: KeyConfig) -> str | None:
 def parse_partition_path(path: str, config: KeyConfig) -> tuple[str | None, ...]:
     """Return the value of each partition field in `path`, unescaped, without `field=`; None for the default partition.
 
-    The value of a TIMESTAMP field is its formatted text with all directory levels, not the value of the data column.
+    The value of a TIMESTAMP field is its formatted string with all directory levels, not the value of the data column.
     Raises UserError if the path does not fit the fields.
     """
     fields = config.partition_fields
@@ -63,7 +63,7 @@ def parse_partition_path(path: str, config: KeyConfig) -> tuple[str | None, ...]
 
 
 def _split(path: str, config: KeyConfig) -> list[str]:
-    """Divide `path` into one text per partition field."""
+    """Divide `path` into one string per partition field."""
     fields = config.partition_fields
     if len(fields) == 1:
         return [path]
@@ -81,7 +81,7 @@ def _split(path: str, config: KeyConfig) -> list[str]:
 
 
 def _levels(index: int, config: KeyConfig) -> int:
-    """Return the number of directory levels of the partition field at `index`."""
+    """Return how many directory levels the partition field at `index` has."""
     if not is_timestamp_field(index, config) or config.url_encode:
         return 1
     return (config.timestamp or TimestampFormat()).output_format.count("/") + 1

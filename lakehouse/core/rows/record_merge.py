@@ -1,4 +1,4 @@
-"""Decide which of two versions of a record wins, and which rows are deletes, for whole columns (DATA-5.2)."""
+"""Decide which version of a record wins, and which rows are deletes, for whole columns (DATA-5.2)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lakehouse.model.merge import MergeRule, require_runnable
 
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
-#: Columns by which a row of a batch says that it is a delete. A batch without them has no deletes.
+#: Columns that mark a row of a batch as a delete. A batch without them has no deletes.
 ROW_MARKS = frozenset({DELETED_COLUMN, OPERATION_COLUMN})
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
     """Return the mask of rows that are deletes by `_hoodie_is_deleted`; None if the column is absent or not boolean.
 
-    As in Hudi only the boolean true marks a delete, not a text or a number. Writes refuse such columns
+    As in Hudi only the boolean true marks a delete, not a string or a number. Writes refuse such columns
     (`check_delete_column`).
     """
     if DELETED_COLUMN not in rows.schema.names or not _is_boolean(rows.schema.field(DELETED_COLUMN).type):
@@ -94,8 +94,8 @@ def incoming_wins(rule: MergeRule, stored: pa.Table, incoming: pa.Table, deletes
     """Return the mask of incoming rows that win over the stored row at the same position.
 
     Both tables have the ordering columns that `rule` compares, with the same types. The incoming row wins ties; null is
-    lowest. A delete without ordering value (null, or the integer 0 that represents it) always wins. Raises
-    UnsupportedError for a rule that is not supported.
+    lower than all values. A delete without ordering value (null, or the integer 0 that represents it) always wins.
+    Raises UnsupportedError for a rule that is not supported.
     """
     require_runnable(rule)
     if not rule.compared:

@@ -12,7 +12,7 @@ from lakehouse.model.merge import MergeMode, MergeRule
 
 
 def newer_wins(rule: MergeRule, newer: Control, older: Control, at_least: np.ndarray) -> np.ndarray:
-    """Return the mask of pairs whose newer side survives; `at_least` says that its ordering value is not lower.
+    """Return the mask of pairs whose newer side survives; `at_least` means that its ordering value is not lower.
 
     With event time ordering, a delete without ordering value wins over older versions and loses to newer ones, except
     to an entry of a delete block. A custom merger decides between two records; in other cases event time does.
@@ -24,7 +24,7 @@ def newer_wins(rule: MergeRule, newer: Control, older: Control, at_least: np.nda
 
 
 def both_records(first: Control, second: Control) -> np.ndarray:
-    """Return the mask of pairs of two records. Deletes neither take nor provide values."""
+    """Return the mask of pairs with two records. Deletes neither take nor provide values."""
     both: np.ndarray = (first.kind == RECORD) & (second.kind == RECORD)
     return both
 

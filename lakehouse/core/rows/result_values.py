@@ -1,4 +1,4 @@
-"""Functions of indexes on expressions that parse, cut, or replace texts, and that count days (MDT-4.8)."""
+"""Functions of expression indexes that parse, cut, or replace strings, and that count days (MDT-4.8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakehouse.core.rows.java_patterns import GROUP, LINE_ENDS, JavaPattern, jav
 from lakehouse.core.rows.time_texts import Numbers, Parsed, cast_dates, cast_times, parse_times
 from lakehouse.errors import UserError
 
-#: Units and literal texts of a date pattern, see `parse_times`.
+#: Units and literals of a date pattern, see `parse_times`.
 Pattern: TypeAlias = Sequence[tuple[str, str]]
 #: A `pa.Array` or `pa.ChunkedArray`.
 Values: TypeAlias = Any
@@ -34,7 +34,7 @@ def moved_days(values: Values, days: int) -> pa.Array:
 
 
 def to_days(values: Values, pattern: Pattern | None) -> pa.Array:
-    """Return the dates of dates, timestamps, or texts, which are parsed by a pattern or else by a cast."""
+    """Return dates for dates, timestamps, or strings, which are parsed by a pattern or else by a cast."""
     if not _is_text(values):
         return _dates(*_day_numbers(values))
     parsed = _parsed(values, cast_dates, pattern)
@@ -42,13 +42,13 @@ def to_days(values: Values, pattern: Pattern | None) -> pa.Array:
 
 
 def to_times(values: Values, pattern: Pattern | None) -> pa.Array:
-    """Return the timestamps of dates, timestamps, or texts, which are parsed by a pattern or else by a cast."""
+    """Return timestamps for dates, timestamps, or strings, which are parsed by a pattern or else by a cast."""
     micros, is_valid = _micros(values, cast_times, pattern)
     return _nulled(micros, is_valid).view(pa.timestamp("us", "UTC"))
 
 
 def to_seconds(values: Values, pattern: Pattern) -> pa.Array:
-    """Return the seconds since 1970 of dates, timestamps, or texts, which are parsed by a pattern.
+    """Return the seconds since 1970 for dates, timestamps, or strings, which are parsed by a pattern.
 
     As in Spark, a fraction before 1970 is cut off towards 1970.
     """
@@ -76,11 +76,11 @@ def check_extracted(pattern: str, group: int) -> None:
 
 
 def extracted(values: Values, pattern: str, group: int) -> pa.Array:
-    """Return the text of a group in the first match of a regular expression; empty without a match."""
-    found = java_pattern(pattern, group)
+    """Return a group in the first match of a regular expression as a string; empty without a match."""
+    expression = java_pattern(pattern, group)
     texts = _one(values)
-    _require_lines(texts, found)
-    match = pc.struct_field(pc.extract_regex(texts, found.re2), GROUP)
+    _require_lines(texts, expression)
+    match = pc.struct_field(pc.extract_regex(texts, expression.re2), GROUP)
     return pc.if_else(texts.is_valid(), pc.fill_null(match, ""), pa.scalar(None, texts.type))
 
 
@@ -96,11 +96,11 @@ def check_replaced(pattern: str, replacement: str) -> None:
 
 
 def replaced(values: Values, pattern: str, replacement: str) -> pa.Array:
-    """Return texts in which each match of a regular expression is replaced by another text."""
-    found = java_pattern(pattern)
+    """Return strings in which each match of a regular expression is replaced."""
+    expression = java_pattern(pattern)
     texts = _one(values)
-    _require_lines(texts, found)
-    return pc.replace_substring_regex(texts, found.re2, replacement)
+    _require_lines(texts, expression)
+    return pc.replace_substring_regex(texts, expression.re2, replacement)
 
 
 def _require_lines(texts: pa.Array, pattern: JavaPattern) -> None:
@@ -134,7 +134,7 @@ def _numbers(values: Values, kind: pa.DataType, factor: int) -> tuple[Numbers, N
 
 
 def _parsed(values: Values, cast: Callable[[pa.Array], Parsed], pattern: Pattern | None) -> Parsed:
-    """Return the times of texts; raise NoValuesError for one that Spark parses by other rules."""
+    """Return the times in strings; raise NoValuesError for a string that Spark parses by other rules."""
     texts = _one(values)
     parsed = cast(texts) if pattern is None else parse_times(texts, pattern)
     doubtful = parsed.doubtful_text(texts)

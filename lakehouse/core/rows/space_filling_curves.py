@@ -1,8 +1,8 @@
 """Space-filling curves: order rows so that rows with similar values in several columns are close to each other.
 
-The values of a column become codes of a few bits that keep their order. The code of a value is the number of bounds,
-quantiles of the values, that are not greater. Columns of any type and distribution therefore have equal weight. The
-codes of all columns are combined to one number, the position of the row on the curve.
+The values of a column become short codes that keep their order. The code of a value is the number of bounds, quantiles
+of the values, that are not greater. Columns of any type and distribution therefore have equal weight. The codes of all
+columns are combined to one number, the position of the row on the curve.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bounds_of(sample: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
 
 
 def codes_of(values: pa.Array | pa.ChunkedArray, bounds: pa.Array) -> Codes:
-    """Return the code of each value: the number of bounds that are not greater. Nulls have 0, the smallest values 1."""
+    """Return the code of each value: the number of bounds that are not greater. Nulls have 0, lower values 1."""
     plain = _plain(values)
     if len(bounds) == 0:
         return np.zeros(len(plain), np.uint64)
@@ -46,14 +46,14 @@ def codes_of(values: pa.Array | pa.ChunkedArray, bounds: pa.Array) -> Codes:
     codes = np.empty(len(order), np.uint64)
     codes[order] = below
     # One more code at the end, for nulls.
-    known = np.append(codes[len(bounds) :], np.uint64(0))
+    distinct_codes = np.append(codes[len(bounds) :], np.uint64(0))
     indices: np.ndarray = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
-    found: Codes = known[indices]
-    return found
+    result: Codes = distinct_codes[indices]
+    return result
 
 
 def z_order(codes: Sequence[Codes], bits: int) -> Codes:
-    """Return the bits of all codes interleaved, beginning with those of the first column."""
+    """Return the bits of all codes interleaved, beginning with the first column."""
     place = np.zeros(len(codes[0]), np.uint64)
     for bit in range(bits - 1, -1, -1):
         for code in codes:

@@ -1,7 +1,7 @@
-"""Dates and times in columns of texts, parsed as Spark 3.5 does (MDT-4.8).
+"""Dates and times in string columns, parsed as Spark 3.5 does (MDT-4.8).
 
-Spark parses texts by a cast or by a pattern. A text is *doubtful* if its result depends on settings of the session, or
-if it is outside of the years 1 to 9999. Other texts that are no time give null. All times are in UTC.
+Spark parses strings by a cast or by a pattern. A string is *doubtful* if its result depends on settings of the session,
+or if it is before the year 1 or after 9999. Other strings that are no time give null. All times are in UTC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CAST_TIME = (
     r"(?:[ T](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?"
     r"Z?)?)?)?\z"
 )
-#: A text that begins with T may be a time of the current day.
+#: A string that begins with T may be a time on the current day.
 _NO_TIME = r"\A(?:\z|[A-SU-Za-su-z])"
 _NO_NUMBER = r"\A(?:\z|[A-Za-z])"
 #: The units of patterns: the name of the field, and its digits.
@@ -35,51 +35,51 @@ _FIRST_YEAR, _LAST_YEAR = 1, 9999
 
 
 class Parsed(NamedTuple):
-    """Microseconds since 1970 by text, whether the text is a time, and whether its result is doubtful."""
+    """Microseconds since 1970 per string, whether the string is a time, and whether its result is doubtful."""
 
     micros: Numbers
     is_time: Numbers
     is_doubtful: Numbers
 
     def doubtful_text(self, texts: pa.Array) -> str | None:
-        """Return a text whose result is doubtful, if there is one."""
+        """Return a string whose result is doubtful, if there is one."""
         places = np.flatnonzero(self.is_doubtful)
         return str(texts[int(places[0])]) if len(places) else None
 
 
 def cast_dates(texts: pa.Array) -> Parsed:
-    """Parse texts as the cast to a date does: a year, a month and a day, and any text behind a space or a `T`."""
-    found = _fields(pc.ascii_trim(texts, characters=_TRIMMED), _CAST_DATE)
-    is_match, years = found["matches"], found["year"]
-    micros, is_valid = _micros(found)
-    is_doubtful = is_match & ((years < _FIRST_YEAR) | (years > _LAST_YEAR) | found["is_negative"])
+    """Parse strings as the cast to a date does: year, month and day, and any characters after a space or a `T`."""
+    fields = _fields(pc.ascii_trim(texts, characters=_TRIMMED), _CAST_DATE)
+    is_match, years = fields["matches"], fields["year"]
+    micros, is_valid = _micros(fields)
+    is_doubtful = is_match & ((years < _FIRST_YEAR) | (years > _LAST_YEAR) | fields["is_negative"])
     return Parsed(micros, is_match & is_valid & ~is_doubtful, is_doubtful)
 
 
 def cast_times(texts: pa.Array) -> Parsed:
-    """Parse texts as the cast to a timestamp does. Texts with a zone other than Z, or only a time, are doubtful."""
+    """Parse strings as the cast to a timestamp does. Strings with a zone other than Z, or only a time, are doubtful."""
     trimmed = pc.ascii_trim(texts, characters=_TRIMMED)
-    found = _fields(trimmed, _CAST_TIME)
-    micros, is_valid = _micros(found)
-    is_other = ~found["matches"] & ~_matches(trimmed, _NO_TIME) & _present(texts)
-    is_doubtful = is_other | (found["matches"] & (found["year"] < _FIRST_YEAR))
-    return Parsed(micros, found["matches"] & is_valid & ~is_doubtful, is_doubtful)
+    fields = _fields(trimmed, _CAST_TIME)
+    micros, is_valid = _micros(fields)
+    is_other = ~fields["matches"] & ~_matches(trimmed, _NO_TIME) & _present(texts)
+    is_doubtful = is_other | (fields["matches"] & (fields["year"] < _FIRST_YEAR))
+    return Parsed(micros, fields["matches"] & is_valid & ~is_doubtful, is_doubtful)
 
 
 def parse_times(texts: pa.Array, pattern: Sequence[tuple[str, str]]) -> Parsed:
-    """Parse texts by a pattern; texts that deviate from it, and dates that do not exist, are doubtful.
+    """Parse strings by a pattern; strings that deviate from it, and dates that do not exist, are doubtful.
 
-    Spark may parse such a text by the rules of an older release, or raise an error.
+    Spark may parse such a string by the rules of an older release, or raise an error.
 
     Args:
-        texts: The texts.
-        pattern: Pairs of a unit, such as `yyyy`, and an empty text, or of an empty unit and a literal text. The first
-            pair is a unit, and `yyyy` is one of the units.
+        texts: The strings.
+        pattern: Pairs (unit, empty string) with a unit such as `yyyy`, or (empty string, literal). The first pair is a
+            unit, and `yyyy` is one of the units.
     """
     pieces = [f"(?P<{_FIELDS[unit]}>[0-9]{{{len(unit)}}})" if unit else _quoted(literal) for unit, literal in pattern]
-    found = _fields(texts, rf"\A{''.join(pieces)}\z")
-    micros, is_valid = _micros(found)
-    is_time = found["matches"] & is_valid & (found["year"] >= _FIRST_YEAR)
+    fields = _fields(texts, rf"\A{''.join(pieces)}\z")
+    micros, is_valid = _micros(fields)
+    is_time = fields["matches"] & is_valid & (fields["year"] >= _FIRST_YEAR)
     return Parsed(micros, is_time, _present(texts) & ~is_time & ~_matches(texts, _NO_NUMBER))
 
 
@@ -88,12 +88,12 @@ def _quoted(literal: str) -> str:
 
 
 def _fields(texts: pa.Array, pattern: str) -> dict[str, Numbers]:
-    """Return the number of each group by its name, with defaults for groups without text, and which texts match."""
-    found = pc.extract_regex(texts, pattern)
-    matches = _present(found)
+    """Return the number in each group by its name, with defaults for empty groups, and which strings match."""
+    groups = pc.extract_regex(texts, pattern)
+    matches = _present(groups)
     fields: dict[str, Numbers] = {"matches": matches, "is_negative": np.zeros(len(texts), np.bool_)}
-    for index, field in enumerate(found.type):
-        part = pc.struct_field(found, [index])
+    for index, field in enumerate(groups.type):
+        part = pc.struct_field(groups, [index])
         if field.name == "sign":
             fields["is_negative"] = np.asarray(pc.equal(part, "-").fill_null(False))
             continue

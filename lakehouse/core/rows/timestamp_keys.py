@@ -1,7 +1,7 @@
-"""Partition text of the TIMESTAMP key generator (DATA-2.4).
+"""Partition paths of the TIMESTAMP key generator (DATA-2.4).
 
-Numbers, dates, timestamps or strings become instants, and instants become texts in the output pattern and zone. Only
-distinct texts are formatted: numbers are first truncated to the step of the pattern.
+Numbers, dates, timestamps or strings become instants, and instants become strings in the output pattern and zone. Only
+distinct strings are formatted: numbers are first truncated to the step of the pattern.
 
     epoch numbers --unit--> UTC ms --zone--> local ms --truncate to the pattern's step--> distinct --> text
     strings --distinct--> parsed with the first pattern that fits ---^
@@ -80,7 +80,7 @@ _MANY = 20_000
 def timestamp_texts(
     values: pa.Array, timestamp: TimestampFormat, *, name: str, consistent_timestamps: bool = False
 ) -> pa.DictionaryArray:
-    """Return the partition text of each value, dictionary-encoded; a value that is not a time has a null entry.
+    """Return the partition string for each value, dictionary-encoded; a value that is not a time has a null entry.
 
     Timestamps count as their epoch number in the configured unit, as in Hudi, or as instants with
     `consistent_timestamps`. Dates count as their number of days in the configured unit.
@@ -174,18 +174,18 @@ def _millis(numbers: pa.Array, unit: str) -> Millis:
 
 
 def _texts(millis: Millis, output: JodaPattern, zone: str) -> pa.DictionaryArray:
-    """Return the text of each instant in `zone`, dictionary-encoded."""
+    """Return the string for each instant in `zone`, dictionary-encoded."""
     outside = (millis < _FIRST_MS) | (millis > _LAST_MS)
     millis = np.where(outside, 0, millis)
     step = output.granularity_ms
-    # If the zone is printed, the same local time may have two texts, twice a year.
+    # If the zone is printed, the same local time may have two strings, twice a year.
     codes = millis if output.shows_zone else _local(millis, zone) // step
     encoded = pc.dictionary_encode(pa.array(codes, mask=outside), null_encoding="encode")
-    known = pc.fill_null(encoded.dictionary, 0).to_numpy(zero_copy_only=False)
-    local = _local(known, zone) if output.shows_zone else known * step
+    distinct_codes = pc.fill_null(encoded.dictionary, 0).to_numpy(zero_copy_only=False)
+    local = _local(distinct_codes, zone) if output.shows_zone else distinct_codes * step
     texts = [
         render(output, at, offset_ms=at - code, zone_name=_zone_name(code, zone) if output.shows_zone else "")
-        for at, code in zip(local.tolist(), known.tolist(), strict=True)
+        for at, code in zip(local.tolist(), distinct_codes.tolist(), strict=True)
     ]
     distinct = pa.array(texts, pa.string(), mask=np.asarray(encoded.dictionary.is_null()))
     return pa.DictionaryArray.from_arrays(encoded.indices, distinct)
@@ -235,24 +235,24 @@ def _texts_of_strings(
 
 
 def _null_text(timestamp: TimestampFormat, pattern: JodaPattern) -> str:
-    """Return the text of a null string: 1 ms after the epoch in the first input format."""
+    """Return the string for a null: 1 ms after the epoch in the first input format."""
     zone = zone_id(timestamp.input_timezone or timestamp.output_timezone)
     local = int(_local(np.array([1]), zone)[0])
     return render(pattern, local, offset_ms=local - 1, zone_name=_zone_name(1, zone))
 
 
 def _parse_any(inputs: list[JodaPattern], text: str) -> ParsedTime | None:
-    return next((found for pattern in inputs if (found := parse(pattern, text)) is not None), None)
+    return next((time for pattern in inputs if (time := parse(pattern, text)) is not None), None)
 
 
 def _texts_of_parsed(
     parsed: list[ParsedTime | None], timestamp: TimestampFormat, output: JodaPattern
 ) -> pa.DictionaryArray:
-    """Return the texts of parsed times. Without an output zone each time keeps the zone of its text."""
+    """Return the strings for parsed times. Without an output zone each time keeps its own zone."""
     default = zone_id(timestamp.input_timezone)
     zones = [default if time is None else time.zone or default for time in parsed]
     millis = [_to_utc(time.local_ms, zone) if time else None for time, zone in zip(parsed, zones, strict=True)]
-    # An instant that does not exist is moved out of range, where it has no text.
+    # An instant that does not exist is moved out of range, where it has no string.
     instants = np.array([_LAST_MS + 1 if at is None else at for at in millis], dtype=np.int64)
     if timestamp.output_timezone:
         return _texts(instants, output, zone_id(timestamp.output_timezone))
@@ -299,29 +299,29 @@ def _distinct(
         return encoded
     cut = encoded.dictionary
     for pattern in inputs:
-        found = _without_seconds(pattern)
-        if found:
-            cut = pc.replace_substring_regex(cut, *found)
+        substitution = _without_seconds(pattern)
+        if substitution:
+            cut = pc.replace_substring_regex(cut, *substitution)
     again = pc.dictionary_encode(cut)
     return pa.DictionaryArray.from_arrays(again.indices.take(encoded.indices), again.dictionary)
 
 
 def _without_seconds(pattern: JodaPattern) -> tuple[str, str] | None:
     """Return a regular expression and its replacement that set seconds and fraction of complete times to zero."""
-    expression, replacement, kept, groups = "", "", "", 0
+    expression, replacement, prefix, groups = "", "", "", 0
     for token in (*pattern.tokens, Token(letter="")):
         if not token.letter:
-            kept += re.escape(token.literal)
+            prefix += re.escape(token.literal)
         elif token.letter == "Z":
-            kept += "(?:Z|[+-][0-9:]+)"
+            prefix += "(?:Z|[+-][0-9:]+)"
         elif not token.is_number:
             return None
         elif token.letter not in "sS":
-            kept += f"[0-9]{{{max(token.count, 2)}}}"
+            prefix += f"[0-9]{{{max(token.count, 2)}}}"
         else:
             groups += 1
             digits = "[0-5][0-9]" if token.letter == "s" else f"[0-9]{{{token.count}}}"
-            expression += f"({kept}){digits}"
+            expression += f"({prefix}){digits}"
             replacement += f"\\{groups}" + "0" * (2 if token.letter == "s" else token.count)
-            kept = ""
-    return (f"^{expression}({kept})$", f"{replacement}\\{groups + 1}") if groups else None
+            prefix = ""
+    return (f"^{expression}({prefix})$", f"{replacement}\\{groups + 1}") if groups else None

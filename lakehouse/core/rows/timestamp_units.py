@@ -24,7 +24,7 @@ _STRING_TYPES = ("DATE_STRING", "MIXED")
 
 
 def resolved_format(timestamp: TimestampFormat, kind: pa.DataType) -> TimestampFormat:
-    """Return the format with the timestamp type of a column of type `kind`, unless the format declares one."""
+    """Return the format with the timestamp type for a column with the type `kind`, unless the format declares one."""
     if timestamp.type != BY_COLUMN:
         return timestamp
     if _is_string(kind):

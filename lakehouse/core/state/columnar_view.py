@@ -23,7 +23,7 @@ from lakehouse.model.files import FileSlice
 
 _Numbers = np.ndarray[Any, Any]
 
-#: Of a table of files: whether each file is a log file whose name decides its slice.
+#: Per file: whether it is a log file whose name decides its slice.
 _AFTER_SLICE = "after_slice"
 #: Columns of the names that commits list: which files of (partition, file_id, instant) are read.
 NAMED = pa.schema([(name, pa.string()) for name in ("partition", "file_id", "instant", "name")])
@@ -37,7 +37,7 @@ class SliceGroups:
         slices: The slices.
         first: Whether each slice is the newest of its group.
         replaced: Whether the group of each slice is replaced.
-        visible: The timeline that the query sees.
+        visible: The timeline that the query uses.
     """
 
     slices: FileSlices
@@ -75,7 +75,7 @@ def latest_columns(
 
     Args:
         files: Data files, see `lakehouse.core.state.data_files`.
-        visible: The timeline that the query sees.
+        visible: The timeline that the query uses.
         layout: Layout of the timeline, 1 or 2.
         named: Names that commits list, with the columns of `NAMED`: for an instant and group in it only these files
             are read. This excludes duplicates of tasks that ran twice.
@@ -120,7 +120,7 @@ def all_columns(
     in_order = _merge_order(files, rows, slice_of_row, ranks)
     starts = np.concatenate(([0], np.cumsum(np.bincount(slice_of_row, minlength=len(order)))))
     placed = rows[in_order]
-    # A copy of the files of a large table takes as much memory as the files.
+    # A copy of a large table's files takes as much memory as the files.
     same = len(placed) == files.num_rows and np.array_equal(placed, np.arange(len(placed)))
     slices = FileSlices(files if same else files.take(pa.array(placed)), starts.astype(np.int64))
     groups = slice_group[order]
@@ -205,7 +205,7 @@ def _has_no_repeated_instant(files: pa.Table) -> bool:
 
 
 def _adjacent_groups(files: pa.Table) -> _Numbers | None:
-    """Return the number of the group of each file; None if they are not ordered by partition and file id."""
+    """Return the group number for each file; None if they are not ordered by partition and file id."""
     changes = np.zeros(files.num_rows, bool)
     ordered = np.ones(max(files.num_rows - 1, 0), bool)
     for name in ("partition", "file_id"):
@@ -262,7 +262,7 @@ def _counts(files: pa.Table, visible: VisibleTimeline, named: pa.Table | None, a
 
 
 def _by_group(files: pa.Table) -> tuple[pa.Table, _Numbers]:
-    """Return the files ordered by partition and file id, and the number of the group of each."""
+    """Return the files ordered by partition and file id, and the group number for each."""
     group = _adjacent_groups(files)
     if group is not None:
         return files.combine_chunks(), group
@@ -275,7 +275,7 @@ def _by_group(files: pa.Table) -> tuple[pa.Table, _Numbers]:
 
 
 def _newest_attempts(files: pa.Table, bases: _Numbers, group: _Numbers, ranks: _Ranks) -> _Numbers:
-    """Return the rows of the base files by (group, instant), the one with the largest write token for each."""
+    """Return the rows of the base files by (group, instant), for each the one with the maximum write token."""
     keys = group[bases] * ranks.count + ranks.instant[bases]
     order = np.argsort(keys, kind="stable")
     bases, keys = bases[order], keys[order]
@@ -286,7 +286,7 @@ def _newest_attempts(files: pa.Table, bases: _Numbers, group: _Numbers, ranks: _
     repeated = np.unique(np.concatenate((same, same + 1)))
     rank = np.zeros(len(bases), np.int64)
     rank[repeated] = _text_ranks(tokens.take(pa.array(bases[repeated])))
-    # The last row of a key wins: the largest token, among equal tokens the first file.
+    # The last row of a key wins: the maximum token, among equal tokens the first file.
     last = np.lexsort((-np.arange(len(bases)), rank, keys))
     bases, keys = bases[last], keys[last]
     return bases[np.concatenate((keys[1:] != keys[:-1], [True]))]
@@ -316,8 +316,8 @@ def _text_ranks(texts: pa.Array) -> _Numbers:
     encoded = texts.dictionary_encode()
     rank = np.empty(len(encoded.dictionary), np.int64)
     rank[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
-    found: _Numbers = rank[encoded.indices.to_numpy()]
-    return found
+    ranks: _Numbers = rank[encoded.indices.to_numpy()]
+    return ranks
 
 
 def _texts(table: pa.Table, *names: str) -> list[pa.Array]:

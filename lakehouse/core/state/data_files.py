@@ -33,7 +33,7 @@ DATA_FILES = pa.schema(
 )
 #: File names that are parsed at a time.
 _PARSED_AT_ONCE = 16_384
-# The expressions of `lakehouse.core.format.file_names` in the syntax of RE2; a property test compares them.
+# The expressions of `lakehouse.core.format.file_names` in RE2 syntax; a property test compares them.
 _BASE = r"^(?P<file_id>[^._/]+)_(?P<token>[0-9A-Za-z-]+)_(?P<instant>[0-9]+)\.(?P<extension>parquet|orc|hfile|lance)\z"
 _LOG = (
     r"^\.(?P<file_id>[^._/]+)_(?P<instant>[0-9]+)\.log\.(?P<version>[0-9]+)"
@@ -101,7 +101,7 @@ def files_table(files: Iterable[BaseFile | LogFile]) -> pa.Table:
 
 
 def file_objects(files: pa.Table) -> Iterator[BaseFile | LogFile]:
-    """Yield the rows of a table of data files as objects; only for few files."""
+    """Yield rows of data files as objects; only for few files."""
     for values in zip(*(files.column(name).to_pylist() for name in DATA_FILES.names), strict=True):
         partition, _, size_bytes, file_id, instant, token, version, is_log, suffix, extension = values
         if is_log:
@@ -144,7 +144,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def members(values: pa.Array, of: Sequence[str] | pa.Array) -> pa.Array:
-    """Return whether each value is one of the given texts."""
+    """Return whether each value is one of the given strings."""
     return pc.is_in(values, value_set=of if isinstance(of, pa.Array) else pa.array(of, values.type))
 
 
@@ -174,7 +174,7 @@ def _parsed(listing: pa.Table, parts: pa.StructArray, *, is_log: bool) -> pa.Tab
 
 
 def _require_tokens(logs: pa.Table) -> None:
-    # An optional group that did not match is an empty text.
+    # An optional group that did not match is an empty string.
     old = pc.indices_nonzero(pc.equal(_column(logs, "write_token"), ""))
     if len(old):
         row = old[0].as_py()

@@ -83,12 +83,12 @@ class FileSlices(Sequence[FileSlice]):
 
     @property
     def base_instants(self) -> pa.Array:
-        """The instant of the base file of each slice, or of its first log."""
+        """The instant of each slice: from its base file, or from its first log."""
         return self._first("instant")
 
     @property
     def log_counts(self) -> np.ndarray[Any, Any]:
-        """The number of log files of each slice."""
+        """The number of log files per slice."""
         counts: np.ndarray[Any, Any] = np.diff(self.starts) - self.has_base
         return counts
 
@@ -100,12 +100,12 @@ class FileSlices(Sequence[FileSlice]):
 
     @property
     def sizes(self) -> np.ndarray[Any, Any]:
-        """The size of all files of each slice in bytes."""
+        """The total file size per slice in bytes."""
         return self.sums(one_array(self.files.column("size_bytes")).to_numpy())
 
     @property
     def base_sizes(self) -> np.ndarray[Any, Any]:
-        """The size of the base file of each slice in bytes, 0 without one."""
+        """The base file size per slice in bytes, 0 without one."""
         first: np.ndarray[Any, Any] = self._first("size_bytes").to_numpy(zero_copy_only=False)
         return np.where(self.has_base, first, 0)
 
@@ -121,16 +121,16 @@ class FileSlices(Sequence[FileSlice]):
 
     @property
     def slice_of_file(self) -> np.ndarray[Any, Any]:
-        """The number of the slice of each row of `files`."""
+        """The slice number for each row of `files`."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def partition_bytes(self) -> dict[str, int]:
-        """Return the size of all files of each partition in bytes."""
+        """Return the total file size per partition in bytes."""
         sums = self.files.select(["partition", "size_bytes"]).group_by("partition").aggregate([("size_bytes", "sum")])
         return dict(zip(sums["partition"].to_pylist(), sums["size_bytes_sum"].to_pylist(), strict=True))
 
     def sums(self, of_files: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the sum over the files of each slice of a number per file."""
+        """Return the sum per slice over a number per file."""
         totals = np.concatenate(([0], np.cumsum(of_files, dtype=np.int64)))
         sums: np.ndarray[Any, Any] = totals[self.starts[1:]] - totals[self.starts[:-1]]
         return sums
@@ -196,14 +196,14 @@ class FileSlices(Sequence[FileSlice]):
         begin = int(self.starts[first])
         files = list(file_objects(self.files.slice(begin, int(self.starts[last]) - begin)))
         for number in range(first, last):
-            found = files[int(self.starts[number]) - begin : int(self.starts[number + 1]) - begin]
-            base = found[0] if isinstance(found[0], BaseFile) else None
+            slice_files = files[int(self.starts[number]) - begin : int(self.starts[number + 1]) - begin]
+            base = slice_files[0] if isinstance(slice_files[0], BaseFile) else None
             yield FileSlice(
-                partition=found[0].partition,
-                file_id=found[0].file_id,
-                base_instant=found[0].instant,
+                partition=slice_files[0].partition,
+                file_id=slice_files[0].file_id,
+                base_instant=slice_files[0].instant,
                 base=base,
-                logs=tuple(f for f in found if isinstance(f, LogFile)),
+                logs=tuple(f for f in slice_files if isinstance(f, LogFile)),
             )
 
 

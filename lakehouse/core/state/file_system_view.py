@@ -14,8 +14,8 @@ writes; they are read in the slice of the existing base file, too. A replaced fi
 replaced it.
 
 A table that Hudi upgraded from version 6 has layout 2 and keeps its log files with their names (V6-12.5). A log file is
-named after its slice if the instant in its name is that of a base file of its group, or of a compaction that the query
-does not see as completed. A delta commit of version 8 never has such an instant. The rules of layout 1 apply to these
+named after its slice if the instant in its name belongs to a base file of its group, or to a compaction that is not
+completed for the query. A delta commit of version 8 never has such an instant. The rules of layout 1 apply to these
 log files: the name decides the slice, and each block has its own instant.
 """
 
@@ -50,7 +50,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleTimeline:
-    """The part of a timeline that a query sees: completed writes up to a bound, and the archive boundary.
+    """The part of a timeline that a query uses: completed writes up to a bound, and the archive boundary.
 
     Attributes:
         instants: Completed writes of the active timeline, by requested time.
@@ -89,7 +89,7 @@ def visible_timeline(
     as_of: str | None = None,
     completed_up_to: str | None = None,
 ) -> VisibleTimeline:
-    """Return the timeline a query sees: writes requested up to `as_of` and completed up to `completed_up_to`."""
+    """Return the timeline for a query: writes requested up to `as_of` and completed up to `completed_up_to`."""
     completed = timeline.writes().where(requested_up_to=as_of, completed_up_to=completed_up_to)
     instants = {instant.requested: instant for instant in completed}
     replaced: dict[Group, Instant] = {}
@@ -118,7 +118,7 @@ def latest_slices(
 
     Args:
         files: Data files of a listing.
-        visible: The timeline that the query sees.
+        visible: The timeline that the query uses.
         layout: Layout of the timeline, 1 or 2.
         named: Names from commits, which exclude duplicates of tasks that ran twice: for an instant and group in it only
             these files are read.
@@ -215,7 +215,7 @@ def replacements(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[Rep
 
 
 class _SliceNames:
-    """Tells which log files are named after their slice; see the module docstring."""
+    """Finds the log files that are named after their slice; see the module docstring."""
 
     def __init__(
         self, files: Iterable[DataFile], layout: TableLayout, compacting: frozenset[str] = frozenset()

@@ -31,7 +31,7 @@ _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _MODEL = "org.apache.hudi.common.model."
 _PROPERTY = "hoodie.record.merge.property."
 _DELETE_FIELD, _DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-# Names of one property: that of Hudi 1.2, that of hudi-rs, and that of early builds of Hudi 1.1.
+# Names of one property in Hudi 1.2, in hudi-rs, and in early builds of Hudi 1.1.
 _UNAVAILABLE_WRITTEN = ("hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value")
 _UNAVAILABLE_KEYS = (*_UNAVAILABLE_WRITTEN, "hoodie.write.partial.update.custom.marker")
 _PARTIAL_NAMES = {**PartialMode.__members__, "IGNORE_MARKERS": PartialMode.FILL_UNAVAILABLE}
@@ -42,7 +42,7 @@ _MODES = {
 }
 _DMS = MergeRule(mode=_COMMIT, delete_field="Op", delete_marker="D")
 _DEBEZIUM = MergeRule(mode=_EVENT, delete_field="_change_operation_type", delete_marker="d")
-# Payload classes of mode CUSTOM with known semantics. A rule without ordering columns uses those of the table.
+# Payload classes of mode CUSTOM with known semantics. A rule without ordering columns uses the table's columns.
 _PAYLOADS = {
     f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(mode=_COMMIT, partial=PartialMode.IGNORE_DEFAULTS),
     f"{_MODEL}PartialUpdateAvroPayload": MergeRule(mode=_EVENT, partial=PartialMode.IGNORE_DEFAULTS),
@@ -63,7 +63,7 @@ def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def declared_mode(raw: Mapping[str, str], layout: TableLayout) -> MergeMode:
-    """Return the merge mode that properties `raw` of a table of `layout` declare or imply (DATA-5.1).
+    """Return the merge mode that the properties `raw` of a table with `layout` declare or imply (DATA-5.1).
 
     Without a mode, version 8 uses the strategy id before the payload class; the other versions use the payload class
     first. Without either, a table with ordering columns is merged by event time.
@@ -79,7 +79,7 @@ def declared_mode(raw: Mapping[str, str], layout: TableLayout) -> MergeMode:
 
 
 def parse_merge_rule(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
-    """Return the rule that properties `raw` of a table of `layout` declare.
+    """Return the rule that the properties `raw` of a table with `layout` declare.
 
     A rule that cannot be run here is returned with its `foreign` part, and refused where records are merged. Raises
     UserError for a delete field without marker or a marker without field.
@@ -101,7 +101,7 @@ def parse_merge_rule(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
 
 
 def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
-    """Return the merge properties of a new table of `layout`; `parse_merge_rule` is the inverse.
+    """Return the merge properties for a new table with `layout`; `parse_merge_rule` is the inverse.
 
     Raises:
         UnsupportedError: The table version has no property for a part of `rule`.

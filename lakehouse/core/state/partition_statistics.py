@@ -34,7 +34,7 @@ from lakehouse.model.statistics import PartitionLife, PartitionStatistics
 
 _Numbers = np.ndarray[Any, Any]
 
-#: Files of newest slices with the parts of their names, and what `TRACKED_FILES` adds.
+#: Files of the current slices with the parts of their names, and the additional columns of `TRACKED_FILES`.
 _PARSED = pa.schema([*DATA_FILES, *list(TRACKED_FILES)[3:]])
 _NEVER = np.iinfo(np.int64).max
 _LAYOUT = table_layout(9)
@@ -77,10 +77,10 @@ def fold(
             `statistics` may have files of older slices.
     """
     written, commit_of = _written(commits)
-    known = parsed_files(statistics.files)
-    everything = pa.concat_tables([known, written]).combine_chunks()
+    stored = parsed_files(statistics.files)
+    everything = pa.concat_tables([stored, written]).combine_chunks()
     # Files of the statistics before precede all commits.
-    commit = np.concatenate((np.full(known.num_rows, -1, np.int64), commit_of))
+    commit = np.concatenate((np.full(stored.num_rows, -1, np.int64), commit_of))
     groups = pc.binary_join_element_wise(*(one_array(everything[name]) for name in ("partition", "file_id")), "\0")
     codes = groups.dictionary_encode()
     group = codes.indices.to_numpy()
@@ -95,14 +95,14 @@ def fold(
         replaced_at=replaced_at,
     )
     # A replaced group has no newest slice, and its later files belong to none.
-    kept = counted & (replaced_at[group] == _NEVER)
+    is_visible = counted & (replaced_at[group] == _NEVER)
     touched = np.zeros(len(codes.dictionary), bool)
-    touched[group[kept & (commit >= 0)]] = True
-    changed = kept & (touched[group] | (not complete))
-    files = [everything.filter(pa.array(kept & ~changed)), _newest(everything.filter(pa.array(changed)))]
+    touched[group[is_visible & (commit >= 0)]] = True
+    changed = is_visible & (touched[group] | (not complete))
+    files = [everything.filter(pa.array(is_visible & ~changed)), _newest(everything.filter(pa.array(changed)))]
     instants = {instant.requested: instant.completion for instant in timeline.writes()}
     return TableStatistics(
-        files=pa.concat_tables([found.select(TRACKED_FILES.names) for found in files]).combine_chunks(),
+        files=pa.concat_tables([table.select(TRACKED_FILES.names) for table in files]).combine_chunks(),
         lives=life.after(statistics.lives, commits),
         instants=instants,
         folded_up_to=max((*instants.values(), statistics.folded_up_to)),
@@ -144,8 +144,8 @@ class _Lives:
 
     Attributes:
         partitions: The partition of each file.
-        commit: The number of the commit of each file; -1 for a file that was there before.
-        group: The number of the group of each file.
+        commit: The commit number for each file; -1 for a file that existed before.
+        group: The group number for each file.
         replaced_at: The number of the commit that replaced each group; `_NEVER` if none did.
     """
 
@@ -236,13 +236,13 @@ def _parsed(listing: pa.Table) -> tuple[pa.Table, _Numbers]:
     rows = pa.array(np.arange(listing.num_rows))
     numbered = data_files(listing.set_column(2, "size_bytes", rows))
     numbered = numbered.filter(pc.equal(numbered["suffix"], ""))
-    found = one_array(numbered["size_bytes"])
-    sizes = listing.column("size_bytes").take(found)
-    return numbered.set_column(2, "size_bytes", sizes), found.to_numpy()
+    row_numbers = one_array(numbered["size_bytes"])
+    sizes = listing.column("size_bytes").take(row_numbers)
+    return numbered.set_column(2, "size_bytes", sizes), row_numbers.to_numpy()
 
 
 def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Table, _Numbers]:
-    """Return the files of commits as `_PARSED`, and the number of the commit of each."""
+    """Return the files of commits as `_PARSED`, and the commit number for each."""
     stats = [stat for _, metadata in commits for stat in metadata.stats]
     counts = [len(metadata.stats) for _, metadata in commits]
     listing = pa.table(
@@ -266,13 +266,13 @@ def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Tabl
 
 def _replaced_at(commits: Sequence[tuple[Instant, CommitMetadata]], groups: pa.Array) -> _Numbers:
     """Return the number of the first commit that replaced each group (partition and file id); `_NEVER` without one."""
-    found = np.full(len(groups), _NEVER, np.int64)
+    first_commits = np.full(len(groups), _NEVER, np.int64)
     for number in range(len(commits) - 1, -1, -1):
         replaced = commits[number][1].replaced
         wanted = [f"{partition}\0{file_id}" for partition, ids in replaced.items() for file_id in ids]
         if wanted:
-            found[members(groups, wanted).to_numpy(zero_copy_only=False).astype(bool)] = number
-    return found
+            first_commits[members(groups, wanted).to_numpy(zero_copy_only=False).astype(bool)] = number
+    return first_commits
 
 
 def _is_known(
@@ -280,16 +280,16 @@ def _is_known(
 ) -> _Numbers:
     """Return for each file whether its group had files before, or the file does not come from a compaction."""
     compacts = np.array([metadata.operation in COMPACTIONS for _, metadata in commits] + [False], bool)
-    # The last entry is that of files which were there before.
+    # The last entry belongs to files that existed before.
     first = np.full(count, _NEVER, np.int64)
     begins = ~compacts[commit]
     np.minimum.at(first, group[begins], commit[begins])
-    known: _Numbers = commit >= first[group]
-    return known
+    is_counted: _Numbers = commit >= first[group]
+    return is_counted
 
 
 def _newest(files: pa.Table) -> pa.Table:
-    """Return the files of the newest slice of each group."""
+    """Return the files in the current slice of each group."""
     if not files.num_rows:
         return files
     pairs = files.group_by(["instant", "completed"], use_threads=False).aggregate([])

@@ -32,7 +32,7 @@ class TableConfig:
 
     Attributes:
         raw: Every property as it is in the file.
-        cdc: What the change logs contain; None if the table has no change data capture.
+        cdc: The content of the change logs; None if the table has no change data capture.
         allowed_functions: Names and patterns of functions that the table may name (see spec.function). The caller or
             the deployment declares them; they are not a property of the table.
     """
@@ -60,7 +60,7 @@ class TableConfig:
 
     @property
     def layout(self) -> TableLayout:
-        """What the version of the table decides."""
+        """The behaviour that depends on the table version."""
         return table_layout(self.version)
 
     @property

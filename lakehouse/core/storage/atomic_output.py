@@ -60,7 +60,7 @@ class AtomicOutput:
         return self._position
 
     def flush(self) -> None:
-        """Do nothing: no reader sees the bytes before the file has its name."""
+        """Do nothing: readers get no bytes before the file has its name."""
 
     def close(self) -> None:
         """Publish the file under its name, or discard it if that fails. A second call has no effect."""

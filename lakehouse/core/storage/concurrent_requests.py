@@ -21,8 +21,8 @@ def send_all(storage: Storage, request: Callable[[S], T], items: Iterable[S]) ->
     Requests to an object store wait for replies, so they are sent by threads. A request for a small file on a local
     disk or in memory takes less time than the start of a thread, so these are sent one after the other.
     """
-    found = list(items)
-    if len(found) < 2 or storage.root.startswith(("/", _MEMORY)):
-        return [request(item) for item in found]
-    with ThreadPoolExecutor(min(_THREADS, len(found))) as pool:
-        return list(pool.map(request, found))
+    inputs = list(items)
+    if len(inputs) < 2 or storage.root.startswith(("/", _MEMORY)):
+        return [request(item) for item in inputs]
+    with ThreadPoolExecutor(min(_THREADS, len(inputs))) as pool:
+        return list(pool.map(request, inputs))

@@ -11,7 +11,7 @@ from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
 
 VERBS = ("LIST", "GET", "PUT", "HEAD", "DELETE")
 
-# Entries of a listing and bytes of an upload part that S3 handles in one request.
+# The number of entries in a listing, and of bytes in an upload part, that S3 handles per request.
 _PAGE = 1000
 _PART_BYTES = 8 << 20
 
@@ -44,7 +44,7 @@ class CountingStorage:
             return tuple(self._listed)
 
     def listed_data(self) -> tuple[str, ...]:
-        """Return those of `listed` that can contain data files of a table at the root."""
+        """Return the paths in `listed` that can contain data files of a table at the root."""
         return tuple(path for path in self.listed() if path.partition("/")[0] != ".hoodie")
 
     def reset(self) -> None:
@@ -139,10 +139,10 @@ class CountingStorage:
 
     def delete_many(self, paths: Iterable[str]) -> int:
         """Count one DELETE for every thousand paths."""
-        asked = [*paths]
-        if asked:
-            self._count("DELETE", _pages(len(asked)))
-        return self.inner.delete_many(asked)
+        listed = [*paths]
+        if listed:
+            self._count("DELETE", _pages(len(listed)))
+        return self.inner.delete_many(listed)
 
     def open_input(self, path: str) -> InputFile:
         """Count one GET for the tail, and one for every further range that an object store would request."""
@@ -150,7 +150,7 @@ class CountingStorage:
         return _CountedInput(self, self.inner.open_input(path))
 
     def open_output(self, path: str) -> OutputFile:
-        """Count one PUT on `close`, or those of a multipart upload."""
+        """Count one PUT on `close`, or the requests of a multipart upload."""
         return _CountedOutput(self, self.inner.open_output(path))
 
     def native(self, path: str) -> str:

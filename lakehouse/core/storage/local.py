@@ -14,6 +14,7 @@ With `lakehouse.storage.fsync` a commit survives a crash of the machine, without
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import itertools
 import os
@@ -27,7 +28,6 @@ import pyarrow as pa
 
 from lakehouse.core.storage.atomic_output import AtomicOutput
 from lakehouse.core.storage.local_links import open_directory
-from lakehouse.core.storage.local_lock import exclusive
 from lakehouse.core.storage.local_reads import (
     check_name,
     check_place,
@@ -52,7 +52,7 @@ from lakehouse.core.storage.protocol import (
     check_prefix,
 )
 from lakehouse.core.system.clock import SystemClock, WaitClock
-from lakehouse.errors import UnsupportedError
+from lakehouse.errors import RetryableError, UnsupportedError
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # Length of the final name inside a temporary name; file systems allow 255 bytes.
@@ -61,6 +61,10 @@ _tokens = itertools.count(1)
 # Attempts: the temporary name may exist, or another process may remove the directory with its last file.
 _MOST_NAMES = 100
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Maximum wait for the kernel lock of a file, and the pause between two tries.
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.002
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class LocalStorage:
@@ -133,8 +137,8 @@ class LocalStorage:
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
         """Create the file if it does not exist, under the kernel lock on `guard` that `replace_if` needs, too."""
-        with translated(guard, writing=True), exclusive(self._base + check_path(guard), self._clock) as found:
-            return self.create(path, data) if found is not None and _tag(found) == tag else None
+        with translated(guard, writing=True), exclusive(self._base + check_path(guard), self._clock) as content:
+            return self.create(path, data) if content is not None and _tag(content) == tag else None
 
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file; its tag is the digest of its bytes."""
@@ -146,8 +150,8 @@ class LocalStorage:
         if tag is None:
             return _tag(data) if self.create(path, data) else None
         target = self._base + check_path(path)
-        with translated(path, writing=True), exclusive(target, self._clock) as found:
-            if found is None or _tag(found) != tag:
+        with translated(path, writing=True), exclusive(target, self._clock) as content:
+            if content is None or _tag(content) != tag:
                 return None
             _give_name(self._write_temporary(path, data), target)
             self._sync_name(path)
@@ -156,21 +160,21 @@ class LocalStorage:
     def delete_if(self, path: str, tag: str) -> bool:
         """Delete the file if its bytes have the digest `tag`, under a kernel lock."""
         target = self._base + check_path(path)
-        with translated(path), exclusive(target, self._clock) as found:
-            if found is None or _tag(found) != tag or not _remove(target):
+        with translated(path), exclusive(target, self._clock) as content:
+            if content is None or _tag(content) != tag or not _remove(target):
                 return False
         self._prune({path.rpartition("/")[0]})
         return True
 
     def list(self, prefix: str) -> Files:
         """Return all files below `prefix`, sorted by path."""
-        found: Files = []
+        listing: Files = []
         pending = [check_prefix(prefix)]
         while pending:
             files, directories = self._scan(pending.pop())
-            found += files
+            listing += files
             pending += directories
-        return sorted(found, key=_by_path)
+        return sorted(listing, key=_by_path)
 
     def list_after(self, after: str) -> Files:
         """Return all files with paths greater than `after`, sorted by path."""
@@ -328,7 +332,7 @@ class LocalStorage:
             yield entry
 
     def _create_empty(self, path: str) -> bool:
-        """Create an empty file, as most pending instants have one; it is complete at once and needs no other name."""
+        """Create an empty file, as for pending instants; it is complete immediately and needs no other name."""
         try:
             descriptor = self._open_new(path)
         except FileExistsError:
@@ -500,3 +504,65 @@ def _parent(path: str) -> str:
 
 def _by_path(file: FileInfo) -> str:
     return file.path
+
+
+@contextmanager
+def exclusive(target: str, clock: WaitClock) -> Iterator[bytes | None]:
+    """Lock the file `target` and yield its bytes, or None if it does not exist; raises OSError.
+
+    The lock (`flock`) is on the file itself, so no lock file remains; the kernel releases it when the process ends.
+    When a file is replaced, its lock refers to the old file. Therefore a process that gets the lock checks that the
+    name still refers to the same file, and otherwise tries again:
+
+        A  open 1   lock 1   read, compare   rename 2 over 1   unlock 1
+        B  open 1   ........................................   lock 1   it is old: open 2   lock 2   read, compare
+
+    Raises RetryableError if another process, for example a suspended one, holds the lock for long. Raises
+    UnsupportedError if the file system has no locks.
+    """
+    deadline = clock.monotonic_s() + _PATIENCE_S
+    while True:
+        try:
+            descriptor = os.open(target, os.O_RDWR)
+        except (FileNotFoundError, NotADirectoryError):
+            yield None
+            return
+        try:
+            if _lock(descriptor, target) and _is_still(descriptor, target):
+                with open(descriptor, "rb", closefd=False) as file:
+                    data = file.read()
+                try:
+                    yield data
+                finally:
+                    # A forked child process may have the file open, too; then closing it would not release the lock.
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                return
+        finally:
+            os.close(descriptor)
+        if clock.monotonic_s() > deadline:
+            raise RetryableError(f"another process holds the lock of {target!r} for too long; run again", path=target)
+        clock.sleep(_PAUSE_S)
+
+
+def _lock(descriptor: int, target: str) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            raise UnsupportedError(
+                f"cannot change {target!r} safely: its file system has no locks ({error.strerror}); without them two "
+                "writers could hold the table lock. Use another disk, s3://, or another lock provider "
+                "(hoodie.write.lock.provider).",
+                path=target,
+            ) from error
+        raise
+    return True
+
+
+def _is_still(descriptor: int, target: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(target))
+    except FileNotFoundError:
+        return False

@@ -66,17 +66,17 @@ def require_no_links(root: str, paths: Iterable[str]) -> None:
 
 def _with_reason(root: str, directories: Iterable[str], judge: Callable[[str, str], str | None]) -> dict[str, str]:
     """Return the directories for which, or for a parent of which, `judge` returns a reason."""
-    known: dict[str, str | None] = {"": None}
+    reasons: dict[str, str | None] = {"": None}
 
     def reason(directory: str) -> str | None:
         # Not recursive: a path may have two thousand levels.
         unknown = []
-        while directory not in known:
+        while directory not in reasons:
             unknown.append(directory)
             directory = directory.rpartition("/")[0]
-        why = known[directory]
+        why = reasons[directory]
         for below in reversed(unknown):
-            why = known[below] = why or judge(root, below)
+            why = reasons[below] = why or judge(root, below)
         return why
 
     return {directory: why for directory in directories if (why := reason(directory)) is not None}

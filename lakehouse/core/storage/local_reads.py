@@ -23,7 +23,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
     """Return a descriptor of the regular file `path` below `root`, and its size; the caller closes it.
 
-    Raises CorruptTableError if the file is not regular or `path` has a link (also if no file is there), and OSError.
+    Raises CorruptTableError if the file is not regular or `path` has a link (even if no file is there), and OSError.
     """
     try:
         descriptor = os.open(_join(root, path), _FLAGS)
@@ -32,10 +32,10 @@ def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
             check_name(root, path)  # the link is the fault, not a lost file
         raise
     try:
-        found = os.fstat(descriptor)
-        if S_ISDIR(found.st_mode):
+        status = os.fstat(descriptor)
+        if S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not S_ISREG(found.st_mode):
+        if not S_ISREG(status.st_mode):
             raise CorruptTableError(
                 f"{root}: {path!r} is not a regular file but a pipe, a socket or a device; remove it", path=path
             )
@@ -44,7 +44,7 @@ def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, found.st_size
+    return descriptor, status.st_size
 
 
 def open_directory_to_read(root: str, path: str, *, follow_links: bool) -> int:
@@ -87,10 +87,10 @@ def check_place(descriptor: int, root: str, path: str) -> None:
     # One system call returns the real path of an opened file.
     expected = _join(_real_root(root), path)
     try:
-        found = os.readlink(f"/proc/self/fd/{descriptor}")
+        actual = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
-        found = ""  # this system has no /proc
-    if found == expected:
+        actual = ""  # this system has no /proc
+    if actual == expected:
         return
     # The file may have been deleted or the root moved since, so check the path itself.
     check_name(root, path)

@@ -24,8 +24,9 @@ _KNOWN = ("file", "memory", *_OBJECT_STORES)
 def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, follow_links: bool = False) -> Storage:
     """Return the store below a location: a path, `file:`, `memory://name`, `s3://`, `gs://`, `az://` or `abfss://`.
 
-    No request is sent. Options are those of `object_options`; local stores have the option `lakehouse.storage.fsync`.
-    With `follow_links` symbolic links below a local directory are followed; the caller must trust the directory.
+    No request is sent. Options are described in `object_options`; local stores have the option
+    `lakehouse.storage.fsync`. With `follow_links` symbolic links below a local directory are followed; the caller must
+    trust the directory.
     """
     if not location:
         raise UserError("the location is empty; give a path or a URL such as s3://bucket/path")

@@ -1,7 +1,7 @@
 """A store in the memory of one process, for tests and simulation.
 
 Stores have names: all handles of `memory://name` in one process see the same files, unpickled handles included.
-`modified_ms` is a counter of writes instead of a clock value, so that runs are repeatable.
+`modified_ms` is a write counter instead of a clock value, so that runs are repeatable.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Files:
     def write_if(self, key: str, data: bytes | None, tag: str | None) -> str | None:
         """Write, or delete if `data` is None, if `tag` is the number of the last write; return the new number."""
         with self.lock:
-            found = self.content.get(key)
-            if (None if found is None else str(found[1])) != tag:
+            entry = self.content.get(key)
+            if (None if entry is None else str(entry[1])) != tag:
                 return None
             if data is None:
                 del self.content[key]
@@ -59,10 +59,10 @@ class _Files:
             return str(self.writes)
 
     def write_guarded(self, key: str, data: bytes, watched: str, tag: str) -> bool | None:
-        """Create a file if `tag` is the number of the last write of `watched`; return None if it is not."""
+        """Create a file if `tag` is the current write number of `watched`; return None if it is not."""
         with self.lock:
-            found = self.content.get(watched)
-            if found is None or str(found[1]) != tag:
+            entry = self.content.get(watched)
+            if entry is None or str(entry[1]) != tag:
                 return None
             if key in self.content:
                 return False
@@ -106,10 +106,10 @@ class MemoryStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole file."""
-        found = self._files.content.get(self._lead + check_path(path))
-        if found is None:
+        entry = self._files.content.get(self._lead + check_path(path))
+        if entry is None:
             raise NotFoundError(f"no file {path!r} in {self.root}", path=path)
-        return found[0]
+        return entry[0]
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `start`."""
@@ -130,10 +130,10 @@ class MemoryStorage:
 
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file and the number of its last write."""
-        found = self._files.content.get(self._lead + check_path(path))
-        if found is None:
+        entry = self._files.content.get(self._lead + check_path(path))
+        if entry is None:
             raise NotFoundError(f"no file {path!r} in {self.root}", path=path)
-        return found[0], str(found[1])
+        return entry[0], str(entry[1])
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
         """Write the file if it was not written since `tag`."""
@@ -148,10 +148,10 @@ class MemoryStorage:
         plain = check_prefix(prefix)
         start = f"{self._lead}{plain}/" if plain else self._lead
         with self._files.lock:
-            found = [(key, value) for key, value in self._files.content.items() if key.startswith(start)]
+            entries = [(key, value) for key, value in self._files.content.items() if key.startswith(start)]
         cut = len(self._lead)
         return sorted(
-            (FileInfo(key[cut:], len(data), written) for key, (data, written) in found), key=lambda file: file.path
+            (FileInfo(key[cut:], len(data), written) for key, (data, written) in entries), key=lambda file: file.path
         )
 
     def list_after(self, after: str) -> Files:
@@ -161,8 +161,8 @@ class MemoryStorage:
     def find(self, path: str) -> FileInfo | None:
         """Return size and time of a file; None if it does not exist."""
         with self._files.lock:
-            found = self._files.content.get(self._lead + check_path(path))
-        return None if found is None else FileInfo(path, len(found[0]), found[1])
+            entry = self._files.content.get(self._lead + check_path(path))
+        return None if entry is None else FileInfo(path, len(entry[0]), entry[1])
 
     def list_dir(self, prefix: str) -> Level:
         """Return files and names of sub-directories, one level below `prefix`."""

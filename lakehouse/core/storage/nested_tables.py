@@ -25,9 +25,11 @@ def nested_tables(files: Iterable[FileInfo]) -> tuple[str, ...]:
     Files below the table's own `.hoodie` are ignored: its metadata table belongs to it.
     """
     lead = f"{HOODIE}/"
-    found = sorted({f.path.partition(_INSIDE)[0] for f in files if _INSIDE in f.path and not f.path.startswith(lead)})
+    directories = sorted(
+        {f.path.partition(_INSIDE)[0] for f in files if _INSIDE in f.path and not f.path.startswith(lead)}
+    )
     outermost: list[str] = []
-    for directory in found:
+    for directory in directories:
         if not any(directory.startswith(f"{above}/") for above in outermost):
             outermost.append(directory)
     return tuple(outermost)

@@ -1,6 +1,6 @@
 """Classify errors of object stores: the class of our error, and whether the request may have taken effect.
 
-obstore has the HTTP status in the text of its errors only. Only this module parses the text.
+obstore returns the HTTP status in its error messages only. Only this module parses the message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Fate(Enum):
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status in the text of an error, or None if the store did not reply."""
+    """Return the HTTP status in an error message, or None if the store did not reply."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else None
 

@@ -99,13 +99,13 @@ def object_options(location: ObjectLocation, options: Mapping[str, str]) -> Obje
     config: dict[str, str] = {}
     settings: dict[str, str] = {}
     for name, value in options.items():
-        known = _translated(name, location)
-        if known is None:
+        option = _translated(name, location)
+        if option is None:
             continue
-        if known.startswith(family):
-            config[known] = str(value)
-        elif known.partition("_")[0] + "_" not in _FAMILIES.values():
-            settings[known] = str(value)
+        if option.startswith(family):
+            config[option] = str(value)
+        elif option.partition("_")[0] + "_" not in _FAMILIES.values():
+            settings[option] = str(value)
     if location.account:
         config.setdefault("azure_storage_account_name", location.account)
     if "Anonymous" in settings.get("credentials_provider", "") and location.scheme == "s3":
@@ -132,9 +132,9 @@ def _translated(name: str, location: ObjectLocation) -> str | None:
         return None
     if lower in _OURS or lower.startswith(tuple(_FAMILIES.values())):
         return lower
-    known = [*_HADOOP, *_OURS, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION"]
+    names = [*_HADOOP, *_OURS, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION"]
     raise UserError(
-        f"unknown storage option {name!r}.{nearest(name, known)} "
+        f"unknown storage option {name!r}.{nearest(name, names)} "
         "Known are fs.*, AWS_*, GOOGLE_*, AZURE_*, allow_http and max_attempts.",
         option=name,
     )

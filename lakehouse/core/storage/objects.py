@@ -138,14 +138,14 @@ class ObjectStorage:
         """Decide the outcome of `create` from the present object; return None if there is none."""
         may_be_ours = Fate.LOST in fates or Fate.ANSWERED in fates
         try:
-            found = self.get(path)
+            content = self.get(path)
         except NotFoundError:
             return None
         except LakehouseError as error:
             if may_be_ours:
                 raise unknown(path, "the store could not be read back") from error
             raise
-        if not may_be_ours or found != data:
+        if not may_be_ours or content != data:
             return False
         if not unique:
             raise unknown(path, "it has the expected bytes, which another process may have written")
@@ -231,18 +231,18 @@ class ObjectStorage:
 
     def delete_many(self, paths: Iterable[str]) -> int:
         """Delete objects, in bulk where the store can, and return the number of paths that can exist."""
-        asked = [path for path in paths if not self._exceeds(check_path(path))]
-        if not asked:
+        possible = [path for path in paths if not self._exceeds(check_path(path))]
+        if not possible:
             return 0
-        with translated(asked[0], self.root):
+        with translated(possible[0], self.root):
             try:
-                obstore.delete(self._client(), asked)
+                obstore.delete(self._client(), possible)
             except FileNotFoundError:
                 # GCS and Azure stop at a missing object. Delete the remaining objects one by one.
-                for path in asked:
+                for path in possible:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._client(), path)
-        return len(asked)
+        return len(possible)
 
     def open_input(self, path: str) -> InputFile:
         """Open the object and fetch its tail."""

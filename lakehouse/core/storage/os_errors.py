@@ -25,7 +25,7 @@ _USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOT
 
 def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
     """Return the lakehouse error for an OSError."""
-    # The path of the root of a store is empty.
+    # The root path of a store is empty.
     path = path or str(error.filename or "/")
     if error.errno in ABSENT and not writing:
         return NotFoundError(f"no file {path!r} ({error})", path=path)

@@ -1,4 +1,4 @@
-"""The lengths of paths that each kind of storage accepts.
+"""The path lengths that each kind of storage accepts.
 
 local            names: what the file system says, 255 bytes on most; paths: 4,095 bytes with the root
 object stores    keys: 1,024 bytes with the prefix of the table, on S3, GCS and Azure
@@ -31,9 +31,9 @@ def key_limit(root: str) -> int | None:
 
 
 def partition_limits(root: str, reserved: int) -> PathLimits:
-    """Return the limits of partition paths of the table at `root`.
+    """Return the limits of partition paths for the table at `root`.
 
-    `reserved` is the number of bytes that the longest path of a file adds to its partition path.
+    `reserved` is the maximum number of bytes that a file name adds to its partition path.
     """
     limit = key_limit(root)
     path = None if limit is None else max(limit - reserved, 0)

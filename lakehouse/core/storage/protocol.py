@@ -116,7 +116,7 @@ class Storage(Protocol):
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the file and replace an existing one; no reader sees a partial file."""
+        """Write the file and replace an existing one; readers never get a partial file."""
         ...
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:

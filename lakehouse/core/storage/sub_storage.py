@@ -69,8 +69,8 @@ class SubStorage:
         return [self._own(file) for file in self._inner.list(self._below("")) if self._own(file).path > after]
 
     def find(self, path: str) -> FileInfo | None:
-        found = self._inner.find(self._full(path))
-        return None if found is None else self._own(found)
+        file = self._inner.find(self._full(path))
+        return None if file is None else self._own(file)
 
     def list_dir(self, prefix: str) -> Level:
         files, directories = self._inner.list_dir(self._below(prefix))

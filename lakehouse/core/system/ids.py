@@ -16,5 +16,5 @@ class RandomIds:
     """Random UUIDs (version 4)."""
 
     def uuid(self) -> str:
-        """Return a fresh UUID as text."""
+        """Return a fresh UUID as a string."""
         return str(uuid.uuid4())

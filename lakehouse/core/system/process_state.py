@@ -38,7 +38,7 @@ class InProcessLocks:
 
 
 class ProcessState:
-    """The shared memory of the operations of one process.
+    """The memory that the operations of one process share.
 
     Attributes:
         in_process_locks: The locks of the lock provider `in_process`.

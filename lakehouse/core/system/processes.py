@@ -47,8 +47,8 @@ class ProcessId:
 
         Raises KeyError, TypeError or ValueError if the record does not name one.
         """
-        known = {name: str(record.get(name, "")) for name in ("boot", "namespace", "started")}
-        return cls(host=str(record["host"]), pid=int(record["pid"]), **known)
+        identity = {name: str(record.get(name, "")) for name in ("boot", "namespace", "started")}
+        return cls(host=str(record["host"]), pid=int(record["pid"]), **identity)
 
     def is_comparable(self, other: ProcessId) -> bool:
         """Return whether both processes belong to one PID namespace of one kernel and have a start time."""
@@ -104,7 +104,7 @@ def _this_process(pid: int) -> ProcessId:
 
 
 def _started(pid: str) -> str:
-    """Return when a process started, in clock ticks since the boot; an empty text if it is unknown."""
+    """Return when a process started, in clock ticks since the boot; an empty string if it is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -44,7 +44,7 @@ _READERS = 8
 _VERSION_DIGITS = 18
 #: How often a reader starts again because files were deleted while it was reading.
 _TRIES = 5
-#: Manifests that stay for active readers, in addition to those of the merges of one run.
+#: Manifests that stay for active readers, in addition to the manifests that one run merges.
 _MANIFESTS_KEPT = 3
 _MERGED_BYTES = 1024 * 1024 * 1024
 
@@ -67,7 +67,7 @@ class ArchivedTimeline:
 
         def read(files: list[HistoryFile]) -> list[Instant]:
             with ThreadPoolExecutor(_READERS) as pool:
-                held = [instant for found in pool.map(self._read, files) for instant in found]
+                held = [instant for archived in pool.map(self._read, files) for instant in archived]
             # An instant that was reverted and completed again is in the archive twice. The last completion counts.
             last = {instant.key: instant for instant in sorted(held, key=lambda instant: instant.completion)}
             return [last[key] for key in sorted(last)]
@@ -75,29 +75,31 @@ class ArchivedTimeline:
         def within(file: HistoryFile) -> bool:
             return file.last >= requested_from and (requested_up_to is None or file.first <= requested_up_to)
 
-        found = self._reading(lambda files: read([file for file in files if within(file)]))
+        candidates = self._reading(lambda files: read([file for file in files if within(file)]))
         return [
             instant
-            for instant in found
+            for instant in candidates
             if instant.requested >= requested_from
             and (requested_up_to is None or instant.requested <= requested_up_to)
             and instant.completion > completed_after
         ]
 
     def actions(self, requested: Iterable[str], containing: bytes = b"") -> dict[str, ArchivedAction]:
-        """Return requested time -> action with its metadata and plan, for those of `requested` that are archived.
+        """Return requested time -> action with its metadata and plan, for the archived instants in `requested`.
 
         Actions whose metadata does not contain the bytes `containing` are skipped.
         """
         wanted = frozenset(requested)
 
         def read(files: list[HistoryFile]) -> dict[str, ArchivedAction]:
-            found: dict[str, ArchivedAction] = {}
+            result: dict[str, ArchivedAction] = {}
             for file in files:
-                here = frozenset(time for time in wanted if file.first <= time <= file.last and time not in found)
+                here = frozenset(time for time in wanted if file.first <= time <= file.last and time not in result)
                 if here:
-                    found.update((action.instant.requested, action) for action in self._actions(file, here, containing))
-            return found
+                    result.update(
+                        (action.instant.requested, action) for action in self._actions(file, here, containing)
+                    )
+            return result
 
         return self._reading(read) if wanted else {}
 
@@ -146,15 +148,21 @@ class ArchivedTimeline:
             level += 1
         return level
 
+    def compact(self, batch: int, check: Callable[[], None]) -> None:
+        """Merge the files of full levels and delete the files that readers no longer use; call under the lock."""
+        merges = self.merge(batch, check)
+        check()
+        self.clean(merges)
+
     def clean(self, merges: int) -> None:
         """Delete manifests that readers no longer use, and files that no other manifest names; call under the lock."""
         listed, _ = self._storage.list_dir(self._directory)
         numbers = sorted((n for f in listed if (n := parse_manifest_name(f.name)) is not None), reverse=True)
-        kept = numbers[: _MANIFESTS_KEPT + merges]
-        if len(kept) == len(numbers):
+        newest = numbers[: _MANIFESTS_KEPT + merges]
+        if len(newest) == len(numbers):
             return
-        named = {file.name for n in kept for file in decode_manifest(self._storage.get(self._path(manifest_name(n))))}
-        self._storage.delete_many([self._path(manifest_name(n)) for n in numbers if n not in kept])
+        named = {file.name for n in newest for file in decode_manifest(self._storage.get(self._path(manifest_name(n))))}
+        self._storage.delete_many([self._path(manifest_name(n)) for n in numbers if n not in newest])
         parquet = [file for file in listed if parse_history_file(file.name, 0) is not None]
         self._storage.delete_many([file.path for file in parquet if file.name not in named])
 

@@ -1,8 +1,8 @@
 """Claims: at most one executor completes a plan.
 
 An executor claims a plan under the table lock: it creates `.hoodie/.staging/<instant>/claim-<n>` with the next number,
-its fencing token. Before it completes the plan, again under the lock, its token must still be the highest. An executor
-that takes over the plan of an expired one gets a higher token, so the stale executor aborts, however late it resumes.
+its fencing token. Before it completes the plan, again under the lock, no higher token may exist. An executor that takes
+over the plan of an expired one gets a higher token, so the stale executor aborts, however late it resumes.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from lakehouse.core.storage.protocol import Storage, is_temporary
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action
 
-#: Paths of leftover files: those of one instant, or of a dropped metadata table.
-#: A part of the names of log files only.
+#: Paths of leftover files from one instant, or from a dropped metadata table. A part that only names of log files have.
 LOG_INFIX = ".log."
 _LEFTOVERS = re.compile(
     r"\.hoodie/(?:"
@@ -45,8 +44,8 @@ def check_data_files(
     """Raise CorruptTableError if `source` names anything but data files of the table for deletion.
 
     With `written_by` all base and log files must have the first of these instants in their names: a rollback deletes
-    only files of the write that it rolls back. Names of log files may have the other instants, those of resizes for
-    which the write copied rows. With `unfinished` temporary names from a listing are accepted as well.
+    only files of the write that it rolls back. Names of log files may also contain instants of resizes for which the
+    write copied rows. With `unfinished` temporary names from a listing are accepted as well.
     """
     refused = refused_data_files(storage, paths, written_by=written_by, unfinished=unfinished)
     if not refused:

@@ -25,7 +25,7 @@ class Heartbeat:
         self._timer: Timer | None = None
 
     def start(self, instant: str) -> None:
-        """Write the heartbeat of `instant`, and renew it in the background; delete that of an earlier instant."""
+        """Write the heartbeat of `instant`, and renew it in the background; delete the one of an earlier instant."""
         if self._path:
             delete_leftovers(self._env.storage, [self._path])
         self._path = f"{_DIRECTORY}/{instant}"
@@ -44,7 +44,7 @@ class Heartbeat:
             self._timer.stop()
 
     def discard(self) -> None:
-        """Stop the renewals and delete the heartbeat, so that other writers can clean up after this one at once."""
+        """Stop the renewals and delete the heartbeat, so that other writers can clean up after this one immediately."""
         self.stop()
         # Delete only once: after the instant is gone, another write may get the same instant time.
         path, self._path = self._path, ""
@@ -87,5 +87,5 @@ def remove_heartbeat(env: Env, instant: str) -> None:
 
 
 def heartbeat_path(instant: str) -> str:
-    """Return the path of the heartbeat of a write."""
+    """Return the path of a write's heartbeat."""
     return f"{_DIRECTORY}/{instant}"

@@ -4,7 +4,7 @@
     writer B                 acquires the lock, loads the timeline, commits
 
 B did not see the commit of A. If the storage can compare the lock in the same step, A's create is refused
-(`Storage.create_guarded`). Otherwise the file exists, and A determines what happened before it reports an outcome:
+(`Storage.create_guarded`). Otherwise the file exists, and A determines its state before it reports an outcome:
 
     no other process held the lock since           the commit is valid: the next holder of the lock sees it
     others held it and completed nothing           the commit is valid once A holds the lock again
@@ -82,7 +82,7 @@ def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
 
 
 def _undone(store: Store, commit: LateCommit, now: Timeline) -> str:
-    """Return how the instant was rolled back or completed by another process, or an empty text."""
+    """Return how another process rolled the instant back or completed it, or an empty string."""
     ours = commit.instant
     for rollback in now.where(action=Action.ROLLBACK):
         is_new = commit.before.find(rollback.requested) is None
@@ -110,8 +110,8 @@ def _others(commit: LateCommit, now: Timeline) -> list[str]:
 
 
 def _completed(timeline: Timeline) -> frozenset[tuple[str, Action]]:
-    found: Iterable[Instant] = timeline.where(state=State.COMPLETED)
-    return frozenset(instant.key for instant in found)
+    completed: Iterable[Instant] = timeline.where(state=State.COMPLETED)
+    return frozenset(instant.key for instant in completed)
 
 
 def _unknown(commit: LateCommit, failure: LakehouseError, reason: str) -> CommitStateUnknownError:

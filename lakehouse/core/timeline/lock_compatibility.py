@@ -1,8 +1,8 @@
 """Check, before the lock is acquired, that it excludes all writers of the table.
 
 conditional writes   A lock in files needs compare-and-swap. A store that accepts a condition and ignores it (old
-                     S3-compatible stores) would admit two writers. Before such a lock is used beside other writers, a
-                     test write with a false condition is sent, once per process and table. With a lock kept elsewhere
+                     S3-compatible stores) would admit two writers. Before such a lock is used with concurrent writers,
+                     a test write with a false condition is sent, once per process and table. With a lock kept elsewhere
                      the store needs no conditions: instants are created under the lock only, and every other
                      create-if-absent uses a name that only one writer uses, or content that all writers share.
 same lock            Writers that use different locks do not exclude each other. The first of many writers records its

@@ -48,12 +48,12 @@ def change_publication(env: Env, target: str, change: Callable[[Publication], Pu
     RetryableError if other processes keep changing the state.
     """
     for number in range(_TRIES):
-        found, tag = _read(env)
-        before = found.get(target, Publication())
+        publications, tag = _read(env)
+        before = publications.get(target, Publication())
         after = change(before)
         if after == before:
             return after
-        data = encode_publications({**found, target: after}, env.ids.uuid())
+        data = encode_publications({**publications, target: after}, env.ids.uuid())
         if env.storage.replace_if(STATE, data, tag) is not None:
             return after
         env.clock.sleep(_PAUSE_S * (1 + number % 5))
@@ -61,7 +61,7 @@ def change_publication(env: Env, target: str, change: Callable[[Publication], Pu
 
 
 def manifest_path(target: str, partition: str, instant: str) -> str:
-    """Return the path of the manifest of one version of a partition. Its folder contains nothing else."""
+    """Return the manifest path for one version of a partition. Its folder contains nothing else."""
     return (
         f"{DIRECTORY}/{target}/{partition}/{instant}/manifest"
         if partition
@@ -80,7 +80,7 @@ def put_manifests(env: Env, files: dict[str, tuple[str, ...]]) -> None:
 
 
 def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
-    """Return the paths in the table of the files of a manifest; None if it does not exist.
+    """Return the paths in the table that a manifest lists; None if it does not exist.
 
     Lines with other locations are skipped: they are left from a table that was copied without its published partitions.
     """
@@ -95,8 +95,8 @@ def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
 def pinned_paths(env: Env, manifests: Iterable[str]) -> frozenset[str]:
     """Return the paths of the files that some manifests pin."""
     with ThreadPoolExecutor(_READERS) as pool:
-        found = list(pool.map(lambda path: read_manifest(env, path), sorted(manifests)))
-    return frozenset(path for paths in found if paths is not None for path in paths)
+        pins = list(pool.map(lambda path: read_manifest(env, path), sorted(manifests)))
+    return frozenset(path for paths in pins if paths is not None for path in paths)
 
 
 def delete_manifest(env: Env, target: str, manifest: str) -> None:
@@ -128,7 +128,7 @@ def pin_id(manifest: str) -> str:
 
 
 def url_of(storage: Storage, path: str) -> str:
-    """Return the URL of a file of a storage for Hadoop's file systems; `""` stands for the root."""
+    """Return the URL of a stored file for Hadoop's file systems; `""` stands for the root."""
     native = storage.native(path)
     return native if "://" in native else f"file://{native}"
 

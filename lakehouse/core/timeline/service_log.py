@@ -22,7 +22,8 @@ DIRECTORY = ".hoodie/.lakehouse/services"
 class LastRun:
     """The end of the last run in UTC milliseconds, and whether it failed.
 
-    `state` is what a service compares to find out whether it is due; empty for services that time makes due.
+    `state` contains the values that a service compares to determine whether it is due; empty for services that time
+    makes due.
     """
 
     at_ms: int
@@ -33,9 +34,9 @@ class LastRun:
 def read_last_run(env: Env, service: str) -> LastRun | None:
     """Return the last run of a service; None if there was none."""
     try:
-        found = json.loads(env.storage.get(_path(service)))
-        state = {str(name): str(value) for name, value in (found.get("state") or {}).items()}
-        return LastRun(at_ms=int(found["at_ms"]), failed=bool(found.get("failed")), state=state)
+        document = json.loads(env.storage.get(_path(service)))
+        state = {str(name): str(value) for name, value in (document.get("state") or {}).items()}
+        return LastRun(at_ms=int(document["at_ms"]), failed=bool(document.get("failed")), state=state)
     except (NotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

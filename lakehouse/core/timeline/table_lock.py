@@ -17,7 +17,6 @@ from typing import cast
 
 from lakehouse.core.env import Env
 from lakehouse.core.system.timers import Timer
-from lakehouse.core.timeline.clock_skew import check_clock
 from lakehouse.core.timeline.lock_compatibility import check_lock_compatibility
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
@@ -27,13 +26,15 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: First and longest pause between two tries to acquire the lock. Local disks are polled more often: a try on an object
-#: store or a server is a request.
+#: Minimum and maximum pause between two tries to acquire the lock. Local disks are polled more often: a try on an
+#: object store or a server is a request.
 _NEAR_POLL_SECONDS = (0.02, 0.06)
 _FAR_POLL_SECONDS = (0.05, 0.5)
 _POLL_GROWTH = 1.1
 #: A renewal may change the lock between reading its version and using it. This is rare.
 _GUARDED_TRIES = 3
+#: Time between two comparisons with the clock of the lock provider.
+_MEASURED_MS = 600_000
 
 
 @contextmanager
@@ -86,7 +87,7 @@ class TableLock:
     def acquire(self, deadline_ms: int | None = None) -> None:
         """Wait for the lock until the deadline (default: one wait time from now) and acquire it.
 
-        An expired lock is taken over. An error of the provider, such as a full disk, is raised at once.
+        An expired lock is taken over. An error of the provider, such as a full disk, is raised immediately.
         """
         deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock.wait_ms
         is_near = self._policy.lock.registered.in_table_storage and "://" not in self._env.storage.root
@@ -145,7 +146,7 @@ class TableLock:
     def confirm(self) -> None:
         """Raise RetryableError if another process may have held the lock since this acquisition.
 
-        An expired lease that was not taken over is renewed: the next holder then sees everything done before.
+        An expired lease that was not taken over is renewed: the next holder then gets everything done before.
         """
         try:
             self._lock.check()
@@ -207,3 +208,44 @@ def open_lock(env: Env, policy: LockPolicy) -> Lock:
             option=PROVIDER_KEY,
         ) from error
     return cast(Lock, module.open_lock(env, policy.options, policy.timing))
+
+
+def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
+    """Compare the clocks, at most once in ten minutes for each lock, if there may be other writers.
+
+    One host writes the expiry time of a lease, and another host compares it with its own clock. A holder renews its
+    lease early, so at least `lease - renewal interval` of it is left at any moment. A host whose clock is ahead by more
+    than that treats active leases as expired. Two hosts may be wrong in opposite directions, so each may be wrong by
+    half of it. A wrong clock loses no commit, because a writer that lost the lock detects it (`late_commit`). But
+    active writers would take over each other's locks and roll each other back.
+
+        object store   Last-Modified of the lock after it was written, in whole seconds
+        PostgreSQL     clock_timestamp()
+        other          not measured: local disks and SQLite use this clock, ZooKeeper and the metastore only their own
+
+    Raises UserError if the clock is wrong by more than leases tolerate; logs a warning from half of that on.
+    """
+    now_ms, measured = env.clock.now_ms(), env.process_state.measured_clocks
+    if not policy.many_writers or 0 <= now_ms - measured.get(lock.name, -_MEASURED_MS) < _MEASURED_MS:
+        return
+    try:
+        skew_ms = lock.skew_ms()
+    except RetryableError as error:
+        logger.info("%s: the time of the lock provider is not known: %s", lock.name, error)
+        return
+    allowed_ms = allowed_skew_ms(lock)
+    if skew_ms is not None and abs(skew_ms) * 2 > allowed_ms:
+        text = (
+            f"the clock of this host is {abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} that of "
+            f"{lock.name}; leases allow {allowed_ms / 1000:.1f} s at most, or leases of running writers look expired. "
+            "Synchronise the clock (NTP), or increase the lease of the lock"
+        )
+        if abs(skew_ms) > allowed_ms:
+            raise UserError(text, skew_ms=skew_ms, allowed_ms=allowed_ms)
+        logger.warning("%s: %s", env.storage.root, text)
+    measured[lock.name] = now_ms
+
+
+def allowed_skew_ms(lock: Lock) -> int:
+    """Return by how much the clock of a host may be wrong, in milliseconds."""
+    return (lock.lease_ms - lock.renew_ms) // 2

@@ -20,7 +20,7 @@ _NAME, _VERSION = "hoodie.table.name", "hoodie.table.version"
 
 
 def read_properties(storage: Storage) -> dict[str, str] | None:
-    """Return the properties, or those of the backup if an update is not complete (TL-2.2); None without a table.
+    """Return the properties, or the backup if an update is not complete (TL-2.2); None without a table.
 
     On file systems Hudi creates the new file empty and then writes it, so a reader may find a part of it.
     """

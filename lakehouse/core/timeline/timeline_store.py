@@ -37,7 +37,7 @@ T = TypeVar("T")
 _READERS = 8
 #: Archived writes that are decoded at a time, and characters of their extra metadata that are cached.
 _EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
-#: The largest metadata of a commit that is decoded to be cached although only later operations may need it.
+#: The maximum size of commit metadata that is decoded to be cached although only later operations may need it.
 _REMEMBERED_BYTES = 1024 * 1024
 #: The files of several commits.
 FILES_OF_COMMITS = COMMIT_FILES.append(pa.field("instant", pa.string()))
@@ -58,8 +58,8 @@ class TimelineStore:
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
-        # File name -> instant of the last listing, of which the next one has most names again, and its timeline. Both
-        # are replaced at once, because threads share a store.
+        # File name -> instant of the last listing, which usually shares its names with the next one, and its timeline.
+        # Both are replaced together, because threads share a store.
         self._listed: tuple[dict[str, Instant | None], Timeline] = ({}, Timeline())
         history = config.raw.get("hoodie.timeline.history.path", "history")
         #: The archived timeline. None without completion times: that archive is not read.
@@ -78,16 +78,16 @@ class TimelineStore:
         if any(is_temporary(name) for name in names if name[0] == "."):
             files, _ = self._env.storage.list_dir(self._directory)
             self.unfinished = tuple(file for file in files if is_temporary(file.name))
-        known, timeline = self._listed
-        new = {name: parse_instant(name) for name in names if name not in known}
-        if len(known) + len(new) > len(names):
+        listed, timeline = self._listed
+        new = {name: parse_instant(name) for name in names if name not in listed}
+        if len(listed) + len(new) > len(names):
             # Files were deleted, for example by an archive or a rollback.
-            parsed = {name: known[name] if name in known else new[name] for name in names}
+            parsed = {name: listed[name] if name in listed else new[name] for name in names}
             timeline = _furthest(Timeline(), parsed.values())
             self._listed = parsed, timeline
         elif new:
             timeline = _furthest(timeline, new.values())
-            self._listed = {**known, **new}, timeline
+            self._listed = {**listed, **new}, timeline
         return timeline
 
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
@@ -102,8 +102,8 @@ class TimelineStore:
 
     def known_commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return the completed instants whose metadata was read before, with it; sends no request."""
-        found = ((instant, self._commits.get(self.path_of(instant))) for instant in instants)
-        return [(instant, metadata) for instant, metadata in found if metadata is not None]
+        pairs = ((instant, self._commits.get(self.path_of(instant))) for instant in instants)
+        return [(instant, metadata) for instant, metadata in pairs if metadata is not None]
 
     def commit(self, instant: Instant) -> CommitMetadata:
         """Return the metadata of a completed commit, deltacommit or replacecommit, which may be archived.
@@ -130,9 +130,9 @@ class TimelineStore:
         The write statistics of a large commit are not decoded; `files` returns them as columns.
         """
         path = self.path_of(instant)
-        known = self._commits.get(path, self._summaries.get(path))
-        if known is not None:
-            return known
+        cached = self._commits.get(path, self._summaries.get(path))
+        if cached is not None:
+            return cached
         try:
             data = self._env.storage.get(path)
         except NotFoundError:
@@ -140,8 +140,8 @@ class TimelineStore:
         if len(data) <= _REMEMBERED_BYTES:
             self._decode(path, data)
             return self._commits[path]
-        found = self._summaries[path] = self._named(path, partial(decode_summary, data))
-        return found
+        decoded = self._summaries[path] = self._named(path, partial(decode_summary, data))
+        return decoded
 
     def summaries(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return completed instants with `summary`, in the order of `instants`."""
@@ -155,8 +155,8 @@ class TimelineStore:
         """
         wanted = list(instants)
         tables = [
-            found.append_column("instant", pa.repeat(pa.scalar(instant.requested), found.num_rows))
-            for instant, found in zip(wanted, self._each(self._files_of, wanted), strict=True)
+            written.append_column("instant", pa.repeat(pa.scalar(instant.requested), written.num_rows))
+            for instant, written in zip(wanted, self._each(self._files_of, wanted), strict=True)
         ]
         return pa.concat_tables(tables) if tables else FILES_OF_COMMITS.empty_table()
 
@@ -169,15 +169,15 @@ class TimelineStore:
             with suppress(NotFoundError):
                 data = self._env.storage.get(path)
             if len(data) > _REMEMBERED_BYTES:
-                found = self._files[path] = self._named(path, partial(decode_files, data))
+                files = self._files[path] = self._named(path, partial(decode_files, data))
                 self._summaries[path] = self._named(path, partial(decode_summary, data))
-                return found
+                return files
             if data:
                 self._decode(path, data)
         return files_of(self.commit(instant).stats)
 
     def _each(self, read: Callable[[Instant], T], instants: Sequence[Instant]) -> list[T]:
-        """Return what `read` returns for each instant; requests for several of them are sent at once."""
+        """Return the result of `read` for each instant; requests for several of them are concurrent."""
         missing = [i for i in instants if self.path_of(i) not in self._commits and i.requested not in self._archived]
         if len(missing) > 1:
             with ThreadPoolExecutor(_READERS) as pool:
@@ -190,11 +190,11 @@ class TimelineStore:
     def known_extra(self, instant: Instant) -> Mapping[str, str] | None:
         """Return the extra metadata of a completed write that was read before; None if it was not."""
         path = self.path_of(instant)
-        known = self._commits.get(path, self._summaries.get(path))
-        return None if known is None else known.extra
+        cached = self._commits.get(path, self._summaries.get(path))
+        return None if cached is None else cached.extra
 
     def remember(self, instant: Instant, data: bytes) -> None:
-        """Cache the metadata of a commit of this process, so that its next operation need not read it."""
+        """Cache the metadata of this process's commit, so that its next operation need not read it."""
         if len(data) <= _REMEMBERED_BYTES:
             self._commits[self.path_of(instant)] = decode_commit(data)
 
@@ -212,7 +212,7 @@ class TimelineStore:
         self._commits[path] = self._named(path, partial(decode_commit, data))
 
     def _named(self, path: str, decode: Callable[[], T]) -> T:
-        """Return what `decode` returns; its error gets the name of the file."""
+        """Return the result of `decode`; its error gets the name of the file."""
         try:
             return decode()
         except CorruptTableError as error:
@@ -232,17 +232,17 @@ class TimelineStore:
         """Return the archived writes within these bounds, the upper one inclusive; only their times are read."""
         if self.archived_timeline is None:
             return Timeline()
-        found = self.archived_timeline.instants(
+        instants = self.archived_timeline.instants(
             requested_from=requested_from, requested_up_to=requested_up_to, completed_after=completed_after
         )
-        writes = Timeline(tuple(found)).writes()
+        writes = Timeline(tuple(instants)).writes()
         self._archived.update(instant.requested for instant in writes)
         return writes
 
     def archived_commits(
         self, instants: Sequence[Instant], containing: str = ""
     ) -> list[tuple[Instant, CommitMetadata]]:
-        """Return archived writes whose metadata contains the text `containing`, with it, in the order of `instants`.
+        """Return archived writes whose metadata contains the string `containing`, with it, in the order of `instants`.
 
         They are read again by each call, because an archive may be too large to cache.
         """
@@ -250,7 +250,7 @@ class TimelineStore:
             return []
         held = self.archived_timeline.actions((instant.requested for instant in instants), containing.encode())
         pairs = [(instant, held.get(instant.requested)) for instant in instants]
-        return [(instant, decode_commit(found.metadata)) for instant, found in pairs if found and found.metadata]
+        return [(instant, decode_commit(action.metadata)) for instant, action in pairs if action and action.metadata]
 
     def archived_extras(self, requested: Iterable[str], key: str) -> dict[str, str]:
         """Return requested time -> extra metadata `key` of archived writes; writes without the key are skipped.
@@ -259,20 +259,20 @@ class TimelineStore:
         """
         wanted = list(requested)
         missing = [time for time in wanted if (key, time) not in self._extras]
-        found: dict[str, str] = {}
+        extras: dict[str, str] = {}
         if self.archived_timeline is not None:
             for start in range(0, len(missing), _EXTRAS_AT_ONCE):
-                asked = missing[start : start + _EXTRAS_AT_ONCE]
-                held = self.archived_timeline.actions(asked, key.encode())
+                times = missing[start : start + _EXTRAS_AT_ONCE]
+                held = self.archived_timeline.actions(times, key.encode())
                 values = {
                     time: decode_summary(action.metadata).extra.get(key, "")
                     for time, action in held.items()
                     if action.metadata and action.instant.key[1] in WRITE_ACTIONS
                 }
-                found |= values
-                self._keep_extras(key, {time: values.get(time, "") for time in asked})
-        found |= {time: self._extras[(key, time)] for time in wanted if (key, time) in self._extras}
-        return {time: value for time, value in found.items() if value}
+                extras |= values
+                self._keep_extras(key, {time: values.get(time, "") for time in times})
+        extras |= {time: self._extras[(key, time)] for time in wanted if (key, time) in self._extras}
+        return {time: value for time, value in extras.items() if value}
 
     def _keep_extras(self, key: str, values: Mapping[str, str]) -> None:
         size = sum(len(value) for value in values.values())
@@ -284,21 +284,21 @@ class TimelineStore:
         """Return the archived actions of one kind that were requested after a time, with their metadata."""
         if self.archived_timeline is None:
             return []
-        found = [
+        instants = [
             i
             for i in self.archived_timeline.instants(requested_from=after)
             if i.action is action and i.requested > after
         ]
-        return list(self.archived_timeline.actions(instant.requested for instant in found).values())
+        return list(self.archived_timeline.actions(instant.requested for instant in instants).values())
 
     def pending_files(self, instant: Instant) -> list[Instant]:
         """Return an instant in each pending state that it has a file of, as of the last load, in order."""
         requested, key = instant.requested, instant.key
-        found = [i for i in self._listed[0].values() if i is not None and i.requested == requested and i.key == key]
-        return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
+        files = [i for i in self._listed[0].values() if i is not None and i.requested == requested and i.key == key]
+        return sorted((file for file in files if not file.is_completed), key=lambda file: file.state)
 
     def planned_actions(self) -> dict[tuple[str, Action], Action]:
-        """Return the action of the plan of each compaction, log compaction and clustering, as of the last load.
+        """Return the plan's action for each compaction, log compaction and clustering, as of the last load.
 
         The keys are identities of instants (`Instant.key`). A completed plan keeps its pending files until it is
         archived, so its action is known without a read of its metadata.
@@ -310,7 +310,7 @@ class TimelineStore:
         """Delete the files of archived completed instants, the oldest first; call under the lock.
 
         Pending files are deleted first: without its completed file, an action with pending files would look pending.
-        Completed files are deleted one by one, so that no reader sees an older instant without a newer one.
+        Completed files are deleted one by one, so that no reader gets an older instant without a newer one.
         """
         gone = sorted(instants, key=lambda instant: instant.requested)
         check()
@@ -321,7 +321,7 @@ class TimelineStore:
             self._env.storage.delete(self.path_of(instant))
 
     def read(self, instant: Instant, state: State) -> bytes | None:
-        """Return the content of the file of an instant in one state, or None if it does not exist."""
+        """Return the content of an instant's file in one state, or None if it does not exist."""
         try:
             return self._env.storage.get(self.path_of(replace(instant, state=state)))
         except NotFoundError:
@@ -445,9 +445,9 @@ class TimelineStore:
         self._env.storage.delete_many([self.path_of(instant)])
 
     def completions(self, instant: Instant) -> list[Instant]:
-        """Return an instant for each of its completed files as of the last load; several exist after a lost lock."""
+        """Return an instant for each of its completed files in the last load; several exist after a lost lock."""
         listed = self._listed[0].values()
-        return [known for known in listed if known and known.key == instant.key and known.is_completed]
+        return [other for other in listed if other and other.key == instant.key and other.is_completed]
 
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
@@ -494,38 +494,42 @@ class TimelineStore:
     def _settle(self, instant: Instant, data: bytes, lost: LakehouseError) -> bool:
         """Return whether `instant` was created although the reply was lost; raise if its file does not exist."""
         try:
-            found = self.read(instant, instant.state)
+            content = self.read(instant, instant.state)
         except LakehouseError as error:
             if instant.is_completed:
                 raise CommitStateUnknownError(
                     f"{self.path_of(instant)} may or may not exist: {lost}. Inspect the timeline before acting."
                 ) from error
             raise
-        if found is None:
+        if content is None:
             raise lost
         # The time of a pending instant was chosen under the lock, so an existing file is the one just written.
-        return found == data or not instant.is_completed
+        return content == data or not instant.is_completed
 
     def path_of(self, instant: Instant) -> str:
-        """Return the path of the file of an instant in its state."""
+        """Return the path of an instant's file in its state."""
         return f"{self._directory}/{self._config.layout.instant_name(instant)}"
 
 
-def _furthest(before: Timeline, found: Collection[Instant | None]) -> Timeline:
+def _furthest(before: Timeline, new: Collection[Instant | None]) -> Timeline:
     """Return a timeline with more instants, each in the latest state that it has a file of."""
-    times = {instant.requested for instant in found if instant is not None}
+    times = {instant.requested for instant in new if instant is not None}
     furthest: dict[tuple[str, Action], Instant] = {}
-    for instant in (*(known for known in before if known.requested in times), *found):
+    for instant in (*(old for old in before if old.requested in times), *new):
         if instant is None:
             continue
-        known = furthest.get(instant.key)
-        if known is None or instant.state > known.state or (instant.state == known.state and _is_first(instant, known)):
+        latest = furthest.get(instant.key)
+        if (
+            latest is None
+            or instant.state > latest.state
+            or (instant.state == latest.state and _is_first(instant, latest))
+        ):
             furthest[instant.key] = instant
-    return Timeline((*(known for known in before if known.requested not in times), *furthest.values()))
+    return Timeline((*(old for old in before if old.requested not in times), *furthest.values()))
 
 
 def _is_first(instant: Instant, other: Instant) -> bool:
-    """Return whether an instant is the one of two in the same state that counts, whichever was found first."""
+    """Return whether an instant is the first of two in the same state, in any order of listing."""
     return (instant.completion, instant.action) < (other.completion, other.action)
 
 

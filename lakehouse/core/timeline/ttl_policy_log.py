@@ -58,26 +58,26 @@ def set_rule(env: Env, rule: TtlRule) -> int:
 
 def remove_rule(env: Env, rule_id: str) -> int:
     """Remove a rule; return the number of the edit. Raises UserError if no rule has this id."""
-    known = [rule.id for rule in read_rules(env)]
-    if rule_id not in known:
-        listed = ", ".join(known) or "none"
+    ids = [rule.id for rule in read_rules(env)]
+    if rule_id not in ids:
+        listed = ", ".join(ids) or "none"
         raise UserError(
-            f"{env.storage.root} has no ttl rule {rule_id!r}; rules: {listed}.{nearest(rule_id, known)}", rule=rule_id
+            f"{env.storage.root} has no ttl rule {rule_id!r}; rules: {listed}.{nearest(rule_id, ids)}", rule=rule_id
         )
     return _append(env, TtlEdit(edit_id=env.ids.uuid(), at_ms=env.clock.now_ms(), removed=rule_id))
 
 
 def fold_rules(env: Env) -> bool:
     """Fold all edits into the base; return False if there were none or another process did it first."""
-    found, tag, folded = _read(env)
-    if found.up_to == folded:
+    base, tag, folded = _read(env)
+    if base.up_to == folded:
         return False
-    return env.storage.replace_if(BASE, encode_base(found, env.ids.uuid()), tag) is not None
+    return env.storage.replace_if(BASE, encode_base(base, env.ids.uuid()), tag) is not None
 
 
 def _append(env: Env, edit: TtlEdit) -> int:
-    found, _, folded = _read(env)
-    number, data = found.up_to + 1, encode_edit(edit)
+    base, _, folded = _read(env)
+    number, data = base.up_to + 1, encode_edit(edit)
     while not env.storage.create(edit_path(number), data, unique=True):
         number += 1
     logger.info("%s: ttl edit %d", env.storage.root, number)

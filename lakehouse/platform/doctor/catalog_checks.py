@@ -53,7 +53,7 @@ def check_database_clock(deployment: Deployment) -> Finding:
 
 
 def judge_skew(skew_ms: int, where: str) -> Finding:
-    """Return the finding about a clock that this host is `skew_ms` ahead of; leases limit it (see `clock_skew`)."""
+    """Return the finding about a clock that this host is `skew_ms` ahead of; leases limit it (see `check_clock`)."""
     # The shortest lease of a lock by default is renewed after a third of it.
     allowed_ms = LockPolicy().lease_ms // 3
     direction = "ahead of" if skew_ms > 0 else "behind"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.spec.cron import problem_of_fields
@@ -22,9 +22,9 @@ from lakehouse.spec.options.schema import (
     TYPE_CHANGE,
     TYPE_CHANGES,
 )
+from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.sources.custom_source import CustomSourceSpec
 from lakehouse.spec.sources.database_source import DatabaseSettings
-from lakehouse.spec.sources.deduplicate import DeduplicateSpec
 from lakehouse.spec.sources.file_source import FileSourceSpec
 from lakehouse.spec.sources.ingest_keys import INGEST_KEYS, ON_DELETE, OPERATIONS
 from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
@@ -34,7 +34,7 @@ from lakehouse.spec.sources.source import SourceSpec
 from lakehouse.spec.sources.stream import StreamSpec
 from lakehouse.spec.sources.table_source import APPLY, TableSourceSpec
 from lakehouse.spec.sources.transform import TransformSpec
-from lakehouse.spec.spec_key import key_names
+from lakehouse.spec.spec_key import SpecKey, key_names
 from lakehouse.spec.yaml_section import Section
 
 #: The settings of each kind of source; to add a source, add its dataclass here and its reader in
@@ -76,6 +76,56 @@ _ORDER = (
     "missing_column",
     "type_change",
 )
+DEDUPLICATE_KEYS = (
+    SpecKey(
+        name="within",
+        type="duration",
+        text="Longest distance of the times of two rows with equal keys of which the later one is dropped.",
+        example="1d",
+        required=True,
+    ),
+    SpecKey(
+        name="keys",
+        type="list",
+        text="Columns whose values identify an event; the default is the record key.",
+        example="[order_id, event]",
+    ),
+    SpecKey(
+        name="time",
+        type="column",
+        text="Column with the time of an event, a timestamp or a date; the default is `event_time` of `ingest`.",
+        example="created_at",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeduplicateSpec:
+    """Rows with equal `keys` whose times are at most `within_s` seconds apart are one event.
+
+    Attributes:
+        within_s: The window.
+        keys: The columns that identify an event; empty for the record key.
+        time: The column with the time of an event; empty for the column `event_time` of the ingestion.
+    """
+
+    within_s: int
+    keys: tuple[str, ...] = ()
+    time: str = ""
+
+    @classmethod
+    def parse(cls, section: Section) -> Self:
+        """Read the section; raise UserError with file and line."""
+        section.only(key_names(DEDUPLICATE_KEYS))
+        section.required("within")
+        return cls(within_s=section.seconds("within", 0), keys=section.names("keys"), time=section.text("time").strip())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the section as YAML holds it."""
+        mapping: dict[str, Any] = {"within": duration_text(self.within_s)}
+        if self.keys:
+            mapping["keys"] = list(self.keys)
+        return mapping | ({"time": self.time} if self.time else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ def problem_of(path: str) -> str | None:
         for directive in _DIRECTIVE.findall(pattern):
             if directive not in _UNITS:
                 return f"{{{bound}:{pattern}}} has the unknown directive %{directive}"
-    used = [bound for bound, found in units.items() if found is not None]
+    used = [bound for bound, unit in units.items() if unit is not None]
     for bound in used:
         if not units[bound]:
             return f"{{{bound}:...}} names no minute, hour, day, week, month or year, so it determines no folders"
@@ -100,12 +100,12 @@ def folders_of(
     problem = problem_of(path)
     if problem is not None:
         raise _refused(path, problem)
-    units = {bound: found for bound in ("start", "end") if (found := _units(path, bound)) is not None}
+    units = {bound: used for bound in ("start", "end") if (used := _units(path, bound)) is not None}
     if not units:
         return (path,)
-    step = max(max(found) for found in units.values())
+    step = max(max(used) for used in units.values())
     if len(units) == 2:
-        if not all(_is_complete(found) for found in units.values()) and not _is_one(start, end, step):
+        if not all(_is_complete(used) for used in units.values()) and not _is_one(start, end, step):
             raise _refused(
                 path,
                 f"{{start:...}} and {{end:...}} are mixed, and the interval {_text(start, end)} is not one "

@@ -76,8 +76,8 @@ class MysqlSourceSpec(DatabaseSource):
 
 def _server_ids(section: Section) -> tuple[int, int]:
     text = section.text("server_ids", f"{_SERVER_IDS[0]}-{_SERVER_IDS[1]}").replace(" ", "")
-    found = _RANGE.fullmatch(text)
-    first, last = (int(found[1]), int(found[2] or found[1])) if found is not None else (0, 0)
+    match = _RANGE.fullmatch(text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (0, 0)
     if not 0 < first <= last <= _LARGEST_ID:
         raise section.error(
             f"server_ids: {text!r} is not a range of numbers from 1 to {_LARGEST_ID}, such as 54000-54999.",

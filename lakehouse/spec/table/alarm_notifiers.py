@@ -60,13 +60,13 @@ def parse_notifiers(text: str, *, source: str) -> tuple[NotifierSpec, ...]:
     Raises UserError with file and line for an unknown type or key, and for an argument with a secret.
     """
     section = read_section(text, source=source, title="a file of alarm rules").section("notifiers", "notifiers")
-    found = []
+    notifiers = []
     for name in section.nodes if section is not None else ():
         assert section is not None
         given = section.section(name, f"the notifier {name}")
         assert given is not None
-        found.append(_notifier(name, given))
-    return tuple(found)
+        notifiers.append(_notifier(name, given))
+    return tuple(notifiers)
 
 
 def _notifier(name: str, given: Section) -> NotifierSpec:

@@ -122,7 +122,7 @@ def _rule(text: str) -> tuple[str, int]:
 
 @cache
 def _compiled(pattern: str) -> Pattern:
-    other = next((f"\\{found}" for found in _ESCAPED.findall(pattern) if found in _OTHER_ESCAPES), None)
+    other = next((f"\\{letter}" for letter in _ESCAPED.findall(pattern) if letter in _OTHER_ESCAPES), None)
     syntax = _OTHER_SYNTAX.search(_ESCAPED.sub("", pattern))
     if other is None and syntax is not None:
         other = syntax[0]

@@ -11,7 +11,8 @@ from typing import Any
 from lakehouse.errors import SettingError
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.table.services import SERVICES, service_settings
+from lakehouse.spec.table.service_settings import service_settings
+from lakehouse.spec.table.services import SERVICES
 
 _COMMITS_KEPT, _COMMITS_CLEANED = "hoodie.keep.min.commits", "hoodie.clean.commits.retained"
 
@@ -48,10 +49,10 @@ def _check_history(options: Mapping[str, str]) -> None:
     policies = parse_options(
         {key: value for key, value in options.items() if key.startswith(("hoodie.keep.", "hoodie.clean."))}
     )
-    kept, cleaned = policies.archive.min_commits, policies.clean.commits_retained
-    if policies.clean.policy == "KEEP_LATEST_COMMITS" and kept <= cleaned:
+    archived, cleaned = policies.archive.min_commits, policies.clean.commits_retained
+    if policies.clean.policy == "KEEP_LATEST_COMMITS" and archived <= cleaned:
         raise SettingError(
-            f"services.archive leaves {_COMMITS_KEPT}={kept} commits on the timeline, but services.clean needs "
+            f"services.archive leaves {_COMMITS_KEPT}={archived} commits on the timeline, but services.clean needs "
             f"{_COMMITS_CLEANED}={cleaned} of them and one more: the first must be greater than the second",
             service="archive",
             setting=_COMMITS_KEPT,

@@ -41,7 +41,7 @@ def read_specs(paths: Iterable[Path], tables: Collection[str] = ()) -> SpecFolde
 
     A table that two files declare is a problem, because it is ambiguous.
     """
-    found: dict[str, TableSpec] = {}
+    specs: dict[str, TableSpec] = {}
     problems: list[SpecProblem] = []
     for path in paths:
         try:
@@ -54,12 +54,12 @@ def read_specs(paths: Iterable[Path], tables: Collection[str] = ()) -> SpecFolde
         except UserError as error:
             problems.append(SpecProblem(file=str(path), table=name, message=error.message))
         else:
-            first = found.setdefault(spec.table, spec)
+            first = specs.setdefault(spec.table, spec)
             if first is not spec:
                 message = f"table {spec.table!r} is declared in {first.source} already"
                 problems.append(SpecProblem(file=str(path), table=spec.table, message=message))
     twice = {problem.table for problem in problems}
-    return SpecFolder(specs=tuple(s for s in found.values() if s.table not in twice), problems=tuple(problems))
+    return SpecFolder(specs=tuple(s for s in specs.values() if s.table not in twice), problems=tuple(problems))
 
 
 def _declared(path: Path) -> str:

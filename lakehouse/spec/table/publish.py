@@ -151,9 +151,9 @@ def _error(setting: str, problem: str) -> SettingError:
     return SettingError(f"{SECTION}.{setting} {problem}", setting=setting)
 
 
-def _choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise _error(name, f"{value!r} is not one of {', '.join(known)}.{nearest(value, known)}")
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise _error(name, f"{value!r} is not one of {', '.join(choices)}.{nearest(value, choices)}")
 
 
 def _text(name: str, value: Any) -> str:
@@ -170,10 +170,10 @@ def _list(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _flag(value: Any, name: str = "success_file") -> bool:
-    found = _FLAGS.get(str(value).lower())
-    if found is None:
+    flag = _FLAGS.get(str(value).lower())
+    if flag is None:
         raise _error(name, f"{value!r} is neither true nor false")
-    return found
+    return flag
 
 
 def _seconds(name: str, given: Mapping[str, Any], default: int | None) -> int | None:

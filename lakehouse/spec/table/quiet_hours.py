@@ -57,14 +57,14 @@ class QuietHours:
 
         Ranges that follow each other count as one. Ranges that cover the whole week end after a week.
         """
-        found, limit = None, now_ms + 7 * _DAY_MS
+        last, limit = None, now_ms + 7 * _DAY_MS
         moment = now_ms
         while moment < limit:
             ends = [end for end in (one.end_ms(moment) for one in self.ranges) if end is not None]
             if not ends:
-                return found
-            found = moment = max(ends)
-        return found
+                return last
+            last = moment = max(ends)
+        return last
 
 
 def parse_quiet_hours(name: str, text: str) -> QuietHours:
@@ -74,14 +74,14 @@ def parse_quiet_hours(name: str, text: str) -> QuietHours:
 
 
 def _range(name: str, text: str) -> QuietRange:
-    found = _RANGE.fullmatch(text)
+    match = _RANGE.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError("the form is wrong")
-        first, last = found["first"], found["last"] or found["first"]
+        first, last = match["first"], match["last"] or match["first"]
         days = range(7) if first is None else _weekdays(first.lower(), last.lower())
-        begin, end = (datetime.strptime(found[side], "%H:%M").time() for side in ("begin", "end"))
-        zone = found["zone"] or "UTC"
+        begin, end = (datetime.strptime(match[side], "%H:%M").time() for side in ("begin", "end"))
+        zone = match["zone"] or "UTC"
         ZoneInfo(zone)
     except (ValueError, OSError, KeyError) as error:
         raise SettingError(

@@ -94,8 +94,8 @@ class BaseFileWriter:
         if self._output is not None:
             self._output.__exit__(kind, error, trace)
 
-    def write_new(self, rows: pa.Table, keys: pa.ChunkedArray, *, known: bool = False) -> None:
-        """Append rows that this commit inserts or updates; `known` if the previous file version has their keys."""
+    def write_new(self, rows: pa.Table, keys: pa.ChunkedArray, *, is_stored: bool = False) -> None:
+        """Append rows that this commit inserts or updates; `is_stored` if the previous version has their keys."""
         count = rows.num_rows
         if count == 0:
             return
@@ -110,17 +110,17 @@ class BaseFileWriter:
             _constant(self.file.name, count),
         ]
         data = [rows.column(name) for name in self._context.schema.names]
-        self._append(pa.table([*columns, *data], names=self._schema.names), known)
+        self._append(pa.table([*columns, *data], names=self._schema.names), is_stored)
 
-    def write_kept(self, rows: pa.Table, *, known: bool = True) -> None:
+    def write_kept(self, rows: pa.Table, *, is_stored: bool = True) -> None:
         """Append stored rows of `kept_schema` unchanged except for the file name (DATA-1).
 
-        `known` says that the previous version of the file has their keys.
+        `is_stored` means that the previous version of the file has their keys.
         """
         if rows.num_rows == 0:
             return
         position = self._schema.get_field_index(FILE_NAME)
-        self._append(rows.add_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), known)
+        self._append(rows.add_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), is_stored)
 
     def stat(self, *, inserts: int, updates: int, deletes: int) -> WriteStat:
         """Return the write statistics of this file for the commit; call after the block."""
@@ -142,10 +142,10 @@ class BaseFileWriter:
             event_time=self.events.range,
         )
 
-    def _append(self, rows: pa.Table, known: bool) -> None:
+    def _append(self, rows: pa.Table, is_stored: bool) -> None:
         keys = rows.column(RECORD_KEY)
         self.rows += rows.num_rows
-        self.bloom.add(keys, known=known)
+        self.bloom.add(keys, is_stored=is_stored)
         self._track_range(keys)
         self._pending.append(rows)
         self.pending_bytes += rows.nbytes
@@ -255,9 +255,9 @@ def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
         except (OverflowError, ValueError):
             # Python cannot represent dates and times before year 1 or after 9999.
             continue
-        found = json_range(low, high, sum(s.null_count for s in stats))
-        if found is not None:
-            ranges[name] = found
+        bounds = json_range(low, high, sum(s.null_count for s in stats))
+        if bounds is not None:
+            ranges[name] = bounds
     return ranges
 
 

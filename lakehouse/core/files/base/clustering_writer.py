@@ -65,9 +65,9 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
             directory = Path(stack.enter_context(scratch_directory("lakehouse-cluster-")))
             rows, total = sorted_rows(context, slices, rows, directory)
         elif not any(piece.logs for piece in slices):
-            found = joinable(context.write, [piece.base for piece in slices if piece.base is not None])
-            if found is not None:
-                return list(_joined(context, attempt, group, found))
+            joined = joinable(context.write, [piece.base for piece in slices if piece.base is not None])
+            if joined is not None:
+                return list(_joined(context, attempt, group, joined))
             total = sum(_stored_rows(context, piece) for piece in slices)
         return list(_written(context, attempt, group, rows, total))
 
@@ -78,13 +78,13 @@ def slice_of(piece: ClusteredSlice) -> FileSlice:
     base = None if piece.data_file is None else parse_base_file(piece.data_file, partition, 0)
     sizes = piece.log_sizes or (0,) * len(piece.log_files)
     logs = [parse_log_file(name, partition, size) for name, size in zip(piece.log_files, sizes, strict=True)]
-    known = [log for log in logs if log is not None]
-    if (piece.data_file is not None and base is None) or len(known) < len(logs):
+    valid_logs = [log for log in logs if log is not None]
+    if (piece.data_file is not None and base is None) or len(valid_logs) < len(logs):
         raise CorruptTableError(
             f"the plan for file group {file_id} of {partition!r} names a file that is not a data file"
         )
-    instant = base.instant if base is not None else known[0].instant
-    return FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=tuple(known))
+    instant = base.instant if base is not None else valid_logs[0].instant
+    return FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=tuple(valid_logs))
 
 
 def sorted_rows(
@@ -152,13 +152,13 @@ def _stored_rows(context: ClusteringContext, piece: FileSlice) -> int:
 
 
 def _joined(
-    context: ClusteringContext, attempt: Attempt, group: ClusteringGroup, found: Joinable
+    context: ClusteringContext, attempt: Attempt, group: ClusteringGroup, sources: Joinable
 ) -> Iterator[WriteStat]:
     """Copy row groups without decoding into one file after the other."""
     files = _NewFiles(context.write, attempt, group)
-    share = _share(context, group, sum(stored.rows for stored in found.groups))
-    for groups in split(found.groups, share):
-        yield join_groups(context.write, files.next(), found, groups)
+    share = _share(context, group, sum(stored.rows for stored in sources.groups))
+    for groups in split(sources.groups, share):
+        yield join_groups(context.write, files.next(), sources, groups)
 
 
 def _share(context: ClusteringContext, group: ClusteringGroup, total: int | None) -> int:
@@ -185,7 +185,7 @@ def _written(
                 if writer is None:
                     writer = files.open()
                 capacity = share - writer.rows
-                writer.write_kept(piece.slice(0, capacity), known=False)
+                writer.write_kept(piece.slice(0, capacity), is_stored=False)
                 piece = piece.slice(capacity)
                 full = total is None and writer.estimated_bytes >= write.policy.max_file_bytes
                 if writer.rows >= share or full:

@@ -38,20 +38,20 @@ _VERSION = "V2"
 @lru_cache(maxsize=32)
 def leaf_types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
     """Return dotted path -> type of the columns and nested fields that can have statistics, in order."""
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for field in schema:
-        _add_leaves(found, field.name, field.type)
-    return MappingProxyType(found)
+        _add_leaves(types, field.name, field.type)
+    return MappingProxyType(types)
 
 
-def _add_leaves(found: dict[str, pa.DataType], path: str, kind: pa.DataType) -> None:
+def _add_leaves(types: dict[str, pa.DataType], path: str, kind: pa.DataType) -> None:
     if pa.types.is_struct(kind):
         for child in kind:
-            _add_leaves(found, f"{path}.{child.name}", child.type)
+            _add_leaves(types, f"{path}.{child.name}", child.type)
     else:
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
         if has_statistics(plain, _VERSION):
-            found[path] = plain
+            types[path] = plain
 
 
 class RowBounds:
@@ -85,26 +85,28 @@ class RowBounds:
                 continue  # Dictionaries are the meta columns with one value.
             longest = pc.max(pc.binary_length(texts)).as_py()
             if longest is not None and longest > _LONG_BYTES:
-                found = pc.min_max(texts.cast(pa.large_binary()))
-                self._widen(name, found["min"].as_py(), found["max"].as_py())
+                extremes = pc.min_max(texts.cast(pa.large_binary()))
+                self._widen(name, extremes["min"].as_py(), extremes["max"].as_py())
 
     def _widen(self, name: str, low: bytes, high: bytes) -> None:
-        known = self._long.get(name)
-        self._long[name] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+        bounds = self._long.get(name)
+        self._long[name] = (low, high) if bounds is None else (min(low, bounds[0]), max(high, bounds[1]))
 
     def finish(self, footers: Iterable[pq.FileMetaData], *, sizes: bool = True) -> dict[str, ColumnBounds]:
         """Return the bounds of the columns of a file with their types; `sizes` says whether sizes are reported."""
-        found = footer_bounds(footers, self.columns)
+        bounds_by_column = footer_bounds(footers, self.columns)
         for name, (low, high) in self._long.items():
-            if name in found:
-                bounds = found[name]
+            if name in bounds_by_column:
+                bounds = bounds_by_column[name]
                 low = low if bounds.low is None else min(low, bounds.low)
                 high = high if bounds.high is None else max(high, bounds.high)
-                found[name] = bounds._replace(low=low, high=high, known=True)
-        for name in self._nan & found.keys():
-            bounds = found[name]
-            found[name] = bounds._replace(low=_NAN if bounds.low is None else bounds.low, high=_NAN, known=True)
-        typed = {name: bounds._replace(kind=self._kinds[name]) for name, bounds in found.items()}
+                bounds_by_column[name] = bounds._replace(low=low, high=high, known=True)
+        for name in self._nan & bounds_by_column.keys():
+            bounds = bounds_by_column[name]
+            bounds_by_column[name] = bounds._replace(
+                low=_NAN if bounds.low is None else bounds.low, high=_NAN, known=True
+            )
+        typed = {name: bounds._replace(kind=self._kinds[name]) for name, bounds in bounds_by_column.items()}
         if not sizes:
             return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in typed.items()}
         return typed
@@ -112,26 +114,26 @@ class RowBounds:
 
 def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) -> dict[str, ColumnBounds]:
     """Return the bounds that footers state; `known` is False where a footer omits the bounds of present values."""
-    wanted, found = set(columns), dict[str, ColumnBounds]()
+    wanted, bounds = set(columns), dict[str, ColumnBounds]()
     for footer in footers:
-        kept = _kept_leaves(footer, wanted)
+        leaves = _kept_leaves(footer, wanted)
         for index in range(footer.num_row_groups):
             group = footer.row_group(index)
-            for number, path, is_decimal in kept:
+            for number, path, is_decimal in leaves:
                 added = _chunk_bounds(group.column(number), is_decimal=is_decimal)
-                found[path] = united(found[path], added) if path in found else added
-    return found
+                bounds[path] = united(bounds[path], added) if path in bounds else added
+    return bounds
 
 
 def _kept_leaves(footer: pq.FileMetaData, wanted: Collection[str]) -> list[tuple[int, str, bool]]:
     """Return number, dotted path and whether it is a decimal, of the wanted columns that are not in lists or maps."""
-    kept, schema = [], footer.schema
+    leaves, schema = [], footer.schema
     for number in range(footer.num_columns):
         leaf = schema.column(number)
         path = leaf.path
         if path in wanted and leaf.max_repetition_level == 0:
-            kept.append((number, path, leaf.logical_type.type == "DECIMAL"))
-    return kept
+            leaves.append((number, path, leaf.logical_type.type == "DECIMAL"))
+    return leaves
 
 
 def _chunk_bounds(chunk: Any, *, is_decimal: bool) -> ColumnBounds:
@@ -178,16 +180,16 @@ def file_bounds(storage: Storage, path: str, kinds: Mapping[str, pa.DataType]) -
 
 def row_group_bounds(file: pq.ParquetFile, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Return the bounds of an open Parquet file; columns that it does not have are left out."""
-    found = footer_bounds([file.metadata], [*kinds])
+    bounds_by_column = footer_bounds([file.metadata], [*kinds])
     stored = leaf_types(file.schema_arrow)
     unsure = []
-    for name, bounds in found.items():
+    for name, bounds in bounds_by_column.items():
         converted = converted_bounds(bounds, stored.get(name), kinds[name])
         if converted is None or not bounds.known or isinstance(bounds.low, float):
             unsure.append(name)
         else:
-            found[name] = converted
-    return found | measured_bounds(file, {name: kinds[name] for name in unsure}, found)
+            bounds_by_column[name] = converted
+    return bounds_by_column | measured_bounds(file, {name: kinds[name] for name in unsure}, bounds_by_column)
 
 
 def measured_bounds(
@@ -273,8 +275,8 @@ def array_bounds(values: Any) -> ColumnBounds:
         if pc.any(is_nan).as_py():
             low, high = _NAN if low is None else low, _NAN
         return ColumnBounds(low=low, high=high, nulls=nulls, values=count)
-    found = pc.min_max(_comparable(values, kind))
-    low, high = found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(_comparable(values, kind))
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
     if pa.types.is_decimal(kind):
         low, high = _unscaled(low, kind), _unscaled(high, kind)
     return ColumnBounds(low=low, high=high, nulls=nulls, values=count)
@@ -353,8 +355,8 @@ def _greatest(first: Any, second: Any) -> Any:
 
 def merged_bounds(parts: Iterable[Mapping[str, ColumnBounds]]) -> dict[str, ColumnBounds]:
     """Return the bounds of the rows of several parts of a file; a part may lack columns."""
-    found: dict[str, ColumnBounds] = {}
+    merged: dict[str, ColumnBounds] = {}
     for part in parts:
         for name, bounds in part.items():
-            found[name] = united(found[name], bounds) if name in found else bounds
-    return found
+            merged[name] = united(merged[name], bounds) if name in merged else bounds
+    return merged

@@ -72,7 +72,7 @@ def statistics_of_files(
 
 
 def _statistics(expression: Expression, file: IndexedFile) -> ColumnBounds | None:
-    found: ColumnBounds | None = None
+    bounds: ColumnBounds | None = None
     for values in stored_values(expression, file):
         if not len(values):
             continue
@@ -80,11 +80,11 @@ def _statistics(expression: Expression, file: IndexedFile) -> ColumnBounds | Non
             added = array_bounds(expression.function.evaluate(values))
         except NoValuesError:
             added = _all_values(expression, values)
-        found = added if found is None else united(found, added)
-    if found is None:
+        bounds = added if bounds is None else united(bounds, added)
+    if bounds is None:
         return None
     factor = 1 if expression.function.depends_on_zone(expression.field.type) else 2
-    return found._replace(size_bytes=file.size_bytes, raw_bytes=factor * file.size_bytes)
+    return bounds._replace(size_bytes=file.size_bytes, raw_bytes=factor * file.size_bytes)
 
 
 def _all_values(expression: Expression, values: pa.ChunkedArray) -> ColumnBounds:
@@ -104,8 +104,8 @@ def distinct_results(expression: Expression, file: IndexedFile) -> pa.Array | No
     pieces = [pa.array([], kind)]
     try:
         for values in stored_values(expression, file):
-            found = pc.unique(expression.function.evaluate(values))
-            pieces.append(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
+            results = pc.unique(expression.function.evaluate(values))
+            pieces.append(results.combine_chunks() if isinstance(results, pa.ChunkedArray) else results)
     except NoValuesError:
         return None
     return pc.unique(pa.chunked_array(pieces)).drop_null()

@@ -46,9 +46,9 @@ class FileBloom:
         if stored is not None:
             self._inherited = stored if stored.remaining >= new_keys else None
 
-    def add(self, keys: pa.ChunkedArray, *, known: bool) -> None:
-        """Add the keys of rows; `known` if the previous version of the file has them."""
-        if not self.enabled or (known and self._inherited is not None):
+    def add(self, keys: pa.ChunkedArray, *, is_stored: bool) -> None:
+        """Add the keys of rows; `is_stored` if the previous version of the file has them."""
+        if not self.enabled or (is_stored and self._inherited is not None):
             return
         # Copy the keys, because a key column may be a view that keeps a whole batch in memory.
         copy = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])

@@ -82,9 +82,9 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
 def _matches(context: WriteContext, task: GroupTask, reader: BaseFileReader | None, stack: ExitStack) -> Pieces:
     """Return a function that yields the matches with the base file; it can be called repeatedly."""
     if task.base is not None and reader is not None and task.finds_matches:
-        found = stack.enter_context(MatchCollector(context, task.entries))
-        match_file(context, task.base, reader, task.entries, found)
-        return found.ordered
+        collector = stack.enter_context(MatchCollector(context, task.entries))
+        match_file(context, task.base, reader, task.entries, collector)
+        return collector.ordered
     path = task.matches_file
     return lambda: iter(()) if path is None or reader is None else stream_matches(context, path)
 
@@ -112,7 +112,7 @@ def _merge(
             updates, deletes = updates + int(replaced.sum()), deletes + int(dropped.sum())
         writer.write_kept(stored.filter(pa.array(~gone)) if gone.any() else stored)
         for rows in fresh:
-            writer.write_new(rows, rows.column(KEY), known=True)
+            writer.write_new(rows, rows.column(KEY), is_stored=True)
         start = stop
     return updates, deletes
 
@@ -154,8 +154,8 @@ def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, positio
     rows = pa.array(position)
     for name, lacking in lacked(fresh, context.incoming.lacks):
         if name in stored.column_names:
-            kept, number = stored.column(name).take(rows), fresh.column_names.index(name)
-            fresh = fresh.set_column(number, name, pc.if_else(pa.array(lacking), kept, fresh.column(number)))
+            old, number = stored.column(name).take(rows), fresh.column_names.index(name)
+            fresh = fresh.set_column(number, name, pc.if_else(pa.array(lacking), old, fresh.column(number)))
     if context.incoming.provided_columns is None:
         return fresh
     for number, name in enumerate(fresh.column_names):

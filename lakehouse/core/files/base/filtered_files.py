@@ -61,7 +61,7 @@ def plan_filters(
 
 def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt, task: FilterTask) -> FilteredFiles:
     """Return which files of the task contain no staged key of their partition, or no key with a global index."""
-    asked: set[tuple[str, str]] = set()
+    tested: set[tuple[str, str]] = set()
     possible: set[tuple[str, str]] = set()
     rows = filters.bloom_filters(_files(task.files))
     names = list(zip(*(rows.column(name).to_pylist() for name in ("partition", "name", "type")), strict=True))
@@ -77,17 +77,17 @@ def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt
                 partition, name, kind = names[number]
                 may_contain = candidates.of_filter(f"{partition}/{name}", texts[number].as_py(), kind)
                 if may_contain is not None:
-                    asked.add((partition, name))
+                    tested.add((partition, name))
                     if may_contain.any():
                         possible.add((partition, name))
-    return FilteredFiles(excluded=frozenset(asked - possible), asked=frozenset(asked))
+    return FilteredFiles(excluded=frozenset(tested - possible), asked=frozenset(tested))
 
 
-def united(found: Sequence[FilteredFiles]) -> FilteredFiles:
+def united(results: Sequence[FilteredFiles]) -> FilteredFiles:
     """Return the results of several tasks as one."""
     return FilteredFiles(
-        excluded=frozenset().union(*(one.excluded for one in found)),
-        asked=frozenset().union(*(one.asked for one in found)),
+        excluded=frozenset().union(*(one.excluded for one in results)),
+        asked=frozenset().union(*(one.asked for one in results)),
     )
 
 

@@ -115,4 +115,4 @@ def bins_of(folder: str, slices: Sequence[FileSlice], task_bytes: int) -> tuple[
             filled = 0
         tasks[-1].append(file_slice)
         filled += size
-    return tuple(CopyTask(folder=folder, number=number, slices=tuple(found)) for number, found in enumerate(tasks))
+    return tuple(CopyTask(folder=folder, number=number, slices=tuple(members)) for number, members in enumerate(tasks))

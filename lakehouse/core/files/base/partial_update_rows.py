@@ -67,9 +67,11 @@ class PartialRows:
         if self.all_stored and not self.completes:
             return rows.slice(0, 0), rows
         wanted = [KEY, *(self.lacking if self.completes else ())]
-        found, stored = self._stored(rows.column(KEY), [column for column in self.read.table if column.name in wanted])
+        positions, stored = self._stored(
+            rows.column(KEY), [column for column in self.read.table if column.name in wanted]
+        )
         unknown = np.ones(rows.num_rows, bool)
-        unknown[found] = False
+        unknown[positions] = False
         self.nulled.add(self.context, rows.filter(pa.array(unknown)))
         if not self.completes:
             return rows.filter(pa.array(unknown)), rows.filter(pa.array(~unknown))
@@ -79,7 +81,7 @@ class PartialRows:
             if lacking is None:
                 continue
             source = np.arange(rows.num_rows)
-            source[found] = np.where(lacking[found], rows.num_rows + np.arange(len(found)), found)
+            source[positions] = np.where(lacking[positions], rows.num_rows + np.arange(len(positions)), positions)
             place, values = rows.schema.get_field_index(name), stored.column(name)
             both = pa.chunked_array([*rows.column(place).chunks, *values.chunks], values.type)
             rows = rows.set_column(place, stored.schema.field(name), both.take(pa.array(source)))
@@ -92,12 +94,12 @@ class PartialRows:
         if self.file_slice is not None:
             value_set = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
             for _, rows in read_slice(self.read, self.file_slice, columns):
-                found = pc.index_in(rows.column(KEY), value_set=value_set)
-                positions.append(found.drop_null().to_numpy().astype(np.int64))
-                pieces.append(cast_columns(rows.filter(found.is_valid()), columns))
+                indices = pc.index_in(rows.column(KEY), value_set=value_set)
+                positions.append(indices.drop_null().to_numpy().astype(np.int64))
+                pieces.append(cast_columns(rows.filter(indices.is_valid()), columns))
         # If a base file has a key twice, its first row is used.
-        found, first = np.unique(np.concatenate(positions), return_index=True)
-        return found, pa.concat_tables(pieces).take(pa.array(first))
+        stored, first = np.unique(np.concatenate(positions), return_index=True)
+        return stored, pa.concat_tables(pieces).take(pa.array(first))
 
 
 def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:

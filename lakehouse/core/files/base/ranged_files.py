@@ -83,5 +83,5 @@ def has_key(ranges: pa.Table, keys: pa.Array) -> np.ndarray:
     low, high = (ranges.column(name).combine_chunks() for name in ("low", "high"))
     first = pc.search_sorted(ordered, low, side="left")
     end = pc.search_sorted(ordered, high, side="right")
-    found: np.ndarray = np.asarray(pc.greater(end, first), np.bool_)
-    return found
+    contains_key: np.ndarray = np.asarray(pc.greater(end, first), np.bool_)
+    return contains_key

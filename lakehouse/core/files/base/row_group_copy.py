@@ -113,7 +113,7 @@ def split(groups: Sequence[StoredGroup], share: int) -> Iterator[tuple[StoredGro
         yield tuple(taken)
 
 
-def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups: Sequence[StoredGroup]) -> WriteStat:
+def join_groups(context: WriteContext, target: BaseFile, origin: Joinable, groups: Sequence[StoredGroup]) -> WriteStat:
     """Write these row groups to a new base file, which is marked already, and return its write statistics."""
     started = context.clock.monotonic_s()
     ensure_partition(context, target.partition)
@@ -128,7 +128,7 @@ def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups
                 source = stack.enter_context(context.storage.open_input(stored.file.path))
                 sources[stored.file.path] = source
             written.append(_copy(source, output, stored, target.name, number))
-        footer = found.footer.copy()
+        footer = origin.footer.copy()
         footer.set(_ROWS, sum(group.rows for group in groups), I64)
         footer.set(_GROUPS, (STRUCT, written), LIST)
         footer.set(_VALUES, (STRUCT, list(_values(context, groups))), LIST)
@@ -184,9 +184,9 @@ def _copy(source: InputFile, output: object, stored: StoredGroup, name: str, num
     assert hasattr(output, "tell") and hasattr(output, "write")
     group = stored.group.copy()
     began, chunks = output.tell(), []
-    for known in group.structs(_COLUMNS):
-        chunk = known.copy()
-        chunk.set(_CHUNK, known.get(_CHUNK).copy(), STRUCT)
+    for column in group.structs(_COLUMNS):
+        chunk = column.copy()
+        chunk.set(_CHUNK, column.get(_CHUNK).copy(), STRUCT)
         if chunk.get(_CHUNK).get(_PATH)[1] == [FILE_NAME.encode()]:
             chunk, data = _named(name, stored.rows)
             at = output.tell()
@@ -270,7 +270,7 @@ def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> Bloo
     """
     if not context.policy.bloom_enabled:
         return None
-    found = []
+    filters = []
     for file in {stored.file.path: stored.file for stored in groups}.values():
         reader = BaseFileReader(context.storage, file.path)
         try:
@@ -279,8 +279,8 @@ def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> Bloo
             reader.close()
         if bloom is None:
             return None
-        found.append(bloom)
-    return joined(found, _FILTER_ROWS)
+        filters.append(bloom)
+    return joined(filters, _FILTER_ROWS)
 
 
 def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
@@ -293,8 +293,8 @@ def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
                 statistics = meta.get(_STATISTICS) or Struct()
                 exact = statistics.get(_MIN_EXACT, True) and statistics.get(_MAX_EXACT, True)
                 bounds += [statistics.get(_MIN), statistics.get(_MAX)] if exact else [None]
-    known = [bound for bound in bounds if bound is not None]
-    return (min(known), max(known)) if known and len(known) == len(bounds) else None
+    valid = [bound for bound in bounds if bound is not None]
+    return (min(valid), max(valid)) if valid and len(valid) == len(bounds) else None
 
 
 def _of_keys(
@@ -304,11 +304,11 @@ def _of_keys(
     bloom = FileBloom(context.policy.bloom_fpp, context.budget.hash_bytes, enabled=context.policy.bloom_enabled)
     bounds: list[str] = []
     for keys in _keys(context, groups):
-        found = pc.min_max(keys)
-        known = [*bounds, found["min"].as_py(), found["max"].as_py()]
-        kept = [key for key in known if key is not None]
-        bounds = [min(kept), max(kept)] if kept else []
-        bloom.add(keys, known=False)
+        extremes = pc.min_max(keys)
+        candidates = [*bounds, extremes["min"].as_py(), extremes["max"].as_py()]
+        valid = [key for key in candidates if key is not None]
+        bounds = [min(valid), max(valid)] if valid else []
+        bloom.add(keys, is_stored=False)
     return bloom.finish(), (bounds[0].encode(), bounds[1].encode()) if bounds else None
 
 

@@ -181,7 +181,7 @@ def _images_before(context: ChangeContext, blocks: list[tuple[str, LogBlock]]) -
 
 
 def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, LogBlock]]:
-    found = []
+    located = []
     for log in logs:
         try:
             with context.slices.storage.open_input(log.path) as source:
@@ -199,8 +199,8 @@ def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, 
                     "not a complete change block",
                     path=log.path,
                 )
-            found.append((log.path, block))
-    return found
+            located.append((log.path, block))
+    return located
 
 
 def _records(
@@ -251,9 +251,9 @@ def _changes(
     after: pa.Table | None = None,
 ) -> pa.Table:
     schema = change_schema(context.images)
-    known = after if after is not None else before
-    assert known is not None, "a change has a row before or a row after"
-    count = known.num_rows
+    changed = after if after is not None else before
+    assert changed is not None, "a change has a row before or a row after"
+    count = changed.num_rows
     kind = schema.field(BEFORE).type
     images = [pa.nulls(count, kind) if rows is None else image(rows, kind) for rows in (before, after)]
     return pa.Table.from_arrays([pa.repeat(op.value, count), pa.repeat(change.instant, count), *images], schema=schema)
@@ -276,14 +276,14 @@ def _paired(
         wanted = _Side(Path(directory), "keys", pa.schema([pa.field(KEY, pa.string())]), limit)
         for piece in keys or ():
             wanted.add(pa.table({KEY: piece}))
-        known = None if keys is None else wanted.in_memory()
+        wanted_keys = None if keys is None else wanted.in_memory()
         sides = [_Side(Path(directory), name, context.stored, limit) for name in SIDES]
         for side, rows in zip(sides, versions, strict=True):
             for piece in rows:
-                side.add(piece if known is None else _of_keys(piece, known))
+                side.add(piece if wanted_keys is None else _of_keys(piece, wanted_keys))
         is_split = any(side.is_split for side in (wanted, *sides))
         for part, old, new in zip(*(side.parts(split=is_split) for side in (wanted, *sides)), strict=True):
-            if keys is not None and known is None:
+            if keys is not None and wanted_keys is None:
                 old, new = _of_keys(old, part), _of_keys(new, part)
             yield from _pairs(context, change, old, new, always=always)
 

@@ -48,7 +48,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
             if number == 0 and base is not None and writer.bloom.enabled:
                 # The logs are matched now, so the number of keys to add to the filter is known.
                 writer.bloom.inherit(base.bloom_filter(), counts.unmatched)
-            writer.write_kept(rows, known=origin is not RowOrigin.INSERTED)
+            writer.write_kept(rows, is_stored=origin is not RowOrigin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
     return replace(
         stat,
@@ -67,11 +67,11 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     base = None if operation.data_file is None else parse_base_file(operation.data_file, partition, 0)
     sizes = operation.log_sizes or (0,) * len(operation.log_files)
     logs = [parse_log_file(name, partition, size) for name, size in zip(operation.log_files, sizes, strict=True)]
-    known = [log for log in logs if log is not None]
-    if (operation.data_file is not None and base is None) or len(known) < len(logs):
+    valid_logs = [log for log in logs if log is not None]
+    if (operation.data_file is not None and base is None) or len(valid_logs) < len(logs):
         raise CorruptTableError(
             f"the plan for file group {file_id} of {partition!r} names a file that is not a data file"
         )
     return FileSlice(
-        partition=partition, file_id=file_id, base_instant=operation.base_instant, base=base, logs=tuple(known)
+        partition=partition, file_id=file_id, base_instant=operation.base_instant, base=base, logs=tuple(valid_logs)
     )

@@ -29,8 +29,8 @@ def log_bounds(
         for block in scan_blocks(source):
             if block.kind is BlockType.PARQUET_DATA:
                 with pq.ParquetFile(io.BytesIO(_content(source, block))) as file:
-                    found = row_group_bounds(file, kinds)
-                    parts.append(_with_absent(found, kinds, 0 if block.is_partial else file.metadata.num_rows))
+                    stored = row_group_bounds(file, kinds)
+                    parts.append(_with_absent(stored, kinds, 0 if block.is_partial else file.metadata.num_rows))
             elif block.kind is BlockType.AVRO_DATA and block.schema is not None:
                 rows = decode_avro_rows(_content(source, block), block.schema)
                 whole = 0 if block.is_partial else rows.num_rows
@@ -44,10 +44,10 @@ def log_bounds(
     return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in merged.items()}, is_partial
 
 
-def _with_absent(found: dict[str, ColumnBounds], columns: Iterable[str], rows: int) -> dict[str, ColumnBounds]:
+def _with_absent(bounds: dict[str, ColumnBounds], columns: Iterable[str], rows: int) -> dict[str, ColumnBounds]:
     """Return bounds with the columns that complete rows were written without: they are null."""
     absent = ColumnBounds(low=None, high=None, nulls=rows, values=rows)
-    return {**(dict.fromkeys(columns, absent) if rows else {}), **found}
+    return {**(dict.fromkeys(columns, absent) if rows else {}), **bounds}
 
 
 def deletes_only(columns: Iterable[str]) -> dict[str, ColumnBounds]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -151,44 +151,59 @@ def read_entries(
                 sources.append(stack.enter_context(context.storage.open_input(log.path)))
         if not context.skips_damage:
             _require_sizes(context, logs, sources)
-        blocks = [
-            (number, block) for number, source in enumerate(sources) for block in _blocks(context, logs[number], source)
-        ]
-        shows: Callable[[str], bool] = context.visible.shows
-        if context.visible.copies_only:
-            blocks, shows = [placed for placed in blocks if _shown(context, logs, placed)], _everything
-        lost = lost_blocks(blocks, shows, appended=context.visible.appended)
-        if lost and context.visible.upgraded:
-            lost = _without_failed_appends(context, logs, blocks, lost)
-        if lost and not context.skips_damage:
-            raise _damaged(context, logs, lost[0])
-        for number, block in lost:
-            logger.warning(
-                "%s/%s: the damaged block near byte %d is skipped",
-                context.storage.root,
-                logs[number].path,
-                block.offset,
-            )
-        counting = settle_blocks(blocks, shows)
+        counting, lost = _settled(context, logs, sources)
         if seen is not None:
             seen.extend(block for _, block in (*counting, *lost))
         partial = context.mixes_versions or any(block.is_partial for _, block in counting)
         only = None if partial else context.commit_times
         for number, block in counting:
-            if only is not None and block.kind is BlockType.DELETE and not only & {block.instant, *block.compacted}:
+            is_delete = block.kind is BlockType.DELETE
+            if only is not None and is_delete and not only & {block.instant, *block.compacted}:
                 continue
-            try:
+            with _readable(context, logs[number], block):
                 for entries in _decode(context, sources[number], block, columns, sets):
-                    is_data = only is not None and block.kind is not BlockType.DELETE
-                    yield entries.filter(context.of_range(entries.column(COMMIT_TIME))) if is_data else entries
-            except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-                if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
-                    raise
-                raise CorruptTableError(
-                    f"{context.storage.root}/{logs[number].path}: the {block.kind.name} block of {block.instant} at "
-                    f"byte {block.offset} cannot be read: {error}",
-                    path=logs[number].path,
-                ) from error
+                    is_filtered = only is not None and not is_delete
+                    yield entries.filter(context.of_range(entries.column(COMMIT_TIME))) if is_filtered else entries
+
+
+def _settled(
+    context: SliceContext, logs: Sequence[LogFile], sources: Sequence[InputFile]
+) -> tuple[list[Placed], list[Placed]]:
+    """Return the blocks that readers merge, oldest first, and the damaged blocks that are skipped."""
+    blocks = [
+        (number, block) for number, source in enumerate(sources) for block in _blocks(context, logs[number], source)
+    ]
+    shows: Callable[[str], bool] = context.visible.shows
+    if context.visible.copies_only:
+        blocks, shows = [placed for placed in blocks if _shown(context, logs, placed)], _everything
+    lost = lost_blocks(blocks, shows, appended=context.visible.appended)
+    if lost and context.visible.upgraded:
+        lost = _without_failed_appends(context, logs, blocks, lost)
+    if lost and not context.skips_damage:
+        raise _damaged(context, logs, lost[0])
+    for number, block in lost:
+        logger.warning(
+            "%s/%s: the damaged block near byte %d is skipped",
+            context.storage.root,
+            logs[number].path,
+            block.offset,
+        )
+    return settle_blocks(blocks, shows), lost
+
+
+@contextmanager
+def _readable(context: SliceContext, log: LogFile, block: LogBlock) -> Iterator[None]:
+    """Raise CorruptTableError with the position of a block if its content does not decode."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise CorruptTableError(
+            f"{context.storage.root}/{log.path}: the {block.kind.name} block of {block.instant} at byte "
+            f"{block.offset} cannot be read: {error}",
+            path=log.path,
+        ) from error
 
 
 def _shown(context: SliceContext, logs: Sequence[LogFile], placed: Placed) -> bool:

@@ -80,12 +80,12 @@ def _with_base_slice(file_slice: FileSlice | None, stats: list[WriteStat]) -> li
     """Return write statistics with the slice that the logs extend. Hudi finds the rows before a change by it."""
     if file_slice is None:
         return stats
-    base, names, found = file_slice.base, [log.name for log in file_slice.logs], []
+    base, names, results = file_slice.base, [log.name for log in file_slice.logs], []
     for stat in stats:
         names.append(stat.path.rpartition("/")[2])
-        known = replace(stat, base_file=base.name if base else "", log_files=tuple(names))
-        found.append(replace(known, prev_commit=file_slice.base_instant))
-    return found
+        extended = replace(stat, base_file=base.name if base else "", log_files=tuple(names))
+        results.append(replace(extended, prev_commit=file_slice.base_instant))
+    return results
 
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
@@ -351,8 +351,8 @@ def delete_ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
     if len(names) == 1:
         return rows.column(names[0])
     columns = [rows.column(name).combine_chunks() for name in names]
-    known = reduce(np.logical_and, [column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-    return pa.chunked_array([pa.StructArray.from_arrays(columns, names=list(names), mask=pa.array(~known))])
+    is_complete = reduce(np.logical_and, [column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+    return pa.chunked_array([pa.StructArray.from_arrays(columns, names=list(names), mask=pa.array(~is_complete))])
 
 
 def _orders_deletes(kind: pa.DataType) -> bool:

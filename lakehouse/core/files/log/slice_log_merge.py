@@ -231,9 +231,9 @@ def _matched(entries: pa.Table, numbered: Iterator[pa.Table], named: NamedRows) 
     value_set = entries.column(KEY).combine_chunks()
     base_rows, positions = [np.array([], np.int64)], [np.array([], np.int64)]
     for piece in numbered:
-        found = pc.index_in(piece.column(KEY), value_set=value_set)
-        base_rows.append(piece.column(_ROW).filter(found.is_valid()).to_numpy())
-        positions.append(found.drop_null().to_numpy().astype(np.int64))
+        indices = pc.index_in(piece.column(KEY), value_set=value_set)
+        base_rows.append(piece.column(_ROW).filter(indices.is_valid()).to_numpy())
+        positions.append(indices.drop_null().to_numpy().astype(np.int64))
     base_row, entry = np.concatenate(base_rows), np.concatenate(positions)
     order = np.argsort(base_row, kind="stable")
     base_row, entry = base_row[order], entry[order]
@@ -261,8 +261,8 @@ def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | N
         if block.headers.get(BlockHeader.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) == base_instant
     ]
     blocks = [block for block in blocks if block.kind is not BlockType.CORRUPT]
-    known = [decode_positions(text) for text in texts if text is not None]
-    return np.unique(np.concatenate(known)) if known and len(known) == len(blocks) else None
+    positions = [decode_positions(text) for text in texts if text is not None]
+    return np.unique(np.concatenate(positions)) if positions and len(positions) == len(blocks) else None
 
 
 def _numbered(stored_keys: Iterable[pa.Array]) -> Iterator[pa.Table]:

@@ -182,10 +182,10 @@ class _BaseMerge:
                     if rows.num_rows:
                         self.counts.updated += rows.num_rows
                         yield RowOrigin.UPDATED, rows
-            kept = stored.select(columns.names)
-            kept = kept if gone is None else kept.filter(pa.array(~gone))
-            if kept.num_rows:
-                yield RowOrigin.KEPT, align(kept, columns)
+            unchanged = stored.select(columns.names)
+            unchanged = unchanged if gone is None else unchanged.filter(pa.array(~gone))
+            if unchanged.num_rows:
+                yield RowOrigin.KEPT, align(unchanged, columns)
             start = stop
 
     def _merges(

@@ -105,11 +105,11 @@ class _Count:
     rows: int = 0
 
 
-def _findings(found: Iterator[Finding], path: str, unreadable: str) -> list[Finding]:
+def _findings(checks: Iterator[Finding], path: str, unreadable: str) -> list[Finding]:
     """Return findings; the last one says why the file could not be read further."""
     findings: list[Finding] = []
     try:
-        for finding in found:
+        for finding in checks:
             findings.append(finding)
     except NotFoundError:
         findings.append(Finding(invariant="file.present", problem="the file is missing", path=path))

@@ -116,8 +116,8 @@ class AvroContainer:
             file += self._sync
         ends, start = [], 0
         try:
-            found: Any = fastavro.block_reader(io.BytesIO(bytes(file)), reader_schema=self._skipping)
-            for block in found:
+            reader: Any = fastavro.block_reader(io.BytesIO(bytes(file)), reader_schema=self._skipping)
+            for block in reader:
                 position = block.bytes_.tell
                 ends.append(np.fromiter((position() for _ in block), np.int64, block.num_records) + start)
                 start += len(block.bytes_.getvalue())
@@ -145,14 +145,14 @@ class AvroContainer:
             yield count, data
 
     def _metadata(self) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        metadata: dict[str, bytes] = {}
         while count := self._number():
             if count < 0:
                 self._number()
             for _ in range(abs(count)):
                 name = self._exactly(self._size())
-                found[name.decode(errors="replace")] = self._exactly(self._size())
-        return found
+                metadata[name.decode(errors="replace")] = self._exactly(self._size())
+        return metadata
 
     def _size(self) -> int:
         size = self._number()

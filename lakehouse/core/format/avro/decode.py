@@ -316,11 +316,11 @@ class _Reader:
         width = parts[0].width if len(parts) == 1 else None
         at = at.copy()
         left = np.zeros(len(at), np.int64)
-        found = [np.empty((2, 0), np.int64)]
+        rounds = [np.empty((2, 0), np.int64)]
         reading = np.arange(len(at))
         while len(reading := self._next_blocks(node, parts, reading, at, left, end)):
             if width is None and len(reading) > _FEW_LISTS:
-                found.append(np.stack([at[reading], reading]))
+                rounds.append(np.stack([at[reading], reading]))
                 cursors, limits = at[reading], end[reading]
                 for part in parts:
                     cursors = self._value(part, cursors, limits, False)[1]
@@ -335,11 +335,11 @@ class _Reader:
                 after = at[reading] + width * left[reading]
                 # Reading checks the branch bytes of values in a union of one type, and that no list passes its end.
                 self._forward(node, after, 0, end[reading])
-            found.append(np.stack([cursors, owners]))
+            rounds.append(np.stack([cursors, owners]))
             at[reading], left[reading] = after, 0
         if not build:
             return None, [], at
-        starts, owners = np.concatenate(found, axis=1)
+        starts, owners = np.concatenate(rounds, axis=1)
         order = np.argsort(starts, kind="stable")
         cursors, owners = starts[order], owners[order]
         offsets = np.zeros(len(at) + 1, np.int32)

@@ -102,9 +102,9 @@ def with_fields(root: AvroNode, names: Collection[str]) -> AvroNode:
 def _reduced(column: AvroNode, names: Collection[str]) -> AvroNode:
     if column.kind != "record":
         return column
-    kept = {number for number, field in enumerate(column.arrow) if field.name in names} or {0}
-    children = [replace(child, is_skipped=number not in kept) for number, child in enumerate(column.children)]
-    fields = [field for number, field in enumerate(column.arrow) if number in kept]
+    numbers = {number for number, field in enumerate(column.arrow) if field.name in names} or {0}
+    children = [replace(child, is_skipped=number not in numbers) for number, child in enumerate(column.children)]
+    fields = [field for number, field in enumerate(column.arrow) if number in numbers]
     return replace(column, children=tuple(children), arrow=pa.struct(fields))
 
 

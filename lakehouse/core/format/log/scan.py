@@ -35,19 +35,19 @@ def settle_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool]) -> l
         UnsupportedError: A command block is not a rollback.
         CorruptTableError: A log file contains a change data block.
     """
-    kept: list[Placed] = []
+    visible_blocks: list[Placed] = []
     for number, block in blocks:
         if block.kind is BlockType.COMMAND:
             target = _rolled_back(block)
-            kept = [(other, earlier) for other, earlier in kept if earlier.instant != target]
+            visible_blocks = [(other, earlier) for other, earlier in visible_blocks if earlier.instant != target]
         elif block.kind in _DATA_OR_DELETE:
             if visible(block.instant):
-                kept.append((number, block))
+                visible_blocks.append((number, block))
         elif block.kind is not BlockType.CORRUPT:
             raise CorruptTableError(
                 f"a block of {block.instant} in log file {number} has the kind {block.kind.name}, not data or deletes"
             )
-    return _compacted(kept) if any(block.compacted for _, block in kept) else kept
+    return _compacted(visible_blocks) if any(block.compacted for _, block in visible_blocks) else visible_blocks
 
 
 def lost_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool], *, appended: bool) -> list[Placed]:

@@ -88,16 +88,16 @@ class BloomFilter:
     def might_contain_blocks(self, blocks: Sequence[KeyBlock]) -> NDArray[np.bool_]:
         """Return the same for keys that are prepared for hashing, so that many filters can be asked for one batch."""
         self._refuse_other_hashes()
-        found = np.zeros(sum(block.size for block in blocks), np.bool_)
+        results = np.zeros(sum(block.size for block in blocks), np.bool_)
         first = 0
         for block in blocks:
-            part = found[first : first + block.size]
+            part = results[first : first + block.size]
             hits = np.zeros(block.size, np.bool_)
             for row in self.rows:
                 hits |= _has_all(row, block, self.num_hashes, self.num_bits)
             part[... if block.order is None else block.order] = hits
             first += block.size
-        return found
+        return results
 
     def to_text(self) -> str:
         """Return the value of the footer key `org.apache.hudi.bloomfilter`; `type_code` has its own key."""
@@ -210,7 +210,7 @@ def joined(filters: Sequence[BloomFilter], max_rows: int) -> BloomFilter | None:
     No key is hashed. A lookup takes as long as one in each of the filters; `max_rows` bounds that.
     """
     kinds = {(f.type_code, f.num_hashes, f.num_bits, f.hash_type, f.entries) for f in filters}
-    rows = tuple(row for found in filters for row in found.rows)
+    rows = tuple(row for bloom in filters for row in bloom.rows)
     if len(kinds) != 1 or filters[0].type_code != DYNAMIC or len(rows) > max_rows:
         return None
     # Rows in the middle may not be full. They stay so, because the next key adds a row.

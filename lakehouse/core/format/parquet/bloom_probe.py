@@ -68,17 +68,17 @@ class BloomProbe:
             raise CorruptTableError(
                 f"bloom filter has {len(stored)} characters; its {layout.num_bits} bits need {expected}"
             )
-        found = np.zeros(self._size, np.bool_)
+        results = np.zeros(self._size, np.bool_)
         first = 0
         for order, hashes in self._blocks:
             size = len(hashes[0])
-            of_block = found[first : first + size]
+            of_block = results[first : first + size]
             for start in range(0, size, _AT_ONCE):
                 some = [of_round[start : start + _AT_ONCE] for of_round in hashes[: layout.num_hashes]]
                 hits = _passing(stored, layout, some) + start
                 of_block[hits if order is None else order[hits]] = True
             first += size
-        return found
+        return results
 
 
 def _passing(stored: Bits, layout: FilterLayout, hashes: Sequence[U32]) -> NDArray[np.int64]:
@@ -95,8 +95,8 @@ def _passing(stored: Bits, layout: FilterLayout, hashes: Sequence[U32]) -> NDArr
         if values.size and values.max() == _INVALID:
             raise CorruptTableError("bloom filter is not Base64")
         shift = (_BITS_PER_CHARACTER - 1 - (bit - character * _BITS_PER_CHARACTER)).astype(np.uint8)
-        kept = np.flatnonzero(np.bitwise_and.reduce((values >> shift) & np.uint8(1), axis=0))
-        left = kept if left is None else left[kept]
+        passing = np.flatnonzero(np.bitwise_and.reduce((values >> shift) & np.uint8(1), axis=0))
+        left = passing if left is None else left[passing]
         if not len(left):
             break
     assert left is not None, "a filter has at least one hash"

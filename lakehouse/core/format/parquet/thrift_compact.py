@@ -28,8 +28,8 @@ class Struct:
 
     def get(self, number: int, default: Any = None) -> Any:
         """Return the value of a field, or `default`."""
-        found = self.fields.get(number)
-        return default if found is None else found[1]
+        entry = self.fields.get(number)
+        return default if entry is None else entry[1]
 
     def set(self, number: int, value: Any, kind: int) -> None:
         """Set the value of a field."""
@@ -46,8 +46,8 @@ class Struct:
 
     def structs(self, number: int) -> list[Struct]:
         """Return the structs of a list field."""
-        found = self.get(number)
-        return [] if found is None else found[1]
+        entry = self.get(number)
+        return [] if entry is None else entry[1]
 
 
 def decode_struct(data: bytes | memoryview) -> Struct:

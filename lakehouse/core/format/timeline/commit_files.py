@@ -54,8 +54,8 @@ def decode_files(data: bytes) -> pa.Table:
 
 def files_of(stats: Iterable[WriteStat]) -> pa.Table:
     """Return decoded write statistics as `COMMIT_FILES`."""
-    found = list(stats)
-    return pa.table({name: [getattr(stat, name) for stat in found] for name in COMMIT_FILES.names}, COMMIT_FILES)
+    files = list(stats)
+    return pa.table({name: [getattr(stat, name) for stat in files] for name in COMMIT_FILES.names}, COMMIT_FILES)
 
 
 @lru_cache(maxsize=16)

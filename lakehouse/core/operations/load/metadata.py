@@ -15,8 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import FILES, MetadataTable
+from lakehouse.core.metadata.read.table import FILES, MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
 from lakehouse.core.operations.load.listing import list_columns
 from lakehouse.core.operations.load.table import LoadedTable

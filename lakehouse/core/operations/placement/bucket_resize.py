@@ -284,7 +284,7 @@ def resize_group(context: ClusteringContext, attempt: Attempt, group: Clustering
                 if number not in writers:
                     file_id = children.file_ids[number]
                     writers[number] = stack.enter_context(BaseFileWriter(markers, group.partition, file_id))
-                writers[number].write_kept(data.filter(pa.array(numbers == number)), known=False)
+                writers[number].write_kept(data.filter(pa.array(numbers == number)), is_stored=False)
     return [writer.stat(inserts=writer.rows, updates=0, deletes=0) for _, writer in sorted(writers.items())]
 
 

@@ -147,9 +147,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     _check(table)
     schema = table_schema(table)
     full = schema if schema is not None else pa.schema([])
-    where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
-    if where is not None:
-        check_columns(where, full)
+    where = _condition(request, full)
     images = full if request.columns is None else _chosen(full, request.columns)
     table = with_archived_range(table, query.begin, query.end)
     instants = loaded_commits_in_range(table, query.begin, query.end)
@@ -159,10 +157,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     changes = _changes(table, commits)
     if any(s is not None and s.logs for change in changes for s in (change.before, change.after)):
         require_mergeable(table.config)
-    keep = partition_filter(where, full, table.config.path_keys)
-    if keep is not None:
-        flags = keep.select(pa.array([change.partition for change in changes], pa.string())).tolist()
-        changes = tuple(change for change, is_selected in zip(changes, flags, strict=True) if is_selected)
+    changes = _in_partitions(table, changes, where, full)
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
     # Log files of other tables have blocks of one commit each.
@@ -172,6 +167,25 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     return ChangeScan(
         changes=changes, context=context, images=images, where=where, rows_delete=_rows_delete(table, full)
     )
+
+
+def _condition(request: ScanRequest, full: pa.Schema) -> Predicate | None:
+    """Return the condition of a request, parsed and with columns that exist."""
+    where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
+    if where is not None:
+        check_columns(where, full)
+    return where
+
+
+def _in_partitions(
+    table: LoadedTable, changes: tuple[FileGroupChange, ...], where: Predicate | None, full: pa.Schema
+) -> tuple[FileGroupChange, ...]:
+    """Return the changes in partitions that can contain rows of a condition; all if rows may change partitions."""
+    partitions = partition_filter(where, full, table.config.path_keys)
+    if partitions is None:
+        return changes
+    selected = partitions.select(pa.array([change.partition for change in changes], pa.string())).tolist()
+    return tuple(change for change, is_selected in zip(changes, selected, strict=True) if is_selected)
 
 
 def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:

@@ -70,7 +70,7 @@ from lakehouse.core.timeline.claims import check_claim
 from lakehouse.core.timeline.file_deletions import check_data_files, check_partitions, delete_data_files
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
+from lakehouse.model.clean import CleanMetadata, CleanPlan
 from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
@@ -427,21 +427,7 @@ class CleanExecution:
         lock.check()
         empty = work.empty if _no_write_since(work.before, now.timeline) else {}
         delete_data_files(env.storage, [path for paths in empty.values() for path in paths], "the clean plan")
-        metadata = CleanMetadata(
-            start_time=requested,
-            seconds=(env.clock.now_ms() - self.started_ms) / 1000,
-            earliest="" if plan.earliest is None else plan.earliest.requested,
-            last_completed=plan.last_completed,
-            partitions={
-                partition: CleanedPartition(
-                    policy=plan.policy,
-                    deleted=tuple(path.rpartition("/")[2] for path in paths),
-                    is_deleted=partition in empty,
-                )
-                for partition, paths in plan.files.items()
-            },
-            extra=plan.extra,
-        )
+        metadata = plan.metadata(requested, (env.clock.now_ms() - self.started_ms) / 1000, empty)
         removed = [name for name, cleaned in metadata.partitions.items() if cleaned.is_deleted]
         deleted = {name: cleaned.deleted for name, cleaned in metadata.partitions.items()}
         completion = Completion(

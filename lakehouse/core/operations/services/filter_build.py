@@ -97,7 +97,7 @@ def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant 
     clustering.require_free_groups(table, policies)
     clustering.require_recorded_writes(table, policies, None)
     nothing = NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS)
-    return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths), nothing)
+    return clustering.SERVICE.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths), nothing)
 
 
 def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | NothingToDo:
@@ -109,7 +109,7 @@ def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | N
     planned = schedule(table, engine, policies)
     if isinstance(planned, NothingToDo):
         return planned
-    return clustering.execute(table.reload(), engine, policies, planned, is_new=True)
+    return clustering.SERVICE.execute(table.reload(), engine, policies, planned, is_new=True)
 
 
 def _is_read(policies: Policies) -> bool:

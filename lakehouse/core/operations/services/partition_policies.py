@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.spec.options.policies import Policies
+
+Section = TypeVar("Section")
 
 
 def policies_by_partition(policies: Policies, service: str) -> Callable[[str], Policies | None]:
@@ -27,6 +30,19 @@ def policies_by_partition(policies: Policies, service: str) -> Callable[[str], P
         return known[key]
 
     return of
+
+
+def sections_by_partition(
+    policies: Policies, service: str, section: Callable[[Policies], Section]
+) -> Callable[[str], Section | None]:
+    """Return a function from a partition path to one section of its policies, as `policies_by_partition` does."""
+    of = policies_by_partition(policies, service)
+
+    def of_partition(partition: str) -> Section | None:
+        own = of(partition)
+        return None if own is None else section(own)
+
+    return of_partition
 
 
 def switched_off_reason(policies: Policies, service: str, partitions: Iterable[str]) -> str | None:

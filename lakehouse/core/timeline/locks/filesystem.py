@@ -1,4 +1,4 @@
-"""Lock provider `filesystem`: a lease in `holder.json`, and the file `lock` beside it that Hudi's writers respect.
+"""Lock provider `filesystem`: a lease in `holder.json`, and the file `lock` that Hudi's writers respect.
 
 Writers of this project compete by compare-and-swap on `holder.json`. Hudi's FileSystemBasedLockProvider uses `lock`,
 which exists while the lock is held and is created if absent. Both kinds of writers exclude each other:
@@ -80,9 +80,9 @@ class FilesystemLock:
         """Raise RetryableError unless both files belong to this acquisition."""
         self._lease.check()
         if self._lock_file is not None:
-            found, _ = self._lock_file.read()
-            if found is None or owner_of(found) != self._lease.owner:
-                raise lock_lost(self.name, repr(found))
+            content, _ = self._lock_file.read()
+            if content is None or owner_of(content) != self._lease.owner:
+                raise lock_lost(self.name, repr(content))
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
         """Return `holder.json`. Only `check` reads the file `lock`."""
@@ -118,11 +118,11 @@ class FilesystemLock:
         self._lock_file_version = data, None
         tag = swap_once(lock_file, data, None)
         if tag is None:
-            found, found_tag = lock_file.read()
-            if found is not None and not self._may_replace(found, token):
+            content, found_tag = lock_file.read()
+            if content is not None and not self._may_replace(content, token):
                 self._lock_file_version = None
                 return Held(
-                    f"{found!r}, which is a lock of Hudi (delete it if its holder no longer runs, or set "
+                    f"{content!r}, which is a lock of Hudi (delete it if its holder no longer runs, or set "
                     "hoodie.write.lock.filesystem.expire),"
                 )
             tag = swap_once(lock_file, data, found_tag)
@@ -136,19 +136,19 @@ class FilesystemLock:
     def _delete_lock_file(self, lock_file: FileRegister, tag: str | None) -> None:
         if tag is not None and self._storage.delete_if(lock_file.path, tag):
             return
-        found, found_tag = lock_file.read()
-        if found is not None and found_tag is not None and owner_of(found) == self._lease.owner:
+        content, found_tag = lock_file.read()
+        if content is not None and found_tag is not None and owner_of(content) == self._lease.owner:
             self._storage.delete_if(lock_file.path, found_tag)
 
-    def _may_replace(self, found: bytes, token: int) -> bool:
+    def _may_replace(self, content: bytes, token: int) -> bool:
         """Return whether `lock` was left by a writer that no longer holds the lock."""
-        ours = self._codec.decode(found)
+        ours = self._codec.decode(content)
         if ours is not None and ours.token <= token:
             # holder.json has decided between the two writers.
             return True
         now_ms = self._env.clock.now_ms()
         expires_ms = self._hudi_expires_ms()
-        return not is_active(self._env, found, now_ms=now_ms, expires_ms=expires_ms, grace_ms=CLOCK_DRIFT_MS)
+        return not is_active(self._env, content, now_ms=now_ms, expires_ms=expires_ms, grace_ms=CLOCK_DRIFT_MS)
 
     def _hudi_expires_ms(self) -> int | None:
         """Return when a lock of Hudi expires by its age, in UTC milliseconds; None: never."""

@@ -154,6 +154,6 @@ class HiveMetastoreLock:
 
     def _find(self) -> int | None:
         """Return the id of this request in the queue; `agentInfo` contains its unique owner id."""
-        asked = ShowLocksRequest(dbname=self._database, tablename=self._table)
-        shown = self._client.call(lambda client: client.show_locks(asked))
+        query = ShowLocksRequest(dbname=self._database, tablename=self._table)
+        shown = self._client.call(lambda client: client.show_locks(query))
         return next((int(lock.lockid) for lock in shown.locks or () if lock.agentInfo == self._owner), None)

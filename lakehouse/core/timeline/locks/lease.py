@@ -82,8 +82,8 @@ def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
     try:
         return register.swap(data, tag)
     except (CommitStateUnknownError, RetryableError):
-        found, found_tag = register.read()
-        if found == data:
+        content, found_tag = register.read()
+        if content == data:
             return found_tag
         if found_tag == tag:
             raise
@@ -123,18 +123,20 @@ class LeaseLock:
     def try_acquire(self) -> int | Held:
         """Acquire the lock if it is free, released or expired."""
         data, tag = self._register.read()
-        found = None if data is None else self._codec.decode(data)
-        if found is not None and tag is not None and found.owner == self.owner and not found.released:
+        current = None if data is None else self._codec.decode(data)
+        if current is not None and tag is not None and current.owner == self.owner and not current.released:
             # An earlier request whose reply was lost took effect after it was read back.
-            self._held = found, tag
-            return found.token
-        if data is not None and found is None:
+            self._held = current, tag
+            return current.token
+        if data is not None and current is None:
             return Held(f"{data!r}, which is not a lease (delete it if its holder no longer runs),")
-        is_free = found is not None and (found.released or found.owner in self._env.process_state.abandoned_owners)
-        if data is not None and found is not None and not (is_free or self._codec.is_over(data, found)):
+        is_free = current is not None and (
+            current.released or current.owner in self._env.process_state.abandoned_owners
+        )
+        if data is not None and current is not None and not (is_free or self._codec.is_over(data, current)):
             return Held(repr(data))
         self._asked_ms = self._env.clock.now_ms()
-        lease = self._codec.next(self.owner, self._asked_ms + self._lease_ms, found)
+        lease = self._codec.next(self.owner, self._asked_ms + self._lease_ms, current)
         self._asked = True
         try:
             tag = swap_once(self._register, self._codec.encode(lease), tag)
@@ -148,9 +150,9 @@ class LeaseLock:
     def check(self) -> None:
         """Raise RetryableError unless the register contains this acquisition and its lease is valid."""
         data, _ = self._register.read()
-        found = None if data is None else self._codec.decode(data)
-        is_ours = found is not None and self._held is not None and self._is_mine(found, self._held[0])
-        if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:
+        current = None if data is None else self._codec.decode(data)
+        is_ours = current is not None and self._held is not None and self._is_mine(current, self._held[0])
+        if current is None or not is_ours or self._env.clock.now_ms() > current.until_ms:
             raise lock_lost(self._name, repr(data))
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
@@ -163,8 +165,8 @@ class LeaseLock:
         if not reread:
             return register.path, held[1]
         data, tag = register.read()
-        found = None if data is None else self._codec.decode(data)
-        if found is None or tag is None or not self._is_mine(found, held[0]):
+        current = None if data is None else self._codec.decode(data)
+        if current is None or tag is None or not self._is_mine(current, held[0]):
             raise lock_lost(self._name, repr(data))
         return register.path, tag
 
@@ -177,10 +179,10 @@ class LeaseLock:
         if not isinstance(register, FileRegister) or register.storage.root.startswith(_COMPARES_TWO_FILES):
             return None
         files, _ = register.storage.list_dir(register.path.rpartition("/")[0])
-        found = [file.modified_ms for file in files if file.path == register.path]
-        if not found:
+        times = [file.modified_ms for file in files if file.path == register.path]
+        if not times:
             return None
-        return skew_of(found[0], self._asked_ms, self._env.clock.now_ms(), resolution_ms=_LAST_MODIFIED_MS)
+        return skew_of(times[0], self._asked_ms, self._env.clock.now_ms(), resolution_ms=_LAST_MODIFIED_MS)
 
     def renew(self) -> None:
         """Extend the lease. An expired lease becomes valid again if no other process has taken the lock over."""
@@ -194,16 +196,16 @@ class LeaseLock:
                 self._held = longer, renewed
                 return
             data, tag_now = self._register.read()
-            found = None if data is None else self._codec.decode(data)
-            if found is None or tag_now is None or not self._is_mine(found, lease):
+            current = None if data is None else self._codec.decode(data)
+            if current is None or tag_now is None or not self._is_mine(current, lease):
                 raise lock_lost(self._name, repr(data))
             # An earlier renewal took effect late.
-            self._held = found, tag_now
+            self._held = current, tag_now
 
     def release(self) -> None:
         """Record in the register that the lock is free, if this acquisition still holds it.
 
-        If that fails, for example on a full disk, the lease expires by time, and for this process at once.
+        If that fails, for example on a full disk, the lease expires by time, and for this process immediately.
         """
         try:
             self._release()
@@ -218,13 +220,13 @@ class LeaseLock:
             if not self._asked:
                 return
             data, tag = self._register.read()
-            found = None if data is None else self._codec.decode(data)
-            if found is not None and tag is not None and found.owner == self.owner and not found.released:
-                self._free(found, tag)
+            current = None if data is None else self._codec.decode(data)
+            if current is not None and tag is not None and current.owner == self.owner and not current.released:
+                self._free(current, tag)
             self._held, self._asked = None, False
 
     def _free(self, lease: LockLease, tag: str) -> bool:
         return swap_once(self._register, self._codec.encode(replace(lease, released=True)), tag) is not None
 
-    def _is_mine(self, found: LockLease, held: LockLease) -> bool:
-        return found.owner == self.owner and found.token >= held.token and not found.released
+    def _is_mine(self, current: LockLease, held: LockLease) -> bool:
+        return current.owner == self.owner and current.token >= held.token and not current.released

@@ -18,7 +18,7 @@ class LeaseRecordCodec:
         self._env = env
 
     def encode(self, lease: LockLease) -> bytes:
-        """Return the record of a lease of this process."""
+        """Return the record for a lease of this process."""
         facts = {
             "owner": lease.owner,
             **self._env.processes.current().record,

@@ -61,7 +61,7 @@ class Lock(Protocol):
         ...
 
     def skew_ms(self) -> int | None:
-        """Return by how much the local clock is ahead of the clock of the lock's system; None if that is irrelevant.
+        """Return by how much the local clock is ahead of the lock system's clock; None if that is irrelevant.
 
         Call while the lock is held. Unit: milliseconds.
         """

@@ -46,10 +46,10 @@ class StorageLockCodec:
     def decode(self, data: bytes) -> LockLease | None:
         """Return the lease, or None for bytes that Hudi refuses as well; they count as a held lock."""
         try:
-            found = parse_json(data)
-            until_ms = int(found["validUntil"])
+            document = parse_json(data)
+            until_ms = int(document["validUntil"])
             return LockLease(
-                owner=str(found["owner"]), token=until_ms, until_ms=until_ms, released=bool(found["expired"])
+                owner=str(document["owner"]), token=until_ms, until_ms=until_ms, released=bool(document["expired"])
             )
         except (ValueError, KeyError, TypeError):
             return None

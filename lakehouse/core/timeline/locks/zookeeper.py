@@ -3,7 +3,7 @@
     <base_path>/<lock_key>/_c_<uuid>-lock-<sequence>      ephemeral; the lowest sequence has the lock
 
 A node is deleted when the session that created it ends, and sequence numbers are never reused. The next node in the
-queue then becomes the lowest, so no take-over step is needed. The fencing token is the id of the transaction that
+queue then becomes the first, so no take-over step is needed. The fencing token is the id of the transaction that
 created the node. The client keeps its session alive; a process that was suspended for longer than the session no longer
 has its node.
 """
@@ -32,7 +32,7 @@ from lakehouse.spec.options.lock_providers import LockTiming, ZookeeperLockOptio
 
 logger = logging.getLogger(__name__)
 
-# Curator sorts nodes by the text after the last mark. The prefix finds the node again after a lost reply.
+# Curator sorts nodes by the characters after the last mark. The prefix finds the node again after a lost reply.
 _MARK = "lock-"
 # On a busy machine a session takes seconds to start.
 _LEAST_PATIENCE_MS = 6_000
@@ -89,7 +89,7 @@ class ZookeeperLock:
         return int(stat.czxid)
 
     def check(self) -> None:
-        """Raise RetryableError unless the node is the first in the queue, as the leader of the ensemble sees it."""
+        """Raise RetryableError unless the node is the first in the queue, read from the leader of the ensemble."""
         if self._client is None or self._node is None:
             raise lock_lost(self.name, "no process: it was not acquired, or was released")
         try:
@@ -155,7 +155,7 @@ class ZookeeperLock:
         return sorted(self._answer(client.get_children_async(self._queue)), key=_sequence)
 
     def _waiting_now(self, client: KazooClient) -> list[str]:
-        """Return the queue as the leader sees it. A broken connection does not end the session, so try twice."""
+        """Return the queue as the leader stores it. A broken connection does not end the session, so try twice."""
         try:
             self._answer(client.sync_async(self._queue))
             return self._waiting(client)

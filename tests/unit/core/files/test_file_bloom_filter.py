@@ -29,7 +29,7 @@ def finished(bloom: FileBloom) -> BloomFilter:
 def test_filter_finds_each_key_with_any_memory_limit(hold_bytes: int) -> None:
     bloom = FileBloom(FPP, hold_bytes)
     for start in range(0, 10_000, 500):
-        bloom.add(keys(start, start + 500), known=False)
+        bloom.add(keys(start, start + 500), is_stored=False)
     written = finished(bloom)
     assert written.might_contain(keys(0, 10_000)).all()
     assert np.count_nonzero(written.might_contain(keys(10_000, 60_000))) <= 5
@@ -37,7 +37,7 @@ def test_filter_finds_each_key_with_any_memory_limit(hold_bytes: int) -> None:
 
 def test_filter_has_one_row_with_capacity_for_a_quarter_more_if_keys_fit_into_memory() -> None:
     bloom = FileBloom(FPP, 1 << 30)
-    bloom.add(keys(0, 4_000), known=False)
+    bloom.add(keys(0, 4_000), is_stored=False)
     written = finished(bloom)
     assert (len(written.rows), written.entries, written.remaining) == (1, 5_000, 96_000)
 
@@ -45,7 +45,7 @@ def test_filter_has_one_row_with_capacity_for_a_quarter_more_if_keys_fit_into_me
 def test_filter_has_several_rows_if_keys_exceed_memory() -> None:
     bloom = FileBloom(FPP, 20_000)
     for start in range(0, 10_000, 500):
-        bloom.add(keys(start, start + 500), known=False)
+        bloom.add(keys(start, start + 500), is_stored=False)
     written = finished(bloom)
     assert len(written.rows) == -(-10_000 // written.entries)
     assert len(written.rows) > 1
@@ -53,11 +53,11 @@ def test_filter_has_several_rows_if_keys_exceed_memory() -> None:
 
 def test_keys_of_the_previous_version_are_not_hashed_again() -> None:
     first = FileBloom(FPP, 1 << 30)
-    first.add(keys(0, 4_000), known=False)
+    first.add(keys(0, 4_000), is_stored=False)
     second = FileBloom(FPP, 1 << 30)
     second.inherit(BloomFilter.from_text(first.finish().to_text(), "DYNAMIC_V0"), 500)
-    second.add(keys(0, 4_000), known=True)
-    second.add(keys(4_000, 4_500), known=False)
+    second.add(keys(0, 4_000), is_stored=True)
+    second.add(keys(4_000, 4_500), is_stored=False)
     written = finished(second)
     assert written.count == 4_500
     assert written.might_contain(keys(0, 4_500)).all()
@@ -66,11 +66,11 @@ def test_keys_of_the_previous_version_are_not_hashed_again() -> None:
 def test_filter_without_capacity_is_built_again_from_all_keys() -> None:
     first = FileBloom(FPP, 20_000)
     for start in range(0, 150_000, 10_000):
-        first.add(keys(start, start + 10_000), known=False)
+        first.add(keys(start, start + 10_000), is_stored=False)
     full = first.finish()
     second = FileBloom(FPP, 1 << 30)
     second.inherit(full, full.remaining + 1)
-    second.add(keys(0, 2_000), known=True)
+    second.add(keys(0, 2_000), is_stored=True)
     assert finished(second).count == 2_000
 
 
@@ -97,10 +97,10 @@ def test_filters_of_small_files_that_are_built_together_equal_filters_built_alon
     def blooms() -> list[FileBloom]:
         made = [FileBloom(FPP, 1 << 30) for _ in range(4)]
         for bloom, (start, stop) in zip(made, [(0, 1), (1, 800), (800, 801), (801, 2_000)], strict=True):
-            bloom.add(keys(start, stop), known=False)
+            bloom.add(keys(start, stop), is_stored=False)
         # Keys of different lengths are hashed in another order than that of the files.
         made.append(FileBloom(FPP, 1 << 30))
-        made[-1].add(pa.chunked_array([["", "a", "key-longer-than-others", "bc"]]), known=False)
+        made[-1].add(pa.chunked_array([["", "a", "key-longer-than-others", "bc"]]), is_stored=False)
         return [*made, FileBloom(FPP, 1 << 30)]
 
     together, alone = blooms(), blooms()
@@ -112,6 +112,6 @@ def test_filters_of_small_files_that_are_built_together_equal_filters_built_alon
 
 def test_filters_of_small_files_are_none_if_filters_are_disabled() -> None:
     bloom = FileBloom(FPP, 1 << 30, enabled=False)
-    bloom.add(keys(0, 5), known=False)
+    bloom.add(keys(0, 5), is_stored=False)
     complete_small([bloom])
     assert bloom.finish() is None
