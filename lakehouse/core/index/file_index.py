@@ -50,7 +50,7 @@ class FileIndex:
 
     Attributes:
         setup: The facts about the table and the operation.
-        global_keys: A key is searched in the files of all partitions, otherwise in those of its own partition.
+        global_keys: A key is searched in the files of all partitions, otherwise in its own partition.
         filters: Key ranges and bloom filters exclude files. A file without them is searched for every key.
         located: The setup has the locations of the batch's keys (`located`), which were read for these partitions.
     """
@@ -133,18 +133,18 @@ def spread(weights: Mapping[V, float], tasks: int) -> Spread[V]:
     """
     if tasks < 1:
         raise ValueError(f"values are spread over at least one task, not {tasks}")
-    # Texts make an order of all values, so that equal weights have one result.
+    # Values are ordered as strings, so that equal weights have one result.
     ordered = sorted(weights.items(), key=lambda pair: (-pair[1], repr(pair[0])))
     mean = sum(weights.values()) / tasks
-    found = _packed(ordered, _floors(ordered, mean, tasks), tasks)
+    best = _packed(ordered, _floors(ordered, mean, tasks), tasks)
     for most in _TRIED:
-        if found.skew <= most:
+        if best.skew <= most:
             break
         pieces = {value: math.ceil(w / (most * mean)) for value, w in ordered if w > most * mean}
         if sum(pieces.values()) <= tasks - (len(pieces) < len(ordered)):
             tried = _packed(ordered, pieces, tasks)
-            found = tried if tried.skew < found.skew else found
-    return found
+            best = tried if tried.skew < best.skew else best
+    return best
 
 
 def pieces(weights: Mapping[V, float], most: float) -> dict[V, int]:
@@ -154,14 +154,14 @@ def pieces(weights: Mapping[V, float], most: float) -> dict[V, int]:
 
 def _floors(ordered: list[tuple[V, float]], mean: float, tasks: int) -> dict[V, int]:
     """Return the numbers of own tasks of the large values by the proof."""
-    found, left = dict[V, int](), tasks
+    own, left = dict[V, int](), tasks
     for value, weight in ordered:
         if not mean or weight <= mean:
             break
         # A quotient that is rounded up may ask for a task too many.
-        found[value] = max(min(math.floor(weight / mean), left), 1)
-        left -= found[value]
-    return found
+        own[value] = max(min(math.floor(weight / mean), left), 1)
+        left -= own[value]
+    return own
 
 
 def _packed(ordered: list[tuple[V, float]], own: Mapping[V, int], tasks: int) -> Spread[V]:
@@ -200,7 +200,7 @@ def plan_tags(
     Args:
         entries: The staged entries of the batch.
         slices: The newest file slices of the partitions to search.
-        global_keys: Search each key in the files of all partitions; otherwise only in those of its own partition.
+        global_keys: Search each key in the files of all partitions; otherwise only in its own partition.
         parallelism: The number of tasks that run at the same time.
         read_logs_of: File groups whose logs are read too. For other groups only the base file is read.
     """
@@ -224,7 +224,7 @@ def plan_tags(
     return tuple(tasks)
 
 
-# parameters: those of `plan_tags`, and the setup
+# parameters: as in `plan_tags`, and the setup
 def plan_filtered_tags(
     setup: IndexSetup,
     entries: Iterable[StagedEntry],
@@ -243,10 +243,10 @@ def plan_filtered_tags(
     searched = FileSlices.of(slices)
     searched = searched.filter(~(searched.is_in_groups(setup.without_keys - read_logs_of) & searched.has_base))
     is_asked = searched.is_in_groups(setup.asked)
-    asked, others = searched.filter(is_asked), searched.filter(~is_asked)
+    by_stored_filter, others = searched.filter(is_asked), searched.filter(~is_asked)
     tasks = [
         replace(task, asks_filters=asks_filters)
-        for some, asks_filters in ((others, True), (asked, False))
+        for some, asks_filters in ((others, True), (by_stored_filter, False))
         for task in plan_tags(staged, some, global_keys=global_keys, parallelism=parallelism, read_logs_of=read_logs_of)
     ]
     return tuple(tasks)
@@ -266,8 +266,8 @@ def plan_located_tags(
     """
     staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
     located = setup.located
-    found = FileSlices.of(slices).in_groups(located).ordered()
-    trusted, others = [s for s in found if _is_trusted(setup, s)], [s for s in found if not _is_trusted(setup, s)]
+    stored = FileSlices.of(slices).in_groups(located).ordered()
+    trusted, others = [s for s in stored if _is_trusted(setup, s)], [s for s in stored if not _is_trusted(setup, s)]
     merged = [s for s in others if s.base is None or (s.partition, s.file_id) in read_logs_of]
     read = [s for s in others if s.base is not None and (s.partition, s.file_id) not in read_logs_of]
     tasks = [TagTask(bases=(), entries=staged, slices=(s,), located=(located[s.partition, s.file_id],)) for s in merged]
@@ -345,7 +345,7 @@ def plan_groups(
 
 
 class _Added(NamedTuple):
-    """Inserts that may share file groups: those of a partition, or of one large value in it."""
+    """The inserts of a partition, or of one large value in it, which may share file groups."""
 
     partition: str
     value: str | None
@@ -377,8 +377,8 @@ def _rows_per_task(added: Sequence[_Added], sizing: Sizing) -> list[int | None]:
 
 def without_groups(slices: Sequence[FileSlice], groups: Groups) -> FileSlices:
     """Return the slices that do not belong to some file groups."""
-    found = FileSlices.of(slices)
-    return found.filter(~found.is_in_groups(groups)) if groups else found
+    columns = FileSlices.of(slices)
+    return columns.filter(~columns.is_in_groups(groups)) if groups else columns
 
 
 def _parts(slices: FileSlices, order: np.ndarray[Any, Any]) -> Iterable[tuple[str, FileSlices]]:
@@ -409,12 +409,12 @@ def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str
 
 def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
     """Return the results that found upserts of each partition."""
-    found: dict[str, list[TagResult]] = {}
+    by_partition: dict[str, list[TagResult]] = {}
     for tag in tags:
         for partition, used in (tag.consumed or {}).items():
             if used:
-                found.setdefault(partition, []).append(tag)
-    return found
+                by_partition.setdefault(partition, []).append(tag)
+    return by_partition
 
 
 def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bool:
@@ -423,13 +423,13 @@ def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bo
     It is False if it is unknown.
     """
     partition, counted = staged[0].partition, 0
-    found = []
+    fingerprints = []
     for tag in tags:
         if tag.fingerprints is None:
             return False
         counted += (tag.consumed or {})[partition]
-        found.append(tag.fingerprints.get(partition, 0))
-    return counted == sum(entry.upserts for entry in staged) and united(found) == fingerprint_of(staged)
+        fingerprints.append(tag.fingerprints.get(partition, 0))
+    return counted == sum(entry.upserts for entry in staged) and united(fingerprints) == fingerprint_of(staged)
 
 
 def _other_matches(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str, bool], ...]:

@@ -41,7 +41,7 @@ class IndexSetup:
         located: The staged rows whose keys have a stored location, by file group; empty for other indexes.
         trusts_locations: Rows are appended to the file groups of their locations without reading these.
         without_keys: File groups whose base file has no key of the batch, by a stored bloom filter; for bloom indexes.
-        asked: File groups whose stored bloom filter was asked, so that the filter in the file tells nothing more.
+        asked: File groups whose stored bloom filter was read, so that the filter in the file is not read again.
         owners: The file ids of groups that have rows of one large value of the spread column only, with the value.
     """
 

@@ -63,7 +63,7 @@ class StagedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedRows:
-    """Staged rows whose keys the record index locates in one file group: batches of a file beside the staged rows."""
+    """Staged rows whose keys the record index locates in one file group: batches of a file in the staging folder."""
 
     path: str
     batches: tuple[int, ...]
@@ -93,7 +93,7 @@ class TagResult:
 
     Attributes:
         base: The base file or slice that was searched.
-        matches_file: The file with the matches, beside the staged rows; None if there are none.
+        matches_file: The file with the matches in the staging folder; None if there are none.
         matched_rows: The number of stored rows with a key of the batch.
         consumed: The number of upserts with a match, per partition of the batch.
         fingerprints: The fingerprint of these upserts, per partition (see `fingerprint_of`); None if it is unknown.
@@ -176,7 +176,7 @@ class Sizing:
 U64 = NDArray[np.uint64]
 _BITS = 64
 _GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-#: Rows that are hashed at once.
+#: Rows that are hashed in one step.
 _PIECE = 1 << 20
 
 

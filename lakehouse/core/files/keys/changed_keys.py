@@ -4,7 +4,7 @@
     removed   the keys of a file group that the commit replaced or that is gone
     compared  the keys after the commit without those before it, and the other way round
 
-Tasks read key columns and write the changed keys beside the staged rows, divided by file group of the record index.
+Tasks read key columns and write the changed keys to the staging folder, divided by file group of the record index.
 Only the names of these files and the positions of their batches return to the driver.
 """
 
@@ -95,7 +95,7 @@ class Sharding:
 class ChangedKeysContext:
     """The settings of the tasks that find changed keys.
 
-    `directory` is that of their files: relative to the table, or to `output` if that is given.
+    `directory` contains their files: relative to the table, or to `output` if that is given.
     """
 
     read: SliceContext
@@ -141,20 +141,20 @@ def write_divided(storage: Storage, path: str, pieces: Iterator[tuple[int, pa.Re
             batches.setdefault(number, []).append(written)
             written, rows = written + 1, rows + batch.num_rows
             piece = next(pieces, None)
-    return ChangedKeysFile(path=path, rows=rows, batches={n: tuple(found) for n, found in batches.items()})
+    return ChangedKeysFile(path=path, rows=rows, batches={n: tuple(numbers) for n, numbers in batches.items()})
 
 
 def changed_keys_of(
     storage: Storage, files: Sequence[ChangedKeysFile], number: int, schema: pa.Schema = CHANGED
 ) -> pa.Table:
     """Return the changed keys of one file group of the index, from the files of all tasks."""
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     for file in files:
         wanted = file.batches.get(number, ())
         if wanted:
             with storage.open_input(file.path) as source, pa.ipc.open_file(source) as reader:
-                found += [reader.get_batch(batch) for batch in wanted]
-    return pa.Table.from_batches(found, schema)
+                batches += [reader.get_batch(batch) for batch in wanted]
+    return pa.Table.from_batches(batches, schema)
 
 
 def changed_keys(read: SliceContext, group: ChangedGroup) -> Iterator[pa.Table]:

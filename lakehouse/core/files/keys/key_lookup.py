@@ -1,6 +1,6 @@
 """Look staged keys up in base files: one pass over the key column, hashed against the staged keys.
 
-The matches are written to one matches file per base file, beside the staged rows. Only counts return to the plan.
+The matches are written to one matches file per base file in the staging folder. Only counts return to the plan.
 
 Keys that a base file does not contain are excluded by its key range and its bloom filter (MDT-13). A file
 without range or filter, or with a filter that cannot be used, may contain every key.
@@ -46,25 +46,25 @@ FILTERED_KEY_FACTOR = 2.5
 _SAMPLE_KEYS = 1_000
 _VALUES_BATCH = 131_072
 #: Files with keys of the batch, one after the other, after which the filters of the next ones are not asked. On a local
-#: disk a filter costs a third of what reading the keys of a file of 20,000 rows costs.
+#: disk a filter costs a third of the time for reading the keys of a file of 20,000 rows.
 _MOST_USELESS = 3
 Entries = tuple[StagedEntry, ...]
 
 
 def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    """Look the keys of the task up in its base files, and write the matches of each beside the staged rows."""
+    """Look the keys of the task up in its base files, and write the matches of each to the staging folder."""
     is_local = context.storage.root.startswith("/")
     with ExitStack() as stack:
         readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
         for reader in readers:
             stack.callback(reader.close)
-        found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
+        collectors = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
         for part in key_parts(context, task.entries, asks_filters=task.asks_filters):
             keys = staged_keys(context, part)
             bounds = pc.min_max(keys)
             candidates = CandidateKeys(keys) if task.asks_filters else None
             useless = 0
-            for base, reader, matches in zip(task.bases, readers, found, strict=True):
+            for base, reader, matches in zip(task.bases, readers, collectors, strict=True):
                 if not may_hold(reader, bounds):
                     continue
                 possible = None if candidates is None else candidates.of_file(reader)
@@ -77,7 +77,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
                 elif len(possible):
                     some = StagedKeys(entries=part, keys=keys.take(pa.array(possible)), positions=possible)
                     matches.add(find(context, base, reader, some))
-        return [matches.write(attempt, base) for base, matches in zip(task.bases, found, strict=True)]
+        return [matches.write(attempt, base) for base, matches in zip(task.bases, collectors, strict=True)]
 
 
 def match_file(
@@ -91,11 +91,11 @@ def match_file(
 def write_matches(
     context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Matches]
 ) -> TagResult:
-    """Write the matches of one base file or slice beside the staged rows; `parts` are those of parts of the batch."""
-    with MatchCollector(context, entries) as found:
+    """Write the matches of one base file or slice to the staging folder; `parts` are the matches of each part."""
+    with MatchCollector(context, entries) as collector:
         for matches in parts:
-            found.add(matches)
-        return found.write(attempt, base)
+            collector.add(matches)
+        return collector.write(attempt, base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class StagedKeys:
 
 def find(context: WriteContext, base: BaseFile, reader: BaseFileReader, staged: StagedKeys) -> Matches:
     """Return the matches between the rows of `base` and the staged keys."""
-    base_row, found = _positions(context, reader, staged.keys)
-    entry, position = staged.rows(found)
+    base_row, staged_row = _positions(context, reader, staged.keys)
+    entry, position = staged.rows(staged_row)
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
         located = _Located(base_row=base_row, entry=entry, position=position)
@@ -139,9 +139,9 @@ def _positions(
     value_set = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
     for stored in stored_keys(context, reader):
-        found = pc.index_in(stored, value_set=value_set)
-        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(found))) + start)
-        positions.append(found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
+        staged_row = pc.index_in(stored, value_set=value_set)
+        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(staged_row))) + start)
+        positions.append(staged_row.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
         start += len(stored)
     return np.concatenate(base_rows), np.concatenate(positions)
 
@@ -196,7 +196,7 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
 
 
 def key_parts(context: WriteContext, entries: Entries, *, asks_filters: bool = False) -> Iterator[Entries]:
-    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that asks filters first."""
+    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that reads filters first."""
     factor = FILTERED_KEY_FACTOR if asks_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
@@ -310,8 +310,8 @@ def may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if first is None:
         return False
-    found = key_range(reader)
-    return found is None or (first <= found[1] and last >= found[0])
+    stored = key_range(reader)
+    return stored is None or (first <= stored[1] and last >= stored[0])
 
 
 class CandidateKeys:
@@ -324,9 +324,9 @@ class CandidateKeys:
     def of_file(self, reader: BaseFileReader) -> np.ndarray:
         """Return the positions of the keys that the file may contain, ascending."""
         mask = np.ones(len(self._keys), np.bool_)
-        found = key_range(reader)
-        if found is not None:
-            low, high = (pa.scalar(bound, pa.string()) for bound in found)
+        bounds = key_range(reader)
+        if bounds is not None:
+            low, high = (pa.scalar(bound, pa.string()) for bound in bounds)
             inside = pc.and_(pc.greater_equal(self._keys, low), pc.less_equal(self._keys, high))
             mask = np.asarray(inside, np.bool_)
         positions = np.flatnonzero(mask)
@@ -339,7 +339,7 @@ class CandidateKeys:
         return positions if may_contain is None else positions[may_contain[positions]]
 
     def of_filter(self, path: str, text: bytes | None, type_code: str | None) -> np.ndarray | None:
-        """Return for each key whether a file may contain it by the text of its filter; None if all keys are possible.
+        """Return for each key whether a file may contain it by its encoded filter; None if all keys are possible.
 
         A filter that cannot be used is logged as a warning.
         """
@@ -348,9 +348,9 @@ class CandidateKeys:
         if self._probe is None:
             self._probe = BloomProbe(key_blocks(self._keys))
         try:
-            found = self._probe.candidates(text, type_code)
-            if found is not None:
-                return found
+            possible = self._probe.candidates(text, type_code)
+            if possible is not None:
+                return possible
             bloom = BloomFilter.from_text(text.decode(), type_code)
         except (CorruptTableError, UnsupportedError, UnicodeDecodeError) as error:
             _warn(path, error)
@@ -359,7 +359,7 @@ class CandidateKeys:
 
 
 def _stored_filter(reader: BaseFileReader) -> tuple[bytes | None, str | None]:
-    """Return the text of the filter in a footer and its type; no text, with a warning, if the footer is not text."""
+    """Return the filter in a footer as bytes, and its type; no filter, with a warning, if it is not ASCII."""
     try:
         text, type_code = (reader.footer(key) for key in BLOOM_FOOTER)
     except CorruptTableError as error:
@@ -375,8 +375,8 @@ def _of_few(reader: BaseFileReader, keys: pa.ChunkedArray) -> np.ndarray:
     except (CorruptTableError, UnsupportedError) as error:
         _warn(reader.path, error)
         bloom = None
-    found = None if bloom is None else _murmur(reader.path, bloom, keys)
-    return np.ones(len(keys), np.bool_) if found is None else found
+    possible = None if bloom is None else _murmur(reader.path, bloom, keys)
+    return np.ones(len(keys), np.bool_) if possible is None else possible
 
 
 def _murmur(path: str, bloom: BloomFilter, keys: pa.ChunkedArray) -> np.ndarray | None:

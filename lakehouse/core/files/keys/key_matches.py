@@ -1,6 +1,6 @@
 """Matches between stored rows and staged rows, in pieces of bounded size, in the order of the stored rows.
 
-A matches file is written beside the staged rows for each base file with matches. It has one row per matched stored row:
+A matches file is written to the staging folder for each base file with matches. It has one row per matched stored row:
 
     base_row int64 (position in the base file, ascending) | run dictionary<string> | row int64 (position in the run) |
     kind int8: IN_PLACE, MOVED_OUT (the incoming row goes to another partition), LOST (the stored row is newer),
@@ -58,7 +58,7 @@ class Matches:
 class MatchCollector:
     """Collects the matches of one base file, one part of the batch after the other; use as a context manager.
 
-    The matches of a single part stay in memory. Those of several parts go to a local file, because their number grows
+    The matches of a single part stay in memory. Matches of several parts go to a local file, because their number grows
     with the batch. A staged row belongs to exactly one part.
     """
 
@@ -155,11 +155,11 @@ class EntryIndex:
         self._seeds = np.array([seeds[e.run] for e in self.entries], np.uint64)
 
     def renamed(self, matches: Matches) -> Matches:
-        """Return the matches numbered by the runs of this index, without those of other runs."""
+        """Return the matches numbered by the runs of this index, without matches of other runs."""
         if matches.runs == self.runs:
             return matches
-        known = {run: n for n, run in enumerate(self.runs)}
-        number = np.array([known.get(run, -1) for run in matches.runs], np.int32)[matches.run]
+        numbers = {run: n for n, run in enumerate(self.runs)}
+        number = np.array([numbers.get(run, -1) for run in matches.runs], np.int32)[matches.run]
         matches = Matches(base_row=matches.base_row, run=number, row=matches.row, kind=matches.kind, runs=self.runs)
         return matches if (number >= 0).all() else matches.take(number >= 0)
 
@@ -204,7 +204,7 @@ def stream_matches(context: WriteContext, path: str) -> Iterator[Matches]:
 def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple[str, bool]]) -> Matches:
     """Return the matches without DELETED ones whose row is matched better in another file.
 
-    A match with a stored row is better than one with a deleted key. Of two deleted keys, that of the file with
+    A match with a stored row is better than one with a deleted key. Of two deleted keys, the key of the file with
     precedence is better.
 
     Args:
@@ -226,7 +226,7 @@ def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple
 
 
 def read_matches(context: WriteContext, path: str) -> Matches:
-    """Return all matches of a matches file at once."""
+    """Return all matches of a matches file."""
     pieces = list(stream_matches(context, path))
     if not pieces:
         empty = np.array([], np.int64)
@@ -235,7 +235,7 @@ def read_matches(context: WriteContext, path: str) -> Matches:
 
 
 def _merged(segments: Sequence[Matches], limit: int) -> Iterator[Matches]:
-    """Merge ordered pieces. The matches of a range of stored rows are in memory at once."""
+    """Merge ordered pieces. Only the matches of one range of stored rows are in memory."""
     start = min(int(segment.base_row[0]) for segment in segments)
     stop = max(int(segment.base_row[-1]) for segment in segments) + 1
     while start < stop:

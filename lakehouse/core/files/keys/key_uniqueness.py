@@ -73,7 +73,7 @@ class KeyShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """The number of keys of a share that are in several partitions, with examples. `unread` says why none were
+    """The number of keys of a share that are in several partitions, with examples. `unread` is the reason why none were
     compared.
     """
 
@@ -116,15 +116,15 @@ def check_share(context: CheckContext, attempt: Attempt, share: KeyShare) -> Sha
 
 def _shared_hashes(context: CheckContext, share: KeyShare) -> np.ndarray:
     """Return the hashes that occur in more than one partition. Several rows in one partition count once."""
-    found = []
+    shared = []
     for _, slices in groupby(share.slices, key=lambda file_slice: file_slice.partition):
         here = [hashes[hashes % share.parts == share.part] for hashes in map(_hashes, _keys(context, tuple(slices)))]
         if here:
-            found.append(np.unique(np.concatenate(here)))
-    if not found:
+            shared.append(np.unique(np.concatenate(here)))
+    if not shared:
         return np.empty(0, np.int64)
-    ordered = np.concatenate(found)
-    del found
+    ordered = np.concatenate(shared)
+    del shared
     ordered.sort()
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
@@ -138,7 +138,7 @@ def _examples(
         for keys in _keys(context, (file_slice,)):
             for key in keys.filter(pa.array(np.isin(_hashes(keys), hashes))).unique().to_pylist():
                 places.setdefault(key, {})[file_slice.partition] = None
-    return tuple((key, tuple(found)) for key, found in sorted(places.items()) if len(found) > 1)
+    return tuple((key, tuple(partitions)) for key, partitions in sorted(places.items()) if len(partitions) > 1)
 
 
 def _keys(context: CheckContext, slices: tuple[FileSlice, ...]) -> Iterator[pa.ChunkedArray]:
@@ -150,14 +150,14 @@ def _keys(context: CheckContext, slices: tuple[FileSlice, ...]) -> Iterator[pa.C
 
 def _repeated_hashes(context: CheckContext, slices: tuple[FileSlice, ...], part: int, passes: int) -> np.ndarray:
     """Return the hashes that occur more than once, ascending, among those whose remainder is `part`."""
-    found = []
+    repeated = []
     for keys in _keys(context, slices):
         hashes = _hashes(keys)
-        found.append(hashes[hashes % passes == part] if passes > 1 else hashes)
-    if not found:
+        repeated.append(hashes[hashes % passes == part] if passes > 1 else hashes)
+    if not repeated:
         return np.empty(0, np.int64)
-    ordered = np.concatenate(found)
-    del found
+    ordered = np.concatenate(repeated)
+    del repeated
     ordered.sort()
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 

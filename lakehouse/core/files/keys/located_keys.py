@@ -4,7 +4,7 @@
     tag      key column of a located file group -> matches file, as for other indexes
 
 On a merge-on-read table the rows of a located key are appended to a log without reading the file group, if no stored
-value decides what happens to them.
+value decides whether they move.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RecordLocations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocateTask:
-    """Look the keys of `entries` up in the record index; in that of `partition`, if it is divided by partitions."""
+    """Look the keys of `entries` up in the record index, or in the index of `partition` if each partition has one."""
 
     entries: tuple[StagedEntry, ...]
     partition: str | None = None
@@ -65,7 +65,7 @@ def plan_locating(entries: Sequence[StagedEntry], *, by_partition: bool) -> tupl
 
 
 def locate(context: WriteContext, index: RecordLocations, attempt: Attempt, task: LocateTask) -> LocatedKeys:
-    """Look the keys of a task up and write the rows that have a location beside the staged rows."""
+    """Look the keys of a task up and write the rows that have a location to the staging folder."""
     path = f"{context.staging}/located/{attempt.token}.arrow"
     batches: dict[Group, list[int]] = {}
     rows: dict[Group, int] = {}
@@ -76,17 +76,19 @@ def locate(context: WriteContext, index: RecordLocations, attempt: Attempt, task
         writer: pa.ipc.RecordBatchFileWriter | None = None
         for part in entry_parts(task.entries, context.policy.memory_budget_bytes):
             keys = staged_keys(context, part).combine_chunks()
-            found = index.locations(keys, partitions)
-            if found.num_rows and writer is None:
+            locations = index.locations(keys, partitions)
+            if locations.num_rows and writer is None:
                 sink = stack.enter_context(context.storage.open_output(path))
                 writer = stack.enter_context(pa.ipc.new_file(sink, LOCATED))
-            for group, batch in _by_group(keys, found, part, runs):
+            for group, batch in _by_group(keys, locations, part, runs):
                 assert writer is not None, "it was opened for the first location"
                 writer.write_batch(batch)
                 batches.setdefault(group, []).append(number)
                 rows[group] = rows.get(group, 0) + batch.num_rows
                 number += 1
-    groups = {group: LocatedRows(path=path, batches=tuple(found), rows=rows[group]) for group, found in batches.items()}
+    groups = {
+        group: LocatedRows(path=path, batches=tuple(numbers), rows=rows[group]) for group, numbers in batches.items()
+    }
     return LocatedKeys(groups=groups, rows=sum(rows.values()))
 
 
@@ -94,18 +96,18 @@ def tag_located(context: WriteContext, attempt: Attempt, task: TagTask) -> list[
     """Match the located rows of the task with the rows of its base files, and write the matches of each."""
     results = []
     for number, base in enumerate(task.bases):
-        with MatchCollector(context, task.entries) as found, ExitStack() as stack:
+        with MatchCollector(context, task.entries) as collector, ExitStack() as stack:
             if task.trusts_locations:
                 first = 0
                 for staged in located_keys(context, task, number):
-                    found.add(_trusted(staged, first))
+                    collector.add(_trusted(staged, first))
                     first += len(staged.keys)
             else:
                 reader = BaseFileReader(context.storage, base.path)
                 stack.callback(reader.close)
                 for staged in located_keys(context, task, number):
-                    found.add(find(context, base, reader, staged))
-            results.append(found.write(attempt, base))
+                    collector.add(find(context, base, reader, staged))
+            results.append(collector.write(attempt, base))
     return results
 
 
@@ -131,17 +133,17 @@ def _trusted(staged: StagedKeys, first: int) -> Matches:
 
 
 def _by_group(
-    keys: pa.Array, found: pa.Table, entries: Entries, runs: tuple[str, ...]
+    keys: pa.Array, locations: pa.Table, entries: Entries, runs: tuple[str, ...]
 ) -> Iterator[tuple[Group, pa.RecordBatch]]:
-    """Yield the located rows of each file group; `keys` are those of all rows of `entries`."""
-    if not found.num_rows:
+    """Yield the located rows of each file group; `keys` are the keys of all rows in `entries`."""
+    if not locations.num_rows:
         return
     # A key may be staged several times, for several partitions, so each staged row is looked up in the result.
-    place = pc.index_in(keys, value_set=found.column("key").combine_chunks())
+    place = pc.index_in(keys, value_set=locations.column("key").combine_chunks())
     positions = np.flatnonzero(np.asarray(pc.is_valid(place)))
     place = place.drop_null().to_numpy(zero_copy_only=False)
-    groups = found.group_by(["partition", "file_id"], use_threads=False).aggregate([])
-    code = _group_codes(found, groups)[place]
+    groups = locations.group_by(["partition", "file_id"], use_threads=False).aggregate([])
+    code = _group_codes(locations, groups)[place]
     order = np.argsort(code, kind="stable")
     staged = StagedKeys(entries=entries, keys=keys)
     entry, position = staged.rows(positions[order])
@@ -157,13 +159,13 @@ def _by_group(
         yield pairs[ordered[start]], batch.slice(start, end - start)
 
 
-def _group_codes(found: pa.Table, groups: pa.Table) -> np.ndarray:
+def _group_codes(locations: pa.Table, groups: pa.Table) -> np.ndarray:
     """Return the number in `groups` of the file group of each location."""
     both = [
         pc.binary_join_element_wise(
             t.column("partition").cast(pa.string()), t.column("file_id").cast(pa.string()), "\0"
         )
-        for t in (found, groups)
+        for t in (locations, groups)
     ]
     numbers = pc.index_in(both[0], value_set=both[1].combine_chunks())
     result: np.ndarray = numbers.to_numpy()

@@ -1,7 +1,7 @@
 """Tasks of secondary indexes: the keys of a slice, and the keys that a commit adds to a file group and removes (MDT-4).
 
-The keys of a slice before the commit are compared with those after it. A task writes the differences beside the staged
-rows, divided by file group of the index; only the names of these files return to the driver.
+The keys of a slice before the commit are compared with its keys after it. A task writes the differences to the staging
+folder, divided by file group of the index; only the names of these files return to the driver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DATE, _EPOCH = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", dt.date(1970, 1, 1)
 class IndexedGroup:
     """The slice of a file group before a commit and after it; None if it has none.
 
-    `keeps` says that no key is removed: concurrent writers append to the group, so the slices before the commit do not
+    With `keeps` no key is removed: concurrent writers append to the group, so the slices before the commit do not
     have their rows. An index with too many keys stays correct, because readers check the rows.
     """
 
@@ -51,7 +51,7 @@ class IndexedColumn:
         directory: The directory for the files of tasks, relative to the table.
         groups: The number of file groups of the index.
         version: The version of its definition, "V1" or "V2": how keys are divided among them.
-        output: The storage of the files of tasks, if it is not that of the table; `directory` is then in it.
+        output: The storage of the files of tasks, if it is not the storage of the table; `directory` is then in it.
     """
 
     read: SliceContext
@@ -68,9 +68,9 @@ class IndexedColumn:
 
 
 def text_refusal(kind: pa.DataType) -> str | None:
-    """Return why values of a type have no text in a secondary index; None if they have one.
+    """Return why values of a type cannot be stored in a secondary index; None if they can.
 
-    Only types whose text is certain to equal that of Hudi are supported.
+    Only types for which Hudi certainly writes the same string are supported.
     """
     if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_boolean(kind):
         return None
@@ -78,9 +78,9 @@ def text_refusal(kind: pa.DataType) -> str | None:
 
 
 def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the texts of values in keys of a secondary index: dates as days since 1970.
+    """Return the strings of values in keys of a secondary index: dates as days since 1970.
 
-    Raises UnsupportedError for a type that has no such text.
+    Raises UnsupportedError for a type that has no such string.
     """
     refusal = text_refusal(values.type)
     if refusal is not None:
@@ -90,9 +90,9 @@ def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def searched_texts(values: pa.Array) -> pa.Array:
-    """Return the texts under which an index may have rows with these values of its column.
+    """Return the strings under which an index may have rows with these values of its column.
 
-    A column of texts may have been one of dates, of which the index has the days since 1970.
+    A string column may have been a date column, of which the index has the days since 1970.
     """
     texts = value_texts(pa.chunked_array([values])).combine_chunks()
     if not pa.types.is_string(values.type):
@@ -112,10 +112,10 @@ def _days(text: str) -> str | None:
 def secondary_keys_of(read: SliceContext, column: str, file_slice: FileSlice) -> pa.Array:
     """Return the keys of a secondary index for the rows of a slice."""
     columns = pa.schema([read.table.field(KEY), read.table.field(column)])
-    found = []
+    batches = []
     for _, rows in read_slice(read, file_slice, columns):
-        found.append(secondary_keys(value_texts(rows.column(column)), rows.column(KEY).cast(pa.string())))
-    return pa.concat_arrays([*found, pa.array([], pa.string())])
+        batches.append(secondary_keys(value_texts(rows.column(column)), rows.column(KEY).cast(pa.string())))
+    return pa.concat_arrays([*batches, pa.array([], pa.string())])
 
 
 def keys_of_slice(column: IndexedColumn, _attempt: Attempt, file_slice: FileSlice) -> pa.Array:

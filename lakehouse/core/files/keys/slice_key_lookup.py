@@ -38,7 +38,7 @@ from lakehouse.model.files import FileSlice
 
 
 def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    """Look the keys of the task up in its slices, and write the matches of each beside the staged rows."""
+    """Look the keys of the task up in its slices, and write the matches of each to the staging folder."""
     names = [KEY, *(context.rule.compared if context.move_partitions else ())]
     columns = pa.schema([field for field in read.table if field.name in names])
     results = []
@@ -50,9 +50,9 @@ def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task
                 StagedKeys(entries=part, keys=staged_keys(context, part))
                 for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
             )
-        found = [_find(context, read, file_slice, columns, staged) for staged in keys]
-        tagged = write_matches(context, attempt, file_slice, task.entries, [matches for matches, _ in found])
-        results.append(replace(tagged, deleted_rows=sum(deleted for _, deleted in found)))
+        parts = [_find(context, read, file_slice, columns, staged) for staged in keys]
+        tagged = write_matches(context, attempt, file_slice, task.entries, [matches for matches, _ in parts])
+        results.append(replace(tagged, deleted_rows=sum(deleted for _, deleted in parts)))
     return results
 
 
@@ -71,10 +71,10 @@ def _find(
         deleted_keys=[] if context.layout.finds_deleted_keys and not context.incoming.deletes_only else None
     )
     for _, stored in read_slice(read, file_slice, columns, counts):
-        found = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
-        hit = np.flatnonzero(np.asarray(pc.is_valid(found)))
+        staged_row = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
+        hit = np.flatnonzero(np.asarray(pc.is_valid(staged_row)))
         rows.append(hit + start)
-        positions.append(found.drop_null().to_numpy().astype(np.int64))
+        positions.append(staged_row.drop_null().to_numpy().astype(np.int64))
         if len(columns) > 1:
             orderings.append(stored.drop_columns([KEY]).take(pa.array(hit)))
         start += stored.num_rows
@@ -102,5 +102,5 @@ def _find(
 
 def _positions(some: pa.ChunkedArray, keys: pa.Array) -> np.ndarray:
     """Return the positions in `keys` of the keys in `some`."""
-    found: np.ndarray = pc.index_in(some, value_set=keys).drop_null().to_numpy().astype(np.int64)
-    return found
+    positions: np.ndarray = pc.index_in(some, value_set=keys).drop_null().to_numpy().astype(np.int64)
+    return positions

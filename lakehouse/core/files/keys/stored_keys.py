@@ -1,6 +1,6 @@
 """Check that the stored key and partition path of rows are those that their columns produce.
 
-If the type of a column has changed, the same value may have another text, and writers no longer find the row.
+If the type of a column has changed, the same value may be another string, and writers no longer find the row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _, _, KEY, PATH, _ = META_COLUMNS
 
 @dataclass(slots=True)
 class KeyValues:
-    """Counts rows whose stored key (`keys`) or partition path (`paths`) differs from what their columns produce."""
+    """Counts rows whose stored key (`keys`) or partition path (`paths`) does not follow from their columns."""
 
     config: KeyConfig
     compares_paths: bool = True

@@ -145,9 +145,9 @@ def late_rows(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> n
         for stored in _in_scope(context, deletes, scope):
             # The newest delete of each key decides. With one delete per key each row has at most one match.
             newest = combine(stored, keys=(_WHERE,), rule=_by_value(context.rule))
-            found = pc.index_in(where, value_set=newest.column(_WHERE).combine_chunks())
-            met = np.flatnonzero(np.asarray(found.is_valid()))
-            theirs = ordering_columns(newest.take(found.drop_null()), context.rule)
+            newest_of = pc.index_in(where, value_set=newest.column(_WHERE).combine_chunks())
+            met = np.flatnonzero(np.asarray(newest_of.is_valid()))
+            theirs = ordering_columns(newest.take(newest_of.drop_null()), context.rule)
             ours = ordering_columns(rows.take(pa.array(met)), context.rule)
             late[met[~at_least(ours, theirs, len(met))]] = True
     ascending: np.ndarray = np.sort(position[late])
@@ -203,8 +203,8 @@ def _in_scope(context: WriteContext, deletes: KnownDeletes, scope: _Scope) -> It
         for rows in _read(context, deletes, file, scope.names) if scope.may_be_in(file) else ():
             codes = pa.array(np.zeros(rows.num_rows, np.int64))
             if scope.names is not None:
-                found = pc.index_in(rows.column(_PARTITION), value_set=pa.array(scope.names, pa.string()))
-                rows, codes = rows.filter(found.is_valid()), found.drop_null()
+                number = pc.index_in(rows.column(_PARTITION), value_set=pa.array(scope.names, pa.string()))
+                rows, codes = rows.filter(number.is_valid()), number.drop_null()
             where = _where(scope, codes, rows.column(_KEY))
             pending.append(rows.drop_columns([_PARTITION, _KEY, _INSTANT, _UNTIL]).append_column(_WHERE, where))
             if sum(piece.num_rows for piece in pending) >= limit:
@@ -231,8 +231,8 @@ def _read(
         reader = stack.enter_context(pq.ParquetFile(source, pre_buffer=False))
         for number in range(reader.num_row_groups):
             bounds = reader.metadata.row_group(number).column(0).statistics
-            known = names is not None and bounds is not None and bounds.has_min_max
-            if known and not any(bounds.min <= name <= bounds.max for name in names or ()):
+            bounded = names is not None and bounds is not None and bounds.has_min_max
+            if bounded and not any(bounds.min <= name <= bounds.max for name in names or ()):
                 continue
             rows = reader.read_row_group(number, use_threads=False)
             yield _counting(_with_ordering(context, rows), deletes)
@@ -249,13 +249,13 @@ def _with_ordering(context: WriteContext, rows: pa.Table) -> pa.Table:
 def _counting(rows: pa.Table, deletes: KnownDeletes) -> pa.Table:
     """Return the deletes that have not expired and whose partition was not overwritten since."""
     counts = pc.greater(rows.column(_UNTIL), deletes.now_ms)
-    known = deletes.known
-    if known.overwritten_all:
-        counts = pc.and_(counts, pc.greater(rows.column(_INSTANT), known.overwritten_all))
-    if known.overwritten:
+    tombstones = deletes.known
+    if tombstones.overwritten_all:
+        counts = pc.and_(counts, pc.greater(rows.column(_INSTANT), tombstones.overwritten_all))
+    if tombstones.overwritten:
         names, instants = (
-            pa.array(list(known.overwritten), pa.string()),
-            pa.array(list(known.overwritten.values()), pa.string()),
+            pa.array(list(tombstones.overwritten), pa.string()),
+            pa.array(list(tombstones.overwritten.values()), pa.string()),
         )
         at = instants.take(pc.index_in(rows.column(_PARTITION), value_set=names).combine_chunks())
         counts = pc.and_(counts, pc.fill_null(pc.greater(rows.column(_INSTANT), at), True))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.stage.write_context import give_back
 
-#: The number of runs that are merged at once. More runs are merged in several passes.
+#: The number of runs that are merged together. More runs are merged in several passes.
 _WAYS = 32
 _MIN_BATCH_ROWS = 256
 _PIECE_ROWS = 65_536
@@ -56,7 +56,7 @@ class RunSorter:
             self._spill(self._in_order())
         while len(self._runs) > _WAYS:
             first, self._runs = self._runs[:_WAYS], self._runs[_WAYS:]
-            # Insert the run at the front, because its rows were added before those of all other runs.
+            # Insert the run at the front, because its rows were added before the rows of all other runs.
             self._runs.insert(0, self._write(self._merged(first)))
         yield from self._merged(self._runs)
 

@@ -6,7 +6,7 @@
                             <partition>/<file>.marker.<kind>     with markers of type DIRECT: one object per file
 
 Lines are `<partition>/<file>.marker.<kind>`. A marker without a file is harmless. An attempt that needs more files than
-it has marked therefore marks twice as many at once, and requests grow with the logarithm of the files. An object is
+it has marked therefore marks twice as many together, and requests grow with the logarithm of the files. An object is
 extended by compare-and-swap only, so a delayed request cannot remove a marker.
 """
 
@@ -133,7 +133,7 @@ def create_marker(storage: Storage, instant: str, name: str) -> None:
 
 
 def read_markers(
-    storage: Storage, instant: str, known: Mapping[str, tuple[str, ...]] | None = None
+    storage: Storage, instant: str, created: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """Return the objects in the marker directory of a write by any engine, and the markers in each of them.
 
@@ -141,16 +141,16 @@ def read_markers(
     again.
     """
     listed = [file.path for file in storage.list(marker_directory(instant))]
-    return read_listed_markers(storage, instant, listed, known)
+    return read_listed_markers(storage, instant, listed, created)
 
 
 def read_listed_markers(
-    storage: Storage, instant: str, listed: Iterable[str], known: Mapping[str, tuple[str, ...]] | None = None
+    storage: Storage, instant: str, listed: Iterable[str], created: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """Return the result of `read_markers` for objects that are listed already."""
     prefix = f"{marker_directory(instant)}/"
-    found = {path: (known or {}).get(path) for path in listed}
-    unread = [path for path, names in found.items() if names is None and is_marker_batch(path.removeprefix(prefix))]
+    objects = {path: (created or {}).get(path) for path in listed}
+    unread = [path for path, names in objects.items() if names is None and is_marker_batch(path.removeprefix(prefix))]
 
     def read(path: str) -> tuple[str, ...]:
         try:
@@ -163,8 +163,8 @@ def read_listed_markers(
             batches = dict(zip(unread, pool.map(read, unread), strict=True))
     else:
         batches = {path: read(path) for path in unread}
-    plain = {path: (name,) if parse_marker(name := path.removeprefix(prefix)) else () for path in found}
-    return {path: plain[path] if names is None else names for path, names in (found | batches).items()}
+    plain = {path: (name,) if parse_marker(name := path.removeprefix(prefix)) else () for path in objects}
+    return {path: plain[path] if names is None else names for path, names in (objects | batches).items()}
 
 
 def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[str]:
@@ -180,7 +180,7 @@ def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> l
 def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFile:
     """Return the first log file that an attempt of this task appends.
 
-    Copies for a resize are named after it. All writers use this name, so the version tells their files apart: the
+    Copies for a resize are named after it. All writers use this name, so the version distinguishes their files: the
     milliseconds since the resize was requested, which also puts them in the order of the writes.
     """
     instant, version = context.instant, 1
@@ -243,5 +243,5 @@ def mark_log(markers: TaskMarkers, log: LogFile, first: int = 1) -> None:
 
 
 def is_marker_type(path: str) -> bool:
-    """Return whether this object contains the type of the markers beside it."""
+    """Return whether this object contains the type of the markers in its folder."""
     return path.rpartition("/")[2] == MARKERS_TYPE

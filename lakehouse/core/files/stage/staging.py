@@ -331,8 +331,8 @@ def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int
         return ()
     counts = pc.value_counts(_spread_texts(context, rows).drop_null())
     order = pc.sort_indices(counts.field("counts"), sort_keys=[("", "descending")])[:_MOST_VALUES]
-    kept = counts.take(order)
-    return tuple(zip(kept.field("values").to_pylist(), kept.field("counts").to_pylist(), strict=True))
+    frequent = counts.take(order)
+    return tuple(zip(frequent.field("values").to_pylist(), frequent.field("counts").to_pylist(), strict=True))
 
 
 def _spread_texts(context: WriteContext, rows: pa.Table) -> pa.ChunkedArray:
@@ -348,8 +348,8 @@ def _large_values(context: WriteContext, rows: pa.Table) -> np.ndarray | None:
     )
     if not is_spread:
         return None
-    found = pc.index_in(_spread_texts(context, rows), value_set=pa.array(context.layout.spread_large, pa.string()))
-    return np.asarray(pc.fill_null(found, -1)).astype(np.int64) + 1
+    positions = pc.index_in(_spread_texts(context, rows), value_set=pa.array(context.layout.spread_large, pa.string()))
+    return np.asarray(pc.fill_null(positions, -1)).astype(np.int64) + 1
 
 
 def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:

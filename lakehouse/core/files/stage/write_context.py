@@ -91,7 +91,7 @@ class Budget:
 
     @property
     def decoded_bytes(self) -> int:
-        """Stored rows that are read at once."""
+        """Stored rows that are read in one step."""
         return self.shared_bytes // 16
 
     @property
@@ -110,20 +110,20 @@ class Budget:
         return self.shared_bytes // 16
 
     def window_rows(self, bytes_per_row: float) -> int:
-        """The number of incoming rows of this size that are read at once."""
+        """The number of incoming rows of this size that are read in one step."""
         return max(int(self.shared_bytes / 16 / max(bytes_per_row, 1)), _MIN_ROWS)
 
     def hashed_keys(self, bytes_per_key: float) -> int:
-        """The number of staged keys of this size whose hash table is in memory at once."""
+        """The number of staged keys of this size whose hash table fits into memory."""
         return max(int(self.shared_bytes * 3 / 8 / (2 * bytes_per_key + _HASH_BYTES)), 1)
 
     def looked_up_keys(self, bytes_per_key: float) -> int:
-        """The number of stored keys of this size that are looked up at once."""
+        """The number of stored keys of this size that are looked up in one step."""
         return max(int(self.shared_bytes / 8 / (bytes_per_key + 16)), _MIN_ROWS)
 
     @property
     def matches(self) -> int:
-        """The number of matches that are sorted at once."""
+        """The number of matches that are sorted in one step."""
         return max(self.shared_bytes // 8 // _MATCH_BYTES, _MIN_ROWS)
 
     def keys_per_file(self, fpp: float) -> int:
@@ -132,16 +132,16 @@ class Budget:
         return max(int(self.filter_bytes * 8 / bits_per_key), MIN_KEYS_PER_FILE)
 
 
-#: What the name of a file adds to its partition path: the longest, that of a log file with a temporary name, has 123
+#: The length that a file name adds to its partition path: the longest, of a log file with a temporary name, has 123
 #: bytes. Hash ranges of a partition are in a folder of the metadata, with 80 bytes more.
 _NAME_BYTES = 128
-#: What the path of a marker adds to the path of its file: its folder and its suffix.
+#: The length that a marker adds to the path of its file: its folder and its suffix.
 _MARKER_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """What the rows of a batch are, and what they lack.
+    """The properties of the rows of a batch, and the columns that they lack.
 
     Attributes:
         deletes_only: The rows are keys to delete.
@@ -149,7 +149,7 @@ class Incoming:
         combine: Rows of one key in the batch are combined.
         deletes_yield: Deletes are dropped if the batch has other rows of their key.
         provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
-        lacks: Sets of columns that only some rows provide, as the control column of the rows says
+        lacks: Sets of columns that only some rows provide, by the control column of the rows
             (`rows.absent_columns`).
         reads_no_rows: Rows are appended without reading stored rows.
     """
@@ -183,7 +183,7 @@ class WriteContext:
         rule: How versions of a record are merged.
         policy: The options of the write.
         bytes_per_row: The expected size of a row in a file.
-        incoming: What the rows of the batch are, and what they lack.
+        incoming: The properties of the rows of the batch.
         layout: How the index needs the staged rows, and where it may have stored rows with their keys.
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
         max_log_bytes: The maximum size of a log file.

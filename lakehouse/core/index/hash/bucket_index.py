@@ -42,11 +42,11 @@ class BucketIndex:
         in_clustering: Groups,
         new_uuid: NewUuid,
     ) -> tuple[GroupTask, ...]:
-        """Return one task per bucket that gets rows, also if its group is in `in_clustering`.
+        """Return one task per bucket that gets rows, even if its group is in `in_clustering`.
 
         Upserts and deletes are merged with the stored rows of the bucket; inserts are only added. On a merge-on-read
         table rows are appended to a log of the group, and no stored row is read. A new group begins with a base file,
-        or with a log file if the setup says `new_in_logs`.
+        or with a log file if `new_in_logs` is set.
 
         Raises:
             UserError: A file group contradicts the number of buckets of its partition.

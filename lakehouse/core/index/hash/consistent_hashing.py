@@ -35,7 +35,7 @@ def key_hashes(
     """Return the hash of each record key as int32, from 0 to 0x7fffffff.
 
     With several key fields the values of the hash fields are joined in the order of the key. `__null__` is joined as
-    the text "null", and `__empty__` as an empty text.
+    the string "null", and `__empty__` as an empty string.
 
     Args:
         keys: Record keys without nulls.
@@ -80,8 +80,8 @@ class Ring:
 
     def places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Return the position of the node of each hash. Hashes above the last value belong to the first node."""
-        found: npt.NDArray[np.int64] = np.searchsorted(self.values, hashes, side="left") % len(self.values)
-        return found
+        positions: npt.NDArray[np.int64] = np.searchsorted(self.values, hashes, side="left") % len(self.values)
+        return positions
 
     def node_of(self, value: int) -> HashingNode:
         """Return the node of one hash value."""
@@ -100,7 +100,7 @@ class Ring:
         return None if middle in (previous, node.value) else middle
 
     def are_neighbours(self, first: HashingNode, second: HashingNode) -> bool:
-        """Return whether the range of `second` follows that of `first`; the ring is closed."""
+        """Return whether the range of `second` follows the range of `first`; the ring is closed."""
         nodes = self.metadata.nodes
         return len(nodes) > 1 and nodes[(nodes.index(first) + 1) % len(nodes)] == second
 

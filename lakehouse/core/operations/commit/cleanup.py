@@ -94,10 +94,10 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
     storage = table.env.storage
     delete_data_files(storage, files, _source(requested), written_by=_instants_in_names(table, requested, files))
     for partition in sorted({file.rpartition("/")[0] for file in files}):
-        found, _ = storage.list_dir(partition)
+        listed, _ = storage.list_dir(partition)
         unfinished = [
             file.path
-            for file in found
+            for file in listed
             if is_temporary(file.name) and (f"_{requested}" in file.name or _PARTITION_METADATA in file.name)
         ]
         delete_data_files(storage, unfinished, f"a listing of {partition!r}", unfinished=True)
@@ -117,7 +117,7 @@ def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str
 
 
 def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str]) -> list[str]:
-    """Return the instants that the names of a write's files may have: its own first, then those of earlier resizes.
+    """Return the instants that the names of a write's files may have: its own first, then earlier resizes.
 
     A write copies rows to logs that are named after a pending resize of buckets (MDT-12.5). The resize may be
     completed, or undone, since.
@@ -125,9 +125,9 @@ def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str])
     resizes = set()
     for instant in {instant_of(file.rpartition("/")[2]) for file in files} - {None, requested}:
         assert instant is not None, "the set has no None"
-        found = table.timeline.find(instant)
-        is_undone = found is None and instant >= first_write(table.timeline)
-        if instant < requested and (is_undone or (found is not None and found.action in _RESIZES)):
+        current = table.timeline.find(instant)
+        is_undone = current is None and instant >= first_write(table.timeline)
+        if instant < requested and (is_undone or (current is not None and current.action in _RESIZES)):
             resizes.add(instant)
     return [requested, *sorted(resizes)]
 
@@ -142,7 +142,7 @@ def delete_unreported(
     stats: Iterable[WriteStat],
     *,
     ours: Callable[[str], bool] | None = None,
-    known: Mapping[str, tuple[str, ...]] | None = None,
+    created: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[str]:
     """Delete files that markers name and `stats` do not, such as files of a repeated task; call before the commit.
 
@@ -163,9 +163,9 @@ def delete_unreported(
     done, stray = [], []
     listed = [file.path for file in table.env.storage.list(marker_directory(requested))]
     if ours is None:
-        known = {**(known or {}), **_of_ended_attempts(listed, requested, known or {}, ended)}
+        created = {**(created or {}), **_of_ended_attempts(listed, requested, created or {}, ended)}
         ours = _any_path
-    for marker, names in read_listed_markers(table.env.storage, requested, listed, known).items():
+    for marker, names in read_listed_markers(table.env.storage, requested, listed, created).items():
         files = [marked_file(name) for name in names]
         stray += [path for path in files if path not in written and ours(path) and write_token_of(path) not in ended]
         if all(ours(path) for path in files):
@@ -179,14 +179,14 @@ def _any_path(_: str) -> bool:
 
 
 def _of_ended_attempts(
-    listed: Sequence[str], requested: str, known: Mapping[str, tuple[str, ...]], ended: Collection[str | None]
+    listed: Sequence[str], requested: str, created: Mapping[str, tuple[str, ...]], ended: Collection[str | None]
 ) -> dict[str, tuple[str, ...]]:
     """Return the marker objects of attempts that ended, without their markers; their content is not needed.
 
     An object that no ended attempt would have created may have taken the name of another one. Then all are read.
     """
     expected = {attempt_markers(requested, token) for token in ended if token is not None}
-    if any(path not in expected and path not in known for path in listed):
+    if any(path not in expected and path not in created for path in listed):
         return {}
     return {path: () for path in listed if path in expected}
 
@@ -227,10 +227,10 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
     the opposite order. So a write without heartbeat here has expired, and one without instant was rolled back.
     """
     storage = table.env.storage
-    found, directories = storage.list_dir(".hoodie")
+    listed, directories = storage.list_dir(".hoodie")
     if _LOCKS in directories:
-        found = found + storage.list_dir(f".hoodie/{_LOCKS}")[0]
-    delete_leftovers(storage, [f.path for f in found if is_temporary(f.name) and _is_abandoned(table, policy, f)])
+        listed = listed + storage.list_dir(f".hoodie/{_LOCKS}")[0]
+    delete_leftovers(storage, [f.path for f in listed if is_temporary(f.name) and _is_abandoned(table, policy, f)])
     # Files of the timeline are created under the lock, so one that is older than the lease of the lock is abandoned.
     now_ms = table.env.clock.now_ms()
     abandoned = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]

@@ -34,7 +34,7 @@ _REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Oper
 
 def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
     """Return the plan of a pending or completed clustering, None if it is missing or for another replacecommit."""
-    # Layout 1 names the plan file like that of a replacecommit.
+    # Layout 1 names the plan file as for a replacecommit.
     action = Action.CLUSTERING if instant.action is Action.REPLACECOMMIT and instant.is_completed else instant.action
     data = table.store.read(replace(instant, action=action, completed=None), State.REQUESTED)
     return decode_clustering_plan(data) if data else None
@@ -89,15 +89,15 @@ def changed_by_writes(
     A write that completed after the plan was made changed them, or a write that is active is about to.
     """
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
-    found: dict[Group, str] = {}
+    reasons: dict[Group, str] = {}
     for write, metadata in _completed_since(table, instant):
         changed, replaced = changed_files(planned, metadata)
         for group in sorted(changed | replaced):
-            found.setdefault(group, f"{write.requested} changed file group {group[1]} of {group[0]!r} before")
+            reasons.setdefault(group, f"{write.requested} changed file group {group[1]} of {group[0]!r} before")
     for write, metadata in _active(table, policy):
         for group in sorted(planned.keys() & _profile(metadata)):
-            found.setdefault(group, f"{write.requested}, which is pending, changes file group {group[1]}")
-    return found
+            reasons.setdefault(group, f"{write.requested}, which is pending, changes file group {group[1]}")
+    return reasons
 
 
 def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:

@@ -45,7 +45,7 @@ class Completion:
         instant: The inflight instant.
         timeline: The timeline as it was loaded under the lock.
         data: The content of the completed file.
-        change: What the metadata table records; None for actions without one, such as a savepoint.
+        change: The record in the metadata table; None for actions without one, such as a savepoint.
     """
 
     instant: Instant
@@ -57,7 +57,7 @@ class Completion:
 def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> Instant:
     """Record the change in the metadata table, check the lock, then create the completed file.
 
-    Raises RetryableError if the lock was lost, what `TimelineStore.complete` raises, and UnsupportedError if an index
+    Raises RetryableError if the lock was lost, the errors of `TimelineStore.complete`, and UnsupportedError if an index
     partition cannot be maintained.
     """
     if action.change is None:
@@ -101,7 +101,7 @@ def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock
 
 
 def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lock: TableLock) -> None:
-    """Remove what was recorded of an action that another process has rolled back or completed meanwhile.
+    """Remove the record of an action that another process has rolled back or completed meanwhile.
 
     While the action is pending, its record has no effect, and the rollback of the action removes it.
     """

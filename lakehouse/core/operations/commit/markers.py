@@ -18,7 +18,7 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options.write import WritePolicy
 
-#: An object beside the markers of a write that lost a conflict: other writes then ignore its markers.
+#: An object among the markers of a write that lost a conflict: other writes then ignore its markers.
 ABANDONED = "GIVEN_UP"
 _WRITERS = 8
 logger = logging.getLogger(__name__)

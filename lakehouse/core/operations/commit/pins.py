@@ -44,30 +44,30 @@ class Pins:
 
 def read_pins(env: Env) -> Pins:
     """Read the current pins; one request."""
-    found = [publication.manifests for publication in read_publications(env).values()]
-    return Pins(manifests=frozenset[str]().union(*found))
+    manifests = [publication.manifests for publication in read_publications(env).values()]
+    return Pins(manifests=frozenset[str]().union(*manifests))
 
 
 def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
     """Return the newest slices as of each of the completion times, from one listing of the partitions (None: all).
 
-    Storage is listed, also if the table has a metadata table: that names lost files too, and pins of lost files would
+    Storage is listed, even if the table has a metadata table: that names lost files too, and pins of lost files would
     show readers a version that they cannot read. A table of layout 1 (version 6) has no completion times; requested
     times are used there.
     """
     listed = list_columns(table, partitions)
     files = supported_data_files(table, listed)
-    found = {}
+    listings = {}
     for completion in dict.fromkeys(completions):
         groups = groups_of(table, files, load_visible(table, completed_up_to=completion))
-        found[completion] = Listing(
+        listings[completion] = Listing(
             slices=groups.latest(),
             files=listed,
             visible=groups.visible,
             partitions=None if partitions is None else tuple(partitions),
             completed_up_to=completion,
         )
-    return found
+    return listings
 
 
 def unavailable_files(
@@ -94,10 +94,10 @@ def unavailable_files(
     with table_lock(table.env, policy):
         now = table.reload()
         now.store.refuse_during_restore(now.timeline)
-        known = {clean.key for clean in before.where(action=Action.CLEAN, state=State.COMPLETED)}
+        earlier = {clean.key for clean in before.where(action=Action.CLEAN, state=State.COMPLETED)}
         gone: set[str] = set()
         for clean in now.timeline.where(action=Action.CLEAN):
-            if clean.is_completed and clean.key in known:
+            if clean.is_completed and clean.key in earlier:
                 continue
             plan = now.store.read(clean, State.REQUESTED) or now.store.read(clean, State.INFLIGHT)
             if plan:
@@ -119,12 +119,12 @@ def require_unpublished(table: LoadedTable, undone: Iterable[Instant]) -> None:
                 if not shown.manifest or shown.version.completion < min(gone.values()):
                     continue
                 instants = {_instant(path) for path in read_manifest(table.env, shown.manifest) or ()}
-                found = sorted(instants & gone.keys())
-                if found:
+                published = sorted(instants & gone.keys())
+                if published:
                     raise UserError(
-                        f"{table.env.storage.root}: {found[0]} cannot be undone: {target} publishes it in {name}. "
+                        f"{table.env.storage.root}: {published[0]} cannot be undone: {target} publishes it in {name}. "
                         f"Withdraw that first (`lakehouse publish withdraw --partition {name}`), or archive it",
-                        instant=found[0],
+                        instant=published[0],
                         partition=name,
                     )
 

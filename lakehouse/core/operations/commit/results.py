@@ -42,7 +42,7 @@ class Totals(Readable):
 class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
-    `dropped` says of each plan that a table service dropped before this commit why it did so, and `left_out` why
+    `dropped` has the reason of each plan that a table service dropped before this commit, and `left_out` why
     it left out a part of its plan.
     """
 
@@ -72,7 +72,7 @@ class Committed(Readable):
 
     @property
     def drift(self) -> tuple[ColumnDrift, ...]:
-        """The differences between the columns of the batch and those of the table, with affected rows."""
+        """The differences between the columns of the batch and of the table, with affected rows."""
         return decode_drift(self.metadata.extra)
 
     @property
@@ -110,7 +110,7 @@ def _kind(committed: Committed) -> str:
 class NothingToDo(Readable):
     """Nothing was committed, and the operation left no files behind.
 
-    `code` is the reason for programs, `reason` a text for people. See `Committed` for the other fields.
+    `code` is the reason for programs, `reason` a sentence for people. See `Committed` for the other fields.
     """
 
     code: NothingToDoReason

@@ -51,7 +51,7 @@ _SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDeclaration:
-    """The declaration of a new table; a single text is accepted instead of a list of columns.
+    """The declaration of a new table; a single string is accepted instead of a list of columns.
 
     The attributes about merging (DATA-5.1 to DATA-5.3) cannot be changed after the table is created.
 
@@ -120,7 +120,7 @@ class TableDeclaration:
         return tuple(dict.fromkeys((*self.record_key, *partitions, *self.ordering_columns, *deletes)))
 
     def call_options(self) -> dict[str, str]:
-        """Return the options of writes, without those of the table."""
+        """Return the options of writes, without options of the table."""
         return {key: value for key, value in self.options.items() if key not in CREATE_OPTIONS}
 
 
@@ -128,9 +128,9 @@ def _table_type(text: str) -> str:
     """Return the type of a table; raise UserError for an unknown one."""
     name = _ABBREVIATIONS.get(text.upper(), text.upper())
     if name not in TABLE_TYPES:
-        known = (*TABLE_TYPES, *_ABBREVIATIONS)
+        names = (*TABLE_TYPES, *_ABBREVIATIONS)
         raise UserError(
-            f"table_type={text!r} is unknown.{nearest(text.upper(), known)} Types are {', '.join(TABLE_TYPES)}, with "
+            f"table_type={text!r} is unknown.{nearest(text.upper(), names)} Types are {', '.join(TABLE_TYPES)}, with "
             f"the abbreviations {', '.join(_ABBREVIATIONS)}",
             argument="table_type",
         )
@@ -148,7 +148,7 @@ def _generator(text: str) -> KeyGeneratorType:
 
 
 def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
-    """Return the columns of an argument; one text may contain several, as in "id, day".
+    """Return the columns of an argument; one string may contain several, as in "id, day".
 
     Raises UserError for an empty name and for a column that is named twice.
     """
@@ -182,8 +182,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
-        known = " and ".join(map(str, WRITABLE_VERSIONS))
-        raise UserError(f"{_VERSION}={version}: versions {known} can be written")
+        versions = " and ".join(map(str, WRITABLE_VERSIONS))
+        raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
     layout = table_layout(int(version))
     return new_table_properties(
         name=declaration.name,

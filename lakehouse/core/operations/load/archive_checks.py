@@ -32,10 +32,10 @@ def check_archive(table: LoadedTable) -> Iterator[Finding]:
     sizes = {file.name: file.size_bytes for file in listed}
     whole = True
     for file in files:
-        found = sizes.get(file.name)
-        if found != file.size_bytes:
+        size = sizes.get(file.name)
+        if size != file.size_bytes:
             whole = False
-            has = "is missing" if found is None else f"has {found} bytes"
+            has = "is missing" if size is None else f"has {size} bytes"
             problem = f"the manifest says that the file has {file.size_bytes} bytes, but it {has}"
             yield Finding(invariant="archive.readable", problem=problem, path=f"{directory}/{file.name}")
     if not whole:

@@ -77,10 +77,10 @@ def require_uncleaned(
     cleaned = [f for f in cleaned_files(table, at) if is_read is None or not f.partition or is_read(f.partition)]
     if not cleaned:
         return
-    found = [file for file_slice in slices for file in _files(file_slice)]
-    listed = {file.path for file in found}
+    files = [file for file_slice in slices for file in _files(file_slice)]
+    listed = {file.path for file in files}
     removed = [file for file in cleaned if file.path not in listed]
-    files = [*found, *removed]
+    files = [*files, *removed]
     complete = latest_slices(files, _with_archived_replaces(table, files, visible), layout=table.config.layout)
     missing = {file.path for file in removed}.intersection(path for s in complete for path in slice_paths(s))
     if missing:
@@ -102,9 +102,9 @@ def _with_archived_replaces(table: LoadedTable, files: Sequence[DataFile], visib
 
 def _advice(table: LoadedTable, at: str) -> str:
     retained = [earliest for clean in _completed(table) if (earliest := decode_clean_metadata(clean).earliest) > at]
-    kept = sorted(table.timeline.savepoints())
+    savepoints = sorted(table.timeline.savepoints())
     ways = [f"read it as of {max(retained)} or later"] if retained else ["read it as of a later time"]
-    ways += [f"as of a savepoint ({', '.join(kept)})"] if kept else []
+    ways += [f"as of a savepoint ({', '.join(savepoints)})"] if savepoints else []
     return f"{', or '.join(ways).capitalize()}; hoodie.clean.commits.retained sets how much later cleans keep"
 
 

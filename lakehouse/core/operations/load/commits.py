@@ -19,8 +19,8 @@ _MOST_NAMES = 1_000
 
 def latest_extra(table: LoadedTable, key: str) -> str | None:
     """Return the value of `key` in the extra metadata of the newest completed write that has the key."""
-    found = latest_commit(table, key)
-    return None if found is None else found[1].extra[key]
+    newest = latest_commit(table, key)
+    return None if newest is None else newest[1].extra[key]
 
 
 def latest_commit(
@@ -86,9 +86,11 @@ def archived_writes(
     if not first:
         return Timeline()
     last = first if requested_up_to is None else min(first, requested_up_to)
-    found = table.store.archived(requested_from=requested_from, requested_up_to=last, completed_after=completed_after)
+    archived = table.store.archived(
+        requested_from=requested_from, requested_up_to=last, completed_after=completed_after
+    )
     active = {instant.key for instant in table.timeline}
-    return Timeline(tuple(i for i in found if i.requested < first and i.key not in active))
+    return Timeline(tuple(i for i in archived if i.requested < first and i.key not in active))
 
 
 def with_archived_writes(table: LoadedTable, completed_after: str) -> LoadedTable:
@@ -100,26 +102,26 @@ def with_archived_writes(table: LoadedTable, completed_after: str) -> LoadedTabl
 
 def writes_since(table: LoadedTable, before: Timeline, now: Timeline) -> list[Instant]:
     """Return the writes that are completed in `now` and not in `before`, with those that were archived in between."""
-    known = {instant.requested for instant in before.writes()}
+    earlier = {instant.requested for instant in before.writes()}
     current = now.writes()
-    found = [instant for instant in current if instant.requested not in known]
+    writes = [instant for instant in current if instant.requested not in earlier]
     # An archiver takes the oldest writes. It can have taken a newer one only if it also took one of `before`, or if
     # `before` has none.
-    if known - {instant.requested for instant in current} or (found and not known):
+    if earlier - {instant.requested for instant in current} or (writes and not earlier):
         latest = max((instant.completion for instant in before.writes()), default="")
         archived = archived_writes(replace(table, timeline=now), completed_after=latest)
-        found = [*(instant for instant in archived if instant.requested not in known), *found]
-    return found
+        writes = [*(instant for instant in archived if instant.requested not in earlier), *writes]
+    return writes
 
 
 def archived_commits(
     table: LoadedTable, *, requested_up_to: str | None = None, containing: str = ""
 ) -> Iterator[tuple[Instant, CommitMetadata]]:
-    """Yield the archived writes whose metadata contains the text `containing`, the latest completion first.
+    """Yield the archived writes whose metadata contains the string `containing`, the latest completion first.
 
     Reads a batch of writes at a time, so a caller that stops early saves the rest of the reads.
     """
-    found = archived_writes(table, requested_up_to=requested_up_to).by_completion()
-    newest_first = tuple(reversed(found))
+    writes = archived_writes(table, requested_up_to=requested_up_to).by_completion()
+    newest_first = tuple(reversed(writes))
     for start in range(0, len(newest_first), _ARCHIVED_BATCH):
         yield from table.store.archived_commits(newest_first[start : start + _ARCHIVED_BATCH], containing)

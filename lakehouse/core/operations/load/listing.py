@@ -1,4 +1,4 @@
-"""List the data files of a table, without those of other tables in folders below it."""
+"""List the data files of a table, without files of other tables in folders below it."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def list_data_files(
             entered. With `partitions` it is called with these paths only.
         change_logs: Include the files of change logs (`.cdc`), which belong to no file slice.
     """
-    found = list_files(table, partitions, keep)
-    return [data for file in found if (data := parse_data_file(table, file, change_logs)) is not None]
+    files = list_files(table, partitions, keep)
+    return [data for file in files if (data := parse_data_file(table, file, change_logs)) is not None]
 
 
 def list_columns(
     table: LoadedTable, partitions: Iterable[str] | None = None, keep: Callable[[str], bool] | None = None
 ) -> pa.Table:
     """Return the files below the partitions as a table of partition, name and size; see `list_data_files`."""
-    found = list_files(table, partitions, keep)
-    return listing_of([file.path for file in found], [file.size_bytes for file in found])
+    files = list_files(table, partitions, keep)
+    return listing_of([file.path for file in files], [file.size_bytes for file in files])
 
 
 def supported_data_files(table: LoadedTable, listing: pa.Table) -> pa.Table:
@@ -89,18 +89,18 @@ def list_files(
         return [file for files, _ in _without_nested(storage, listings).values() for file in files]
     with ThreadPoolExecutor(_LISTERS) as pool:
         if keep is not None:
-            found = _list_by_level(storage, pool, keep)
+            files_listed = _list_by_level(storage, pool, keep)
             if isinstance(keep, PartitionFilter):
-                found = _of_partitions(found, keep)
+                files_listed = _of_partitions(files_listed, keep)
         else:
-            found, directories = storage.list_dir("")
+            files_listed, directories = storage.list_dir("")
             below = pool.map(storage.list, _partition_roots(directories))
-            found = own_files(storage, found + [file for listing in below for file in listing])
-    return found
+            files_listed = own_files(storage, files_listed + [file for listing in below for file in listing])
+    return files_listed
 
 
 def own_files(storage: Storage, files: list[FileInfo]) -> list[FileInfo]:
-    """Return the files of a recursive listing, without those of other tables in the table's folder."""
+    """Return the files of a recursive listing, without files of other tables in the table's folder."""
     nested = nested_tables(files)
     for directory in nested:
         _warn_skipped(storage, directory)
@@ -130,7 +130,7 @@ def _list_by_level(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[s
         level = list(computed)
     while level:
         listings = _without_nested(storage, dict(zip(level, pool.map(storage.list_dir, level), strict=True)))
-        files = files + [file for found, _ in listings.values() for file in found]
+        files = files + [file for listed, _ in listings.values() for file in listed]
         below = [f"{parent}/{name}" for parent, (_, names) in listings.items() for name in names]
         level = _kept(below, keep)
     return files
@@ -139,7 +139,7 @@ def _list_by_level(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[s
 def _kept(paths: list[str], keep: Callable[[str], bool]) -> list[str]:
     if not isinstance(keep, PartitionFilter):
         return [path for path in paths if keep(path)]
-    return [path for path, kept in zip(paths, keep.directories(paths).tolist(), strict=True) if kept]
+    return [path for path, is_selected in zip(paths, keep.directories(paths).tolist(), strict=True) if is_selected]
 
 
 def _of_partitions(files: list[FileInfo], keep: PartitionFilter) -> list[FileInfo]:

@@ -33,16 +33,16 @@ def metadata_of(table: LoadedTable) -> MetadataTable | None:
     """
     cache = table.metadata.cache
     if cache.opened is None or cache.opened[0] is not table:
-        found = open_for_reading(table.metadata, table.timeline)
-        if isinstance(found, Unusable) and found.is_fault:
-            _warn(found.reason)
-        cache.opened = (table, found)
-    found = cache.opened[1]
-    return found if isinstance(found, MetadataTable) else None
+        opened = open_for_reading(table.metadata, table.timeline)
+        if isinstance(opened, Unusable) and opened.is_fault:
+            _warn(opened.reason)
+        cache.opened = (table, opened)
+    opened = cache.opened[1]
+    return opened if isinstance(opened, MetadataTable) else None
 
 
 def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTable], T]) -> T | None:
-    """Return what `read` returns for the metadata table; None if the caller has to do without it.
+    """Return the result of `read` for the metadata table; None if the caller has to do without it.
 
     This is the one place where a damaged metadata table is replaced by the files of the data table. The warning names
     the damaged file. The metadata table is not used again until the table is reloaded.
@@ -102,9 +102,9 @@ def known_files(
     """
     wanted = None if partitions is None else list(partitions)
     if not on_storage:
-        found = from_metadata(table, FILES, lambda metadata: _listed(metadata, wanted, keep))
-        if found is not None:
-            return found
+        named = from_metadata(table, FILES, lambda metadata: _listed(metadata, wanted, keep))
+        if named is not None:
+            return named
     return KnownFiles(files=list_columns(table, wanted, keep), from_metadata=False)
 
 
@@ -133,5 +133,5 @@ def _of_partitions(metadata: MetadataTable, partitions: list[str] | None, keep: 
     paths = metadata.partition_paths()
     if isinstance(keep, PartitionFilter):
         return metadata.listing(paths.filter(pa.array(keep.select(paths))).to_pylist())
-    kept = cache(keep)
-    return metadata.listing([path for path in paths.to_pylist() if all(map(kept, levels(path)))])
+    selects = cache(keep)
+    return metadata.listing([path for path in paths.to_pylist() if all(map(selects, levels(path)))])

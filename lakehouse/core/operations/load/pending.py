@@ -16,7 +16,7 @@ class UnusablePlanError(Exception):
 
 
 def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
-    """Return the pending instants of writers, without those of table services."""
+    """Return the pending instants of writers, without instants of table services."""
     # Compactions have separate actions; a clustering may be a replacecommit like a write.
     held = set(pending_clustering(table).values())
     writes = table.timeline.where(action={Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT}, pending=True)

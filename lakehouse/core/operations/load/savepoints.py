@@ -10,12 +10,12 @@ from lakehouse.model.restore import Savepoint
 
 def savepoints(table: LoadedTable) -> tuple[Savepoint, ...]:
     """Return the completed savepoints, oldest commit first."""
-    found = []
+    names = []
     for instant in table.timeline.where(action=Action.SAVEPOINT, state=State.COMPLETED):
         data = table.store.read(instant, State.COMPLETED)
         if data is not None:
-            found.append(Savepoint(instant=instant, metadata=decode_savepoint(data)))
-    return tuple(found)
+            names.append(Savepoint(instant=instant, metadata=decode_savepoint(data)))
+    return tuple(names)
 
 
 def savepointed_paths(table: LoadedTable) -> frozenset[str]:

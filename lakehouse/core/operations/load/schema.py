@@ -56,11 +56,11 @@ def known_schema(table: LoadedTable) -> pa.Schema | None:
     if not writes:
         return data_columns(avro_to_arrow(table.config.create_schema)) if table.config.create_schema else None
     for instant in reversed(writes):
-        known = table.store.known_extra(instant)
-        if known is None:
+        extra = table.store.known_extra(instant)
+        if extra is None:
             return None
-        if known.get("schema"):
-            return _with_created_types(table.config, data_columns(avro_to_arrow(known["schema"])))
+        if extra.get("schema"):
+            return _with_created_types(table.config, data_columns(avro_to_arrow(extra["schema"])))
     return None
 
 

@@ -69,18 +69,18 @@ class Listing:
         )
 
     def covered(self, partitions: Iterable[str]) -> frozenset[str]:
-        """Return those of the partitions that were listed."""
+        """Return the given partitions that were listed."""
         wanted = None if self.partitions is None else frozenset(self.partitions)
-        found = [partition for partition in partitions if wanted is None or partition in wanted]
+        listed = [partition for partition in partitions if wanted is None or partition in wanted]
         if self.keep is None:
-            return frozenset(found)
+            return frozenset(listed)
         if isinstance(self.keep, PartitionFilter):
-            flags = self.keep.select(pa.array(found, pa.string())).tolist()
-            return frozenset(partition for partition, kept in zip(found, flags, strict=True) if kept)
+            flags = self.keep.select(pa.array(listed, pa.string())).tolist()
+            return frozenset(partition for partition, is_selected in zip(listed, flags, strict=True) if is_selected)
         keep = cache(self.keep)
         if wanted is not None:
-            return frozenset(partition for partition in found if not partition or keep(partition))
-        return frozenset(partition for partition in found if all(map(keep, levels(partition))))
+            return frozenset(partition for partition in listed if not partition or keep(partition))
+        return frozenset(partition for partition in listed if all(map(keep, levels(partition))))
 
 
 # parameters: the independent limits of a listing
@@ -101,28 +101,28 @@ def load_listing(
         as_of: Only writes requested up to this time are visible.
         completed_up_to: Only writes completed up to this time are visible.
         keep: Returns whether a directory is listed, see `list_data_files`.
-        on_storage: List storage, also if the table has a metadata table.
+        on_storage: List storage, even if the table has a metadata table.
     """
     if partitions is not None and len(partitions) > _MANY_PARTITIONS and keep is None and not on_storage:
         whole = load_listing(table, as_of=as_of, completed_up_to=completed_up_to)
         if whole.from_metadata:
             return whole.of_partitions(partitions)
-    known = known_files(table, partitions, keep, on_storage=on_storage)
+    named = known_files(table, partitions, keep, on_storage=on_storage)
 
     def viewed() -> tuple[FileSlices, VisibleTimeline]:
         visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
-        files = supported_data_files(table, known.files)
+        files = supported_data_files(table, named.files)
         release_unused(after=files)
         groups = groups_of(table, files, visible)
         return groups.latest(), groups.visible
 
     slices, visible = (
-        viewed() if known.identity is None else _kept(table, (known.identity, as_of, completed_up_to), viewed)
+        viewed() if named.identity is None else _kept(table, (named.identity, as_of, completed_up_to), viewed)
     )
     return Listing(
         slices=slices,
-        files=known.files,
-        from_metadata=known.from_metadata,
+        files=named.files,
+        from_metadata=named.from_metadata,
         visible=visible,
         partitions=None if partitions is None else tuple(partitions),
         keep=keep,
@@ -138,17 +138,17 @@ def _kept(table: LoadedTable, key: Hashable, view: Callable[[], _View]) -> _View
     """Return the slices of the whole table, which are kept while neither the timeline nor the listing changes."""
 
     def made() -> tuple[tuple[Timeline, _View], int]:
-        found = view()
+        value = view()
         # The allocator of Arrow keeps the memory that the view of a large table took.
-        release_unused(after=found[0].files)
-        return (table.timeline, found), found[0].files.nbytes
+        release_unused(after=value[0].files)
+        return (table.timeline, value), value[0].files.nbytes
 
-    timeline, found = table.metadata.cache.get(("slices", key), made)
+    timeline, cached = table.metadata.cache.get(("slices", key), made)
     if timeline is table.timeline or timeline == table.timeline:
-        return found
-    value, size = made()
-    table.metadata.cache.put(("slices", key), value, size)
-    return value[1]
+        return cached
+    current, size = made()
+    table.metadata.cache.put(("slices", key), current, size)
+    return current[1]
 
 
 def load_slices(
@@ -191,7 +191,7 @@ def slices_of(
 def load_visible(
     table: LoadedTable, *, as_of: str | None = None, completed_up_to: str | None = None, completions: bool = False
 ) -> VisibleTimeline:
-    """Return the part of the timeline that a query with these bounds sees; reads the metadata of replacecommits.
+    """Return the timeline that is visible to a query with these bounds; reads the metadata of replacecommits.
 
     With `completions` it also reads the completion times of all archived writes (see `with_archived_completions`).
     """
@@ -213,8 +213,8 @@ def with_archived_completions(
 def _with_completions(table: LoadedTable, missing: frozenset[str], visible: VisibleTimeline) -> VisibleTimeline:
     if not missing:
         return visible
-    found = archived_writes(table, requested_from=min(missing), requested_up_to=max(missing))
-    return replace(visible, archived={instant.requested: instant.completion for instant in found})
+    archived = archived_writes(table, requested_from=min(missing), requested_up_to=max(missing))
+    return replace(visible, archived={instant.requested: instant.completion for instant in archived})
 
 
 def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> pa.Table:
@@ -228,12 +228,12 @@ def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeli
     # A task that rolled over to another file has one stat for each of its files.
     written = table.store.files(instants)
     names = pc.replace_substring_regex(written.column("path"), "^.*/", "")
-    found = [pa.table([written["partition"], written["file_id"], written["instant"], names], schema=NAMED)]
+    tables = [pa.table([written["partition"], written["file_id"], written["instant"], names], schema=NAMED)]
     # Logs that are named after a resize of buckets belong to the commits of other writes. So do all logs but the first
     # of a file group without base file that was written in version 6.
     shared = [i.requested for i in instants if table.config.is_upgraded or i.action is Action.REPLACECOMMIT]
     if shared:
         is_shared = pc.is_in(files["instant"], value_set=pa.array(shared, pa.string()))
         logs = files.filter(pc.and_(files["is_log"], is_shared))
-        found.append(logs.select(NAMED.names).cast(NAMED))
-    return pa.concat_tables(found)
+        tables.append(logs.select(NAMED.names).cast(NAMED))
+    return pa.concat_tables(tables)

@@ -110,7 +110,7 @@ def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> Ta
 
 
 def _nearby(storage: Storage) -> str:
-    """Return what to do at a location that is not a table; names tables around it with few requests."""
+    """Return the advice for a location that is not a table; names tables around it with few requests."""
     create = "Create it with `lakehouse table create` or Table.create(...)"
     if storage.root.startswith("/") and os.path.isfile(storage.root):
         return "It is a file; give the directory of a table"
@@ -127,6 +127,6 @@ def _nearby(storage: Storage) -> str:
 def stage_of(
     table: LoadedTable, name: str, unit: str, sizes: Sequence[int], *, units: Sequence[int] | None = None
 ) -> Stage:
-    """Return the stage of tasks with these sizes in bytes; each task has one unit, or as many as `units` says."""
+    """Return the stage of tasks with these sizes in bytes; each task has one unit, or the number in `units`."""
     total = len(sizes) if units is None else sum(units)
     return Stage(name=name, table=table.config.name, unit=unit, total=total, total_bytes=sum(sizes))

@@ -1,4 +1,4 @@
-"""Decide which instants in names of data files no timeline names: those of leftover files of failed writes (TL-6.2).
+"""Find the instants in names of data files that no timeline names: leftovers of failed writes (TL-6.2).
 
     not older than the active timeline            left over; hidden until the archive passes its time
     older, and the archive begins before it       left over; readers that list storage show its files
@@ -40,7 +40,7 @@ class UnnamedInstants:
     Attributes:
         hidden: Left over, and no reader shows their files.
         shown: Left over, and readers that list storage show their files.
-        undecided: Older than the archive, and nothing tells whether they were committed. Readers show their files.
+        undecided: Older than the archive, and it is unknown whether they were committed. Readers show their files.
     """
 
     hidden: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ def named_files(
     """Return the data files of completed instants without leftover files.
 
     Left out are files of instants that were never committed, and base files that the commit in their names does not
-    list, such as those of an earlier executor of a clustering. A file stays if nothing tells whether it was committed.
+    list, such as those of an earlier executor of a clustering. A file stays if it is unknown whether it was committed.
     `copied` are the names of log files of completed writes whose names have the time of a pending instant.
     """
     times = pc.unique(files.column("instant")).to_pylist()

@@ -258,7 +258,7 @@ def resize_group(context: ClusteringContext, attempt: Attempt, group: Clustering
     A new bucket without rows gets no file.
 
     Raises:
-        CorruptTableError: The plan names no new buckets, or names that are not those of data files.
+        CorruptTableError: The plan names no new buckets, or names that no data file has.
     """
     children = children_of(group)
     if children is None:

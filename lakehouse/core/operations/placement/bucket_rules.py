@@ -40,15 +40,15 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules:
     Raises UserError if the options contradict the bucket counts of the table.
     """
     check_hash_fields(table, policy)
-    made_with, asked = _made_with(table.config.raw), BucketRules(policy.buckets, parse_rules(policy.expressions))
+    made_with, requested = _made_with(table.config.raw), BucketRules(policy.buckets, parse_rules(policy.expressions))
     stored = _stored(table)
     if stored is None and made_with is not None:
         # The creation of the table may have been interrupted before it wrote the rule file that Hudi reads.
         _store(table.env.storage, made_with)
-    rules = stored or made_with or asked
+    rules = stored or made_with or requested
     if rules.default < 1:
         raise UserError(f"hoodie.index.type=BUCKET needs {NUM_BUCKETS}, at least 1")
-    _refuse_others(table.env.storage.root, asked, rules, made_with)
+    _refuse_others(table.env.storage.root, requested, rules, made_with)
     hashed = policy.hash_fields if made_with is None else table.config.raw.get(HASH_FIELD, "")
     if hashed != policy.hash_fields:
         raise _contradiction(table.env.storage.root, HASH_FIELD, policy.hash_fields, hashed)
@@ -62,9 +62,9 @@ def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRule
     """
     if not policy.index_type.hashes_keys or policy.index_type.has_ring:
         return None
-    known = _stored(table) or _made_with(table.config.raw)
-    if known is not None or policy.buckets < 1:
-        return known
+    rules = _stored(table) or _made_with(table.config.raw)
+    if rules is not None or policy.buckets < 1:
+        return rules
     return BucketRules(policy.buckets, parse_rules(policy.expressions))
 
 
@@ -115,11 +115,11 @@ def _stored(table: LoadedTable) -> BucketRules | None:
         return None
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
     files, _ = table.env.storage.list_dir(HASHING_CONFIGS)
-    found = {hashing_instant(file.name): file.path for file in files}
-    instants = sorted(instant for instant in found if instant is not None and instant not in pending)
+    paths = {hashing_instant(file.name): file.path for file in files}
+    instants = sorted(instant for instant in paths if instant is not None and instant not in pending)
     if not instants:
         return None
-    path = found[instants[-1]]
+    path = paths[instants[-1]]
     config = decode_hashing_config(table.env.storage.get(path), f"{table.env.storage.root}/{path}")
     if config.rule.lower() != REGEX:
         raise UnsupportedError(
@@ -128,13 +128,13 @@ def _stored(table: LoadedTable) -> BucketRules | None:
     return BucketRules(config.default, parse_rules(config.expressions))
 
 
-def _refuse_others(root: str, asked: BucketRules, rules: BucketRules, made_with: BucketRules | None) -> None:
+def _refuse_others(root: str, requested: BucketRules, rules: BucketRules, made_with: BucketRules | None) -> None:
     """Raise UserError for options that contradict the table; with them, stored keys would not be found."""
     # Options that are not set have the values of the properties, or no value.
     unset = made_with or BucketRules(0)
     for key, wanted, has, default in (
-        (NUM_BUCKETS, asked.default, rules.default, unset.default),
-        (EXPRESSIONS, asked.expressions, rules.expressions, unset.expressions),
+        (NUM_BUCKETS, requested.default, rules.default, unset.default),
+        (EXPRESSIONS, requested.expressions, rules.expressions, unset.expressions),
     ):
         if wanted not in (has, default):
             raise _contradiction(root, key, wanted, has)

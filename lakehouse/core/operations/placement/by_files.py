@@ -1,12 +1,12 @@
 """Placement by indexes that read files to find a key: SIMPLE, BLOOM and their global variants.
 
-A bloom index excludes base files by what the metadata table says about their keys (MDT-13):
+A bloom index excludes base files by key ranges and filters in the metadata table (MDT-13):
 
     ranges     of the record key, from `column_stats`: a file without a staged key in its range is not opened
     filters    from `bloom_filters`, of the other files: a file whose filter contains no staged key is not opened
 
-Files about which the metadata table says nothing are searched by their footers. On a local disk the filters in the
-footers are asked: a request costs less there than a filter in a compressed file.
+Files without a range or filter in the metadata table are searched by their footers. On a local disk only the filters in
+the footers are read: a request costs less there than a filter in a compressed file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.spec.options.policies import Policies
 
-#: Bloom filters that this process asks.
+#: Bloom filters that this process reads itself.
 _FILTERS_HERE = 1_000
 #: With fewer files, their footers cost no more requests than their ranges.
 _LEAST_FILES = 3
@@ -200,7 +200,7 @@ class KeyCheck:
 
     def compare(self, suspects: Others) -> Conflict | None:
         """Search the keys in the files into which these commits inserted rows."""
-        return next((found for winner, other in suspects if (found := self._same_keys(winner, other))), None)
+        return next((conflict for winner, other in suspects if (conflict := self._same_keys(winner, other))), None)
 
     def _may_share_keys(self, other: CommitMetadata) -> bool:
         return may_share_keys(self.ours, write_summary(other), global_keys=self.write.context.layout.global_keys)
@@ -250,7 +250,7 @@ def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: 
 def with_excluded_files(
     write: PreparedWrite, setup: IndexSetup, entries: Sequence[StagedEntry], slices: FileSlices
 ) -> IndexSetup:
-    """Return the setup with what the metadata table says about the keys of the batch, if options allow that."""
+    """Return the setup with the files that the metadata table excludes for the batch, if options allow that."""
     policy = write.policies.index
     if not policy.bloom_metadata:
         return setup
@@ -265,10 +265,10 @@ def _outside_of_ranges(write: PreparedWrite, entries: Sequence[StagedEntry], bas
     outside = np.zeros(len(bases), np.bool_)
     if len(bases) < _LEAST_FILES:
         return outside
-    found = ranges_of_columns(write.table, bases, [KEY], pa.schema([(KEY, pa.string())]))
-    if found is None:
+    ranges = ranges_of_columns(write.table, bases, [KEY], pa.schema([(KEY, pa.string())]))
+    if ranges is None:
         return outside
-    bounds, numbers = found[KEY], pa.array(np.arange(len(bases)))
+    bounds, numbers = ranges[KEY], pa.array(np.arange(len(bases)))
     columns = [numbers, one_array(bases.files.column("partition")), bounds.low, bounds.high]
     tasks = plan_range_tasks(entries, pa.table(columns, schema=RANGES), is_global=write.context.layout.global_keys)
     is_small = sum(entry.rows for entry in entries) <= ROWS_HERE
@@ -290,10 +290,10 @@ def _with_filters(
         filters = metadata if is_small else metadata.task_filters()
         return _run(write, partial(filter_files, context, filters), tasks, here=is_small)
 
-    found = from_metadata(write.table, BLOOM_FILTERS, ask)
-    if found is None:
+    answers = from_metadata(write.table, BLOOM_FILTERS, ask)
+    if answers is None:
         return setup
-    files = united(found)
+    files = united(answers)
     return replace(
         setup,
         without_keys=setup.without_keys | {group_of[file] for file in files.excluded},

@@ -264,7 +264,7 @@ class SearchedDeletes:
 
 
 def _setup(write: PreparedWrite) -> IndexSetup:
-    """Return what both indexes need: rows of a new bucket may go to a log, and its id may be fixed."""
+    """Return the setup of both indexes: rows of a new bucket may go to a log, and its id may be fixed."""
     log_first = write.non_blocking or write.policies.log.bucket_inserts == "log"
     new_in_logs = write.table.config.is_merge_on_read and log_first
     return replace(write.setup, new_in_logs=new_in_logs, fixed_ids=write.non_blocking)

@@ -93,7 +93,7 @@ def search_locations(placement: ByLocation, write: PreparedWrite, runs: Sequence
 
 
 def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T], *, by_partition: bool) -> T | None:
-    """Return what `find` returns for the record index of the table, or of each partition.
+    """Return the result of `find` for the record index of the table, or of each partition.
 
     Returns None if the table has no such index, or none that can be used; a damaged one is logged as a warning.
     """
@@ -140,11 +140,11 @@ def _located(
     """Return the staged rows with a stored location, by file group."""
     tasks = plan_locating(entries, by_partition=by_partition)
     if sum(entry.rows for entry in entries) <= ROWS_HERE:
-        found = LocalEngine(THREADS).run(partial(locate, write.context, metadata), tasks)
+        located = LocalEngine(THREADS).run(partial(locate, write.context, metadata), tasks)
     else:
-        found = write.engine.run(partial(locate, write.context, metadata.task_locations()), tasks, light=True)
+        located = write.engine.run(partial(locate, write.context, metadata.task_locations()), tasks, light=True)
     groups: dict[Group, tuple[LocatedRows, ...]] = {}
-    for keys in found:
+    for keys in located:
         for group, rows in keys.groups.items():
             groups[group] = (*groups.get(group, ()), rows)
     return groups

@@ -4,7 +4,7 @@
     layout     how rows are staged, and the pending resizes of buckets that a write has to observe
     search     the index, the file slices that it searches, and the logs that it has to read
     tasks      one task per file group that changes
-    conflicts  what another commit may have done to the keys of this write
+    conflicts  checks for changes of the same keys by other commits
     renew      new hashing metadata of partitions whose file groups were replaced
 
 `registry` maps each index type to its placement: `by_files` reads files to find a key, `by_location` reads stored
@@ -54,7 +54,7 @@ class WriteRequest:
         partitions: The partitions to delete, for DELETE_PARTITION.
         extra: Extra metadata of the commit.
         allow_empty: Commit even if no row changes.
-        precondition: What must still hold at the commit; otherwise the write ends with a Conflict.
+        precondition: The state that must still hold at the commit; otherwise the write ends with a Conflict.
         columns: Which columns the source provided, if rows differ in that.
         deletes_yield: Of the rows of a key, deletes are dropped if there are others, whatever their order.
         cut_times: Counts the rows whose times lose digits while the frame is read.
@@ -95,8 +95,8 @@ class PreparedWrite:
         strategy: The conflict resolution strategy.
         shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
         resizes: The pending resizes of buckets with which the layout of the staged rows was chosen.
-        drift: The differences between the columns of the batch and those of the table, without row counts.
-        spread: What earlier commits say about the spread column; None without one.
+        drift: The differences between the columns of the batch and of the table, without row counts.
+        spread: The history of the spread column in earlier commits; None without one.
     """
 
     request: WriteRequest

@@ -36,23 +36,23 @@ def pending_plans(table: LoadedTable) -> Iterator[tuple[Instant, ClusteringPlan]
 
 def ring_resizes(table: LoadedTable, rings: Mapping[str, Ring]) -> tuple[RingResize, ...]:
     """Return the pending resizes of the partitions of `rings`, which are the present ones."""
-    found = []
+    resizes = []
     for instant, plan in pending_plans(table):
         future = resized_rings(instant.requested, plan, rings)
         if future:
-            found.append(RingResize(instant=instant.requested, rings=future, replacing=replacing_groups(plan)))
-    return tuple(found)
+            resizes.append(RingResize(instant=instant.requested, rings=future, replacing=replacing_groups(plan)))
+    return tuple(resizes)
 
 
 def numbered_resizes(table: LoadedTable) -> tuple[NumberedResize, ...]:
     """Return the pending resizes of numbered buckets."""
-    found = []
+    resizes = []
     for instant, plan in pending_plans(table):
         changes = decode_changes(plan)
         if changes:
             replacing = replacing_groups(plan)
-            found.append(NumberedResize(instant=instant.requested, changes=changes, replacing=replacing))
-    return tuple(found)
+            resizes.append(NumberedResize(instant=instant.requested, changes=changes, replacing=replacing))
+    return tuple(resizes)
 
 
 def staged_rules(rules: BucketRules, table: LoadedTable) -> BucketRules:
@@ -83,5 +83,5 @@ def groups_with_open_copies(table: LoadedTable, slices: Iterable[FileSlice]) -> 
     columns = FileSlices.of(slices)
     files = columns.files
     copies = pc.and_(files["is_log"], members(one_array(files["instant"]), sorted(resizes)))
-    found = columns.filter(columns.any_file(one_array(copies).to_numpy(zero_copy_only=False)))
-    return frozenset(zip(found.partitions.to_pylist(), found.file_ids.to_pylist(), strict=True))
+    copied = columns.filter(columns.any_file(one_array(copies).to_numpy(zero_copy_only=False)))
+    return frozenset(zip(copied.partitions.to_pylist(), copied.file_ids.to_pylist(), strict=True))

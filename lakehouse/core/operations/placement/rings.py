@@ -45,7 +45,7 @@ def load_rings(table: LoadedTable, partitions: Iterable[str]) -> dict[str, Ring]
 def require_rings(table: LoadedTable, partitions: Iterable[str], buckets: int) -> dict[str, Ring]:
     """Return the current ring of each partition; create the initial metadata of new partitions with `buckets` nodes.
 
-    Several writers may create the metadata of a partition at the same time: all of them use what is stored first.
+    Several writers may create the metadata of a partition at the same time: all of them use the first one.
     """
     wanted = sorted(set(partitions))
     loaded = _loaded(table, wanted)
@@ -81,8 +81,12 @@ def _created(table: LoadedTable, partition: str, buckets: int) -> Ring:
 def _loaded(table: LoadedTable, partitions: list[str]) -> dict[str, tuple[Ring, bool]]:
     """Return the current ring of each partition that has one, and whether its metadata is marked as valid."""
     with ThreadPoolExecutor(_READERS) as pool:
-        found = dict(zip(partitions, pool.map(lambda partition: _current(table, partition), partitions), strict=True))
-    return {partition: (Ring(current[0]), current[1]) for partition, current in found.items() if current is not None}
+        newest = list(pool.map(lambda partition: _current(table, partition), partitions))
+    return {
+        partition: (Ring(current[0]), current[1])
+        for partition, current in zip(partitions, newest, strict=True)
+        if current is not None
+    }
 
 
 def _current(table: LoadedTable, partition: str) -> tuple[HashingMetadata, bool] | None:
@@ -131,8 +135,8 @@ def mark_valid(table: LoadedTable, ring: Ring) -> None:
 
 
 def _is_completed(table: LoadedTable, instant: str) -> bool:
-    found = table.timeline.find(instant)
-    return found is not None and found.is_completed and found.action is Action.REPLACECOMMIT
+    current = table.timeline.find(instant)
+    return current is not None and current.is_completed and current.action is Action.REPLACECOMMIT
 
 
 def _is_archived(table: LoadedTable, instant: str) -> bool:

@@ -59,7 +59,7 @@ def complete_rewrite(
         instant.requested,
         metadata.stats,
         ours=lambda path: claim_of(path) <= claimed.claim,
-        known=rewritten.markers.known,
+        created=rewritten.markers.known,
     )
     # The newest commit declares the schema of the table, so columns that writers added since must stay.
     schema = latest_extra(now, "schema") or metadata.extra["schema"]

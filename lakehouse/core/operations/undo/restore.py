@@ -87,7 +87,7 @@ def restore(
         table: The loaded table.
         policy: The options of locks and heartbeats.
         to: The requested time of a completed write.
-        dry_run: Return what would be deleted, and write nothing.
+        dry_run: Return the files that would be deleted, and write nothing.
         force: Roll back active writes, too.
 
     Raises:
@@ -166,8 +166,8 @@ def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str)
 
 def _require_timeline(table: LoadedTable, target: Instant) -> None:
     """Raise UserError if writes that the restore would have to roll back are archived."""
-    known = {instant.key for instant in table.timeline}
-    later = [i for i in table.store.archived(completed_after=target.completion) if i.key in known]
+    present = {instant.key for instant in table.timeline}
+    later = [i for i in table.store.archived(completed_after=target.completion) if i.key in present]
     later += archived_writes(table, completed_after=target.completion)
     if later:
         raise UserError(
@@ -318,12 +318,12 @@ def _require_pending(table: LoadedTable, current: Instant | None, pending: Insta
 
 def _rollbacks(table: LoadedTable) -> dict[str, Rollback]:
     """Return the newest rollback with a plan, by the requested time of its target."""
-    known = {}
+    rollbacks = {}
     for undoing in table.timeline.where(action=Action.ROLLBACK):
         plan = read_rollback_plan(table, undoing)
         if plan is not None:
-            known[plan.target] = (undoing, plan)
-    return known
+            rollbacks[plan.target] = (undoing, plan)
+    return rollbacks
 
 
 def _metadata(plan: RollbackPlan, undoing: Instant) -> RollbackMetadata:
@@ -346,7 +346,7 @@ def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant
 
 
 def _remove_rollbacks(table: LoadedTable, target: str, completed: Instant) -> None:
-    """Delete all rollbacks after the target: those of this restore, and older ones, whose targets no longer exist."""
+    """Delete the rollbacks after the target: rollbacks of this restore, and older ones without a target."""
     for undoing in table.store.load().where(action=Action.ROLLBACK):
         if target < undoing.requested < completed.completion:
             table.store.remove(undoing)

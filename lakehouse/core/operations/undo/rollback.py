@@ -138,11 +138,11 @@ def rollback(
         table: The loaded table.
         policy: The options of locks and heartbeats.
         requested: The requested time of the write.
-        dry_run: Return what would be deleted, and write nothing.
+        dry_run: Return the files that would be deleted, and write nothing.
         force: Roll back an active write, too.
 
     Returns:
-        What was deleted, or would be deleted.
+        The files that were deleted, or would be deleted.
 
     Raises:
         UserError: There is no such instant, another write completed after it, a savepoint keeps it, or a clean removed
@@ -406,7 +406,7 @@ def _execute(
 
 
 def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:
-    """Remove what the metadata table recorded of the target, while the target is pending (MDT-9)."""
+    """Remove the record of the target from the metadata table, while the target is pending (MDT-9)."""
     if not any(listed_partitions(read_properties(table.env.storage) or {})):
         return
     with table_lock(table.env, policy) as lock:

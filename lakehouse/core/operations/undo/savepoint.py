@@ -60,8 +60,8 @@ def create_savepoint(
     target = completed_write(table, requested)
     if target.requested in table.timeline.savepoints():
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=f"a savepoint keeps {target.requested} already")
-    kept = _kept_files(table, target)
-    metadata = SavepointMetadata(user=user, comment=comment, at_ms=table.env.clock.now_ms(), files=kept)
+    files = _kept_files(table, target)
+    metadata = SavepointMetadata(user=user, comment=comment, at_ms=table.env.clock.now_ms(), files=files)
     instant = Instant(requested=target.requested, action=Action.SAVEPOINT, state=State.INFLIGHT)
     if dry_run:
         return Savepoint(instant=instant, metadata=metadata)
@@ -83,8 +83,8 @@ def create_savepoint(
         completed = complete_action(
             now, Completion(instant=started, timeline=timeline, data=encode_savepoint(metadata)), lock
         )
-    files = sum(map(len, metadata.files.values()))
-    logger.info("%s: savepoint of %s, %d files", table.env.storage.root, target.requested, files)
+    count = sum(map(len, metadata.files.values()))
+    logger.info("%s: savepoint of %s, %d files", table.env.storage.root, target.requested, count)
     return Savepoint(instant=completed, metadata=metadata)
 
 
@@ -112,8 +112,8 @@ def delete_savepoint(
             if instant.requested == requested:
                 break
         else:
-            known = ", ".join(sorted(now.timeline.savepoints())) or "none"
-            raise UserError(f"{table.env.storage.root}: no savepoint keeps {requested}; savepoints: {known}")
+            names = ", ".join(sorted(now.timeline.savepoints())) or "none"
+            raise UserError(f"{table.env.storage.root}: no savepoint keeps {requested}; savepoints: {names}")
         if not dry_run:
             archive_savepointed_commit(now, requested, lock)
             lock.check()
@@ -124,14 +124,14 @@ def delete_savepoint(
 
 
 def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:
-    """Return the names of the files that a restore to `target` keeps, by partition: those of the newest slices."""
+    """Return the names of the files that a restore to `target` keeps, by partition: files of the newest slices."""
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
-    found = require_files(table, undone, f"a savepoint of {target.requested}")
-    _require_no_leftovers(table, target, found)
+    present = require_files(table, undone, f"a savepoint of {target.requested}")
+    _require_no_leftovers(table, target, present)
     timeline = without(table.timeline, undone)
-    kept = remaining_commits(table, timeline, found)
+    remaining = remaining_commits(table, timeline, present)
     partitions: dict[str, list[str]] = {}
-    for file_slice in slices_after(timeline, kept, found, layout=table.config.layout):
+    for file_slice in slices_after(timeline, remaining, present, layout=table.config.layout):
         names = [path.rpartition("/")[2] for path in slice_paths(file_slice)]
         partitions.setdefault(file_slice.partition, []).extend(names)
     return {partition: tuple(names) for partition, names in sorted(partitions.items())}

@@ -109,38 +109,38 @@ def _is_resize(table: LoadedTable, requested: str) -> bool:
 def pending_action(table: LoadedTable, instant: Instant) -> Action:
     """Return the action that a completed write had while it was pending."""
     operation = table.store.summary(instant).operation
-    return next((action for known, action in _PENDING_NAMES.items() if operation == known), instant.action)
+    return next((action for completed, action in _PENDING_NAMES.items() if operation == completed), instant.action)
 
 
 def completed_write(table: LoadedTable, requested: str | None) -> Instant:
     """Return the completed write `requested`, the newest one for None; raise UserError if it is missing."""
     writes = table.timeline.writes()
     newest = writes.by_completion()
-    found = newest[-1] if requested is None and newest else writes.find(requested or "")
-    if found is None:
-        known = ", ".join(instant.requested for instant in newest[-_SHOWN:]) or "none"
+    write = newest[-1] if requested is None and newest else writes.find(requested or "")
+    if write is None:
+        shown = ", ".join(instant.requested for instant in newest[-_SHOWN:]) or "none"
         if requested and archived_writes(table, requested_from=requested, requested_up_to=requested):
             raise UserError(
                 f"{table.env.storage.root}: {requested} is archived; only writes on the active timeline can be "
-                f"restored or kept; the newest are {known}",
+                f"restored or kept; the newest are {shown}",
                 requested=requested,
             )
         raise UserError(
-            f"{table.env.storage.root}: there is no completed write {requested}; the newest are {known}",
+            f"{table.env.storage.root}: there is no completed write {requested}; the newest are {shown}",
             requested=requested,
         )
-    return found
+    return write
 
 
 def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> list[DataFile]:
     """Return all data files; raise UserError if a file that readers need without the `undone` writes is missing."""
     gone = [instant for instant in undone if instant.is_completed]
     timeline = without(table.timeline, gone)
-    found = list_data_files(table)
-    kept, away = remaining_commits(table, timeline, found), table.store.commits(gone)
-    missing = missing_files(timeline, kept, away, found, layout=table.config.layout)
+    files = list_data_files(table)
+    remaining, away = remaining_commits(table, timeline, files), table.store.commits(gone)
+    missing = missing_files(timeline, remaining, away, files, layout=table.config.layout)
     if not missing:
-        return found
+        return files
     cleans = [i.requested for i in table.timeline.where(action=Action.CLEAN, state=State.COMPLETED)]
     blame = f"the clean {cleans[-1]} or one before it" if cleans else "a clean"
     raise UserError(
@@ -168,10 +168,10 @@ def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
             continue
         # The savepoint of a compaction keeps all writes that completed before the compaction completed.
         later = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
-        kept = sorted(instant.requested for key, instant in gone.items() if key not in {i.key for i in later})
-        if kept:
+        savepoints = sorted(instant.requested for key, instant in gone.items() if key not in {i.key for i in later})
+        if savepoints:
             root = table.env.storage.root
-            named = savepoint if savepoint in kept else kept[0]
+            named = savepoint if savepoint in savepoints else savepoints[0]
             raise UserError(
                 f"{root}: a savepoint{'' if named == savepoint else f' of {savepoint}'} keeps {named}, so it cannot be "
                 f"undone; restore to it, or delete it first with `lakehouse savepoint delete --table {root} --instant "

@@ -5,7 +5,7 @@ After repeated conflicts a writer gets priority for its next attempt, so that it
     first lost conflict    pause, plan again, try again
     later lost conflicts   create .hoodie/next_writer.json; other writers wait for its deletion before an attempt
 
-A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin at once.
+A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin together.
 
 Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
 seconds. It therefore helps writers of large batches little, and other writers do not wait long for them. A file with
@@ -203,9 +203,9 @@ class WriterPriority:
                 self._owner = owner
                 return
             now_ms = self._env.clock.now_ms()
-            found, tag = self._env.storage.get_tagged(PATH)
+            stored, tag = self._env.storage.get_tagged(PATH)
             if (
-                not is_active(self._env, found, now_ms=now_ms, expires_ms=0)
+                not is_active(self._env, stored, now_ms=now_ms, expires_ms=0)
                 and self._env.storage.replace_if(PATH, data, tag) is not None
             ):
                 self._owner = owner

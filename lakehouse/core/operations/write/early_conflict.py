@@ -4,8 +4,8 @@ announce   create the markers of all planned files
 check      read the markers of other active writes, then the writes that completed since the load
 
 Each write announces before it checks, and markers are deleted only after the commit. So of two writers at least one
-sees the other. A write that sees an earlier instant aborts at once. A write that sees only later instants waits for a
-moment. If a later instant is still announced then, it had checked before our announcement and is writing, so this
+sees the other. A write that sees an earlier instant aborts immediately. A write that sees only later instants waits for
+a moment. If a later instant is still announced then, it had checked before our announcement and is writing, so this
 write aborts. Two conflicting writes never both write data. Both abort only if one check takes longer than the wait;
 they retry after pauses of different lengths.
 

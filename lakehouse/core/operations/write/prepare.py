@@ -173,7 +173,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
 
 
 def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
-    """Return what the rows of a request are; `batch` has their columns."""
+    """Return the properties of the rows of a request; `batch` has their columns."""
     operation = request.operation
     deletes_only = operation is Operation.DELETE
     return Incoming(
@@ -185,7 +185,7 @@ def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, bat
 
 
 def _spread(table: LoadedTable, policies: Policies, placement: Placement, schema: pa.Schema) -> SpreadHistory | None:
-    """Return what earlier commits say about the spread column; None if there is no such column.
+    """Return the history of the spread column in earlier commits; None if there is no such column.
 
     Raises UserError if the table lacks the column, or if its index determines the file group of a key.
     """
@@ -205,8 +205,8 @@ def _spread(table: LoadedTable, policies: Policies, placement: Placement, schema
             f"{nearest(column, schema.names)} Columns: {', '.join(schema.names)}",
             option=SPREAD_COLUMN,
         )
-    found = latest_commit(table, SPREAD_KEY, archived=False)
-    return spread_history(None if found is None else found[1].extra[SPREAD_KEY], column)
+    newest = latest_commit(table, SPREAD_KEY, archived=False)
+    return spread_history(None if newest is None else newest[1].extra[SPREAD_KEY], column)
 
 
 def _spreading(context: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
@@ -319,7 +319,7 @@ def _extended(task: GroupTask) -> str | None:
 def _schema(
     table: LoadedTable, policies: Policies, request: WriteRequest, stored: pa.Schema | None, batch: pa.Schema | None
 ) -> SchemaPlan:
-    """Return the schema of the table after the write; `stored` is its schema now, `batch` that of the rows."""
+    """Return the schema of the table after the write; `stored` is its schema now, `batch` the schema of the rows."""
     operation, columns = request.operation, request.columns
     keys, rule = table.config.keys, table.config.merge_rule
     if operation is Operation.DELETE and batch is not None:
@@ -389,7 +389,7 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
 def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
     """Return the key config of a write: with the stored form of keys, and whether they are checked.
 
-    Raises UserError where the write's encoding is not that of the table.
+    Raises UserError where the encodings of the write and of the table differ.
     """
     keys, encoding = _sniffed_keys(table), KeyEncoding(policies.write.key_encoding)
     escapes = keys.encoding is KeyEncoding.ESCAPED

@@ -194,7 +194,7 @@ def _writes_here(write: PreparedWrite, tasks: Sequence[GroupTask], staged_bytes:
 
 
 def look_up(write: PreparedWrite, search: KeySearch, read: SliceContext) -> list[TagResult]:
-    """Run the look-ups of a search; those of few keys that read little of the table run in this process."""
+    """Run the look-ups of a search; look-ups of few keys that read little of the table run in this process."""
     entries, engine = [entry for run in search.runs for entry in run.entries], write.engine
     lookups = search.index.lookups(
         entries, search.slices, parallelism=engine.parallelism, read_logs_of=search.read_logs_of

@@ -95,7 +95,7 @@ class AppliedDeletes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedDeletes:
-    """The tombstones that one attempt of a write uses; `known` are those of the loaded table."""
+    """The tombstones that one attempt of a write uses; `known` are the tombstones of the loaded table."""
 
     table: LoadedTable
     engine: Engine
@@ -110,11 +110,11 @@ class RememberedDeletes:
         """Drop late rows from the staged runs, and write the tombstones of their deletes."""
         if self.operation is Operation.DELETE and not self.context.incoming.ordered_deletes and self.orders_deletes:
             ordering = replace(self, context=self.context.with_incoming(ordered_deletes=True))
-            found = self._found(runs)
-            return AppliedDeletes(runs=found, late=0, files=ordering.remember(found), are_ordered=True)
-        kept, late = self.in_order(runs)
+            stored = self._found(runs)
+            return AppliedDeletes(runs=stored, late=0, files=ordering.remember(stored), are_ordered=True)
+        in_time, late = self.in_order(runs)
         return AppliedDeletes(
-            runs=kept, late=late, files=self.remember(kept), are_ordered=self.context.incoming.ordered_deletes
+            runs=in_time, late=late, files=self.remember(in_time), are_ordered=self.context.incoming.ordered_deletes
         )
 
     def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
@@ -127,8 +127,8 @@ class RememberedDeletes:
             matching = context.layout.entries_for_group(entries, file_slice.partition, file_slice.file_id)
             if matching:
                 tasks.append(TagTask(bases=(), entries=matching, slices=(file_slice,)))
-        found = self.engine.run(partial(found_versions, context, read), tasks, light=True)
-        return tuple(run for run in found if run is not None)
+        versions = self.engine.run(partial(found_versions, context, read), tasks, light=True)
+        return tuple(run for run in versions if run is not None)
 
     def in_order(self, runs: Sequence[StagedRun]) -> tuple[list[StagedRun], int]:
         """Return the runs without rows that are older than a tombstone, and the number of these rows."""
@@ -139,15 +139,15 @@ class RememberedDeletes:
         others: list[StagedRun] = []
         for run in runs:
             (suspects if may_be_late(self.context, deletes, run) else others).append(run)
-        kept: list[KeptRun] = (
+        filtered: list[KeptRun] = (
             self.engine.run(partial(drop_late, self.context, deletes), suspects, light=True) if suspects else []
         )
-        late = sum(found.late for found in kept)
+        late = sum(result.late for result in filtered)
         if late:
             logger.warning(
                 "%s: dropped %d rows that are older than a delete of their key", self.table.env.storage.root, late
             )
-        return [*(found.run for found in kept), *others], late
+        return [*(result.run for result in filtered), *others], late
 
     def remember(self, runs: Sequence[StagedRun]) -> tuple[TombstoneFile, ...]:
         """Write the tombstones of the runs' deletes; returns no files if no delete has an ordering value."""
@@ -167,14 +167,14 @@ class RememberedDeletes:
         instant = Instant(requested=self.context.instant, action=_action(self.operation), state=State.INFLIGHT)
         overwritten = overwritten_partitions(instant, metadata)
         at = {partition: instant.requested for partition in overwritten or ()}
-        known = replace(
+        valid = replace(
             self.known,
             overwritten={**self.known.overwritten, **at},
             overwritten_all=instant.requested if overwritten is None else self.known.overwritten_all,
         ).counting(self.now_ms)
         newest = max((write.completion for write in self.table.timeline.writes()), default="")
-        known = replace(known, up_to=newest, files=(*self._merged(known), *applied.files))
-        extra = {TOMBSTONES_KEY: encode_tombstones(known)}
+        valid = replace(valid, up_to=newest, files=(*self._merged(valid), *applied.files))
+        extra = {TOMBSTONES_KEY: encode_tombstones(valid)}
         return extra | ({LATE_ROWS_KEY: str(applied.late)} if applied.late else {})
 
     def conflicts(self, runs: Sequence[StagedRun]) -> tuple[CommitCheck, ...]:
@@ -191,15 +191,15 @@ class RememberedDeletes:
         suspects = [run for run in runs if may_be_late(self.context, deletes, run)]
         return bool(suspects) and any(self.engine.run(partial(count_late, self.context, deletes), suspects, light=True))
 
-    def _merged(self, known: Tombstones) -> tuple[TombstoneFile, ...]:
+    def _merged(self, valid: Tombstones) -> tuple[TombstoneFile, ...]:
         """Return the tombstone files; small ones are merged if there are many."""
-        groups = files_to_merge(known.files)
+        groups = files_to_merge(valid.files)
         if not groups:
-            return known.files
-        deletes = KnownDeletes(known=known, now_ms=self.now_ms)
+            return valid.files
+        deletes = KnownDeletes(known=valid, now_ms=self.now_ms)
         merged = _written(self.engine.run(partial(merge_tombstones, self.context, deletes), groups))
         inputs = {file.name for group in groups for file in group}
-        return (*(file for file in known.files if file.name not in inputs), *merged)
+        return (*(file for file in valid.files if file.name not in inputs), *merged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,13 +260,13 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
     since = table.store.time_text(max(now_ms - retention_ms, 0))
     newest_first = tuple(reversed(table.timeline.writes().by_completion()))
     recent = [instant for instant in newest_first if instant.completion >= since]
-    known = known_tombstones(((i, table.store.commit(i)) for i in recent), Tombstones())
-    if not known.is_complete and len(recent) == len(newest_first):
+    tombstones = known_tombstones(((i, table.store.commit(i)) for i in recent), Tombstones())
+    if not tombstones.is_complete and len(recent) == len(newest_first):
         older = tuple(reversed(archived_writes(table, completed_after=since).by_completion()))
         for start in range(0, len(older), _ARCHIVED_AT_ONCE):
-            if not known.is_complete or older[start].completion > known.up_to:
-                found = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
-                known = known_tombstones(found, known)
+            if not tombstones.is_complete or older[start].completion > tombstones.up_to:
+                commits = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
+                tombstones = known_tombstones(commits, tombstones)
     # An older replacement of a partition affects only tombstones that have expired.
-    overwritten = {partition: at for partition, at in known.overwritten.items() if at >= since}
-    return replace(known, overwritten=overwritten).counting(now_ms)
+    overwritten = {partition: at for partition, at in tombstones.overwritten.items() if at >= since}
+    return replace(tombstones, overwritten=overwritten).counting(now_ms)

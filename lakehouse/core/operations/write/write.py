@@ -126,10 +126,10 @@ def write(
 
 def _is_service(table: LoadedTable, winner: Instant) -> bool:
     """Return whether a table service has won a conflict: its commit rewrote file groups, or its plan was undone."""
-    found = table.reload().timeline.find(winner.requested)
-    if found is None:
+    current = table.reload().timeline.find(winner.requested)
+    if current is None:
         return winner.action is Action.CLUSTERING
-    return found.is_completed and table.store.commit(found).operation in REWRITES
+    return current.is_completed and table.store.commit(current).operation in REWRITES
 
 
 def _pause_seconds(table: LoadedTable, lost: int) -> float:
@@ -276,7 +276,7 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
-    markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, known=markers.known)
+    markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, created=markers.known)
     checks = _checks(written, metadata, deletes)
     return complete_commit(_prepared_commit(attempt, metadata, checks), write.policies.transaction)
 
@@ -438,7 +438,7 @@ def _is_staged(write: PreparedWrite) -> bool:
 
 
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
-    """Delete what a committed attempt no longer needs.
+    """Delete the files that a committed attempt no longer needs.
 
     An error is logged, not raised, because the commit is already valid; the next write cleans up the rest.
     """
