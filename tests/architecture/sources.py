@@ -25,7 +25,7 @@ REVISED = (
     "lakehouse/spec/sources",
 )
 #: The packages to which all other modules belong; the first that matches counts.
-OTHERS = ("lakehouse/core", "lakehouse/platform", "lakehouse", "plugins", "dags")
+OTHERS = ("lakehouse/core", "lakehouse/platform", "lakehouse", "plugins", "dags", "demo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ ALLOWED = frozenset(
         "_conflict",
         "_facts",
         "_header",
-        "_look_up",
+        "look_up",
         "_plan",
         "_readiness",
         "_several",

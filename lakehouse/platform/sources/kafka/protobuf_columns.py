@@ -46,7 +46,7 @@ from lakehouse.platform.sources.kafka.protobuf_types import (
     ProtoMessage,
 )
 
-#: The start of an element of the list of messages: field 1, with a length.
+#: A list element starts with this byte: field 1, with a length.
 _ELEMENT = b"\n"
 _WIRE_VARINT, _WIRE_FIXED64, _WIRE_BYTES, _WIRE_GROUP, _WIRE_FIXED32 = 0, 1, 2, 3, 5
 _FIXED_BYTES = {_WIRE_FIXED64: 8, _WIRE_FIXED32: 4}
@@ -126,7 +126,7 @@ def _varint(number: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _list_class(message: ProtoMessage) -> Any:
-    """Return the class of a message whose field `rows` is a list of messages of a type."""
+    """Return a message class whose field `rows` is a list of `message`."""
     file = descriptor_pb2.FileDescriptorProto(name="columns.proto", syntax="proto2")
     rows = file.message_type.add(name="Rows")
     rows.field.add(
@@ -167,7 +167,7 @@ class _Rows:
 
     Attributes:
         messages: The messages.
-        roots: The position of the outermost message of each.
+        roots: For each message, the position of the outermost one.
         union: A message that has each field which any of the messages has; None if it is unknown.
     """
 
@@ -251,7 +251,7 @@ class _Columns:
 
 
 def _example(field: Any) -> str:
-    """Return the start of the value of an unknown field; raise UserError for a group, which has no column type."""
+    """Return how the value of an unknown field begins; raise UserError for a group, which has no column type."""
     if field.wire_type == _WIRE_GROUP:
         raise UserError(f"its field #{field.field_number} is a group, which is not supported; use a message")
     if field.wire_type == _WIRE_VARINT:
