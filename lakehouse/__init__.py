@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
     from lakehouse.core.table.scan import TableScan
     from lakehouse.core.table.services import TableService, TableServices
-    from lakehouse.core.table.table import Table, TableFeatures, WriteCall
+    from lakehouse.core.table.table import Table, WriteCall
     from lakehouse.errors import (
         CleanedHistoryError,
         CommitStateUnknownError,
@@ -56,7 +56,6 @@ __all__ = [
     "RetryableError",
     "Table",
     "TableBusyError",
-    "TableFeatures",
     "TableScan",
     "TableService",
     "TableServices",
@@ -81,7 +80,7 @@ _MODULES = {
     "lakehouse.core.planning.event_time": ("EventTimeVersion", "Watermark"),
     "lakehouse.core.table.scan": ("TableScan",),
     "lakehouse.core.table.services": ("TableService", "TableServices"),
-    "lakehouse.core.table.table": ("Table", "TableFeatures", "WriteCall"),
+    "lakehouse.core.table.table": ("Table", "WriteCall"),
     "lakehouse.errors": (
         "CleanedHistoryError",
         "CommitStateUnknownError",

@@ -13,7 +13,14 @@ from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec import contracts
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobError, JobReport
+from lakehouse.spec.contracts.job import (
+    IngestReport,
+    JobError,
+    JobOutcome,
+    PublicationReport,
+    ServiceReport,
+    WriteOutcome,
+)
 from lakehouse.spec.contracts.publication import PartitionEvent, PublishResult, SensorEvent
 from lakehouse.spec.contracts.table_event import TableEvent
 
@@ -21,8 +28,20 @@ _INTRO = """\
 Processes exchange JSON documents: the keys are the names below, enums are their values, and `version` is the version of
 the document. A reader ignores unknown fields and refuses a newer version. The result of a command with `--output json`,
 the XCom value of a task and the `extra` of an asset event are such documents."""
+#: Classes that no process writes: their fields are those of the documents that extend them.
+_BASES = (Document, JobOutcome, WriteOutcome)
 #: The documents that users meet first: XCom values and asset events.
-FIRST = (JobReport, JobError, ColumnDrift, TableEvent, PublishResult, PartitionEvent, SensorEvent)
+FIRST = (
+    IngestReport,
+    ServiceReport,
+    PublicationReport,
+    JobError,
+    ColumnDrift,
+    TableEvent,
+    PublishResult,
+    PartitionEvent,
+    SensorEvent,
+)
 
 
 def contracts_page() -> str:
@@ -42,7 +61,7 @@ def documents() -> Iterator[type]:
     found: dict[str, type] = {"ColumnDrift": ColumnDrift, "TtlRule": TtlRule}
     for module in pkgutil.iter_modules(contracts.__path__, f"{contracts.__name__}."):
         for name, kind in inspect.getmembers(importlib.import_module(module.name), dataclasses.is_dataclass):
-            if kind.__module__ == module.name and kind is not Document:
+            if kind.__module__ == module.name and kind not in _BASES:
                 found[name] = kind
     yield from (found[name] for name in sorted(found))
 
@@ -50,7 +69,7 @@ def documents() -> Iterator[type]:
 def field_texts(kind: type) -> dict[str, str]:
     """Return the meaning of each field that has one; an event shares those of the report."""
     texts = attributes(kind)
-    return {**attributes(JobReport), **texts} if kind is TableEvent else texts
+    return {**attributes(IngestReport), **texts} if kind is TableEvent else texts
 
 
 def _document(kind: type) -> Iterator[str]:

@@ -20,7 +20,7 @@ with an underscore are not public."""
 #: The sections of the page: title -> module and public names; no names means all public ones of the module.
 PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
-        ("lakehouse/core/table/table.py", ("Table", "TableFeatures", "WriteCall")),
+        ("lakehouse/core/table/table.py", ("Table", "WriteCall")),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),

@@ -29,6 +29,7 @@ from lakehouse.spec.contracts.alarms import (
     SilenceEntry,
     SilenceList,
 )
+from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.fleet import Severity
 from lakehouse.spec.quantities import parse_duration
 from lakehouse.spec.table.alarm_file import alarm_file
@@ -41,7 +42,7 @@ def list_alarms(given: Given) -> None:
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog:
         found = catalog.alarms.find(tables=tables, state=None if given.all else AlarmState.OPEN, limit=given.limit)
-    document = AlarmList(alarms=tuple(map(_entry, found)))
+    document = AlarmList(alarms=tuple(map(alarm_entry, found)))
     if given.output == "json":
         show_document(document, given.output)
         return
@@ -78,7 +79,7 @@ def silence(given: Given) -> None:
             rule=given.rule, scope=scope, until_ms=until_ms, reason=given.reason, author=author(os.environ)
         )
         (recorded,) = [one for one in catalog.alarms.silences() if one.id == number]
-    show_document(_silence(recorded), given.output)
+    show_document(silence_entry(recorded), given.output)
 
 
 def unsilence(given: Given) -> None:
@@ -91,7 +92,7 @@ def unsilence(given: Given) -> None:
 def silences(given: Given) -> None:
     """Print the silences that have not ended."""
     with load_catalog(given.catalog) as catalog:
-        found = SilenceList(silences=tuple(map(_silence, catalog.alarms.silences())))
+        found = SilenceList(silences=tuple(map(silence_entry, catalog.alarms.silences())))
     show_document(found, given.output, rows=rows_of(found.silences))
 
 
@@ -112,7 +113,7 @@ def claim(given: Given) -> None:
     route = Route(notifier=given.notifier, severity=severity, scopes=tuple(given.scope))
     with load_catalog(given.catalog) as catalog:
         found = catalog.alarms.claim(route, given.owner, lease_ms)
-    document = AlarmList(alarms=tuple(map(_entry, found.alarms)), message=found.id, attempt=found.attempt)
+    document = AlarmList(alarms=tuple(map(alarm_entry, found.alarms)), message=found.id, attempt=found.attempt)
     show_document(document, given.output, rows=rows_of(document.alarms))
 
 
@@ -124,21 +125,15 @@ def settle(given: Given) -> None:
     show_document(AlarmClaimEnded(notifier=given.notifier, alarms=number, sent=not given.failed), given.output)
 
 
-def _entry(alarm: Alarm) -> AlarmEntry:
-    return AlarmEntry(
-        id=alarm.id,
-        severity=alarm.severity,
+def alarm_entry(alarm: Alarm) -> AlarmEntry:
+    """Return the contract of an alarm."""
+    return mirror(
+        AlarmEntry,
+        alarm,
         state=AlarmEvent(alarm.state.value),
-        table=alarm.table,
-        rule=alarm.rule,
-        subject=alarm.subject,
-        text=alarm.text,
-        action=alarm.action,
         raised=_time(alarm.raised_ms),
         resolved=_time(alarm.resolved_ms),
         silenced_until=_time(alarm.silenced_until_ms),
-        value=alarm.value,
-        threshold=alarm.threshold,
     )
 
 
@@ -155,15 +150,9 @@ def _rule(rule: AlarmRule) -> AlarmRuleEntry:
     )
 
 
-def _silence(silence: Silence) -> SilenceEntry:
-    return SilenceEntry(
-        id=silence.id,
-        rule=silence.rule,
-        scope=silence.scope,
-        until=_time(silence.until_ms),
-        reason=silence.reason,
-        author=silence.author,
-    )
+def silence_entry(silence: Silence) -> SilenceEntry:
+    """Return the contract of a silence."""
+    return mirror(SilenceEntry, silence, until=_time(silence.until_ms))
 
 
 def _time(ms: int | None) -> str:

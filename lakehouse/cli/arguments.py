@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from lakehouse.cli.group import Given
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm
+from lakehouse.spec.job_command import JobArguments, parse_command
+from lakehouse.spec.job_flags import ALL_FLAGS, FlagForm
 from lakehouse.spec.secrets import redact_text, refuse_secret_url, refuse_secrets
+
+CommandT = TypeVar("CommandT", bound=JobArguments)
 
 
 def option_pairs(options: Sequence[str]) -> dict[str, str]:
@@ -28,13 +31,15 @@ def catalog_argument(text: str) -> str:
     return text
 
 
-def job_command(given: Given, options: Sequence[str] = ()) -> JobCommand:
-    """Return the job that the flags describe; `options` are more `key=value` pairs. Raises UserError."""
+def job_command(given: Given, kind: type[CommandT], options: Sequence[str] = ()) -> CommandT:
+    """Return the job of this kind that the flags describe; `options` are more `key=value` pairs. Raises UserError."""
     words = [given.noun, given.verb]
-    for flag in JOB_FLAGS:
-        value = getattr(given, flag.field)
+    for flag in ALL_FLAGS:
+        value = getattr(given, flag.field, ())
         if flag.form is FlagForm.SWITCH:
             words += [flag.flag] if value else []
         else:
             words += [word for text in value for word in (flag.flag, text)]
-    return JobCommand.from_argv([*words, *(word for pair in options for word in ("--option", pair))])
+    command = parse_command([*words, *(word for pair in options for word in ("--option", pair))])
+    assert isinstance(command, kind), f"{command.title} is declared with the function of another job"
+    return command

@@ -6,19 +6,16 @@ import os
 
 from sqlalchemy import create_engine
 
-from lakehouse.cli import remote
+from lakehouse.cli.backends.open import open_backend
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document
-from lakehouse.cli.specs import author, drift_warnings
+from lakehouse.cli.specs import author
 from lakehouse.cli.table import catalog_table, spec_of
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import catalog_url, upgrade
-from lakehouse.platform.remote.client import api_client
 from lakehouse.spec.contracts.catalog import (
-    CatalogTable,
-    CatalogTables,
     DroppedTable,
     TableLocation,
     UpdatedSpec,
@@ -28,26 +25,9 @@ from lakehouse.spec.contracts.catalog import (
 
 def list_tables(given: Given) -> None:
     """Print the tables of a catalog."""
-    client = api_client()
-    if client is not None:
-        found = remote.tables(client, given.namespace)
-        show_document(found, given.output, rows=rows_of(found.tables))
-        return
-    with load_catalog(given.catalog) as catalog:
-        entries = catalog.list_tables(given.namespace)
-        drift = drift_warnings(catalog)
-        tables = [
-            CatalogTable(
-                table=entry.identifier,
-                type=entry.spec.type,
-                spec_version=entry.spec_version,
-                author=entry.author,
-                location=entry.location,
-                drift=drift.get(entry.identifier),
-            )
-            for entry in entries
-        ]
-    show_document(CatalogTables(tables=tuple(tables)), given.output, rows=rows_of(tables))
+    with open_backend(given.catalog) as backend:
+        tables = backend.tables(given.namespace)
+    show_document(tables, given.output, rows=rows_of(tables.tables))
 
 
 def register(given: Given) -> None:

@@ -38,9 +38,10 @@ from lakehouse.platform.services.metrics import Metrics, metrics
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import storage_options_of
 from lakehouse.spark.submitted import is_submitted, submitted_storage_options
-from lakehouse.spec.command_check import REPLAY, check_command
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.command_check import check_command
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.contracts.lineage import JobLineage
+from lakehouse.spec.job_command import IngestCommand, IngestJob, ReplayCommand, StreamCommand
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.quantities import parse_duration
@@ -57,10 +58,10 @@ _BY_HAND = "ingest by hand"
 
 def ingest(given: Given) -> int:
     """Run one ingestion and print its report."""
-    return run_job(zoned(job_command(given)), _work, _check, _end_if_idle)
+    return run_job(zoned(job_command(given, IngestCommand)), _work, _check, _end_if_idle)
 
 
-def zoned(command: JobCommand) -> JobCommand:
+def zoned(command: IngestCommand) -> IngestCommand:
     """Return the command with a data interval in UTC; bounds without an offset are in the time zone of the spec."""
     if command.interval_start is None or command.interval_end is None:
         return command
@@ -82,10 +83,10 @@ def _in_zone(bound: str, zone: ZoneInfo) -> str:
 
 def stream(given: Given) -> int:
     """Ingest continuously and print the report of each commit, and their sum."""
-    return run_job(job_command(given), _stream_work, _check)
+    return run_job(job_command(given, StreamCommand), _stream_work, _check)
 
 
-def _stream_work(command: JobCommand) -> JobReport:
+def _stream_work(command: StreamCommand) -> IngestReport:
     spec, warning = _spec_of(command)
     session = job_session(f"lakehouse ingest stream {spec.table}")
     env = Env(storage=open_storage(stream_location(spec, os.environ), storage_options_of(session)))
@@ -95,7 +96,7 @@ def _stream_work(command: JobCommand) -> JobReport:
             Stream(
                 table=spec.ingestion_name,
                 settings=_stream_settings(spec, command),
-                run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures, tables=tables),
+                run=lambda run_id: _recorded(spec, command.one_run(run_id), measures, tables=tables),
                 done=lambda one: print_report(command, one),
                 env=env,
                 lock=open_lease(env, spec.input),
@@ -109,11 +110,7 @@ def _stream_work(command: JobCommand) -> JobReport:
     return report
 
 
-def _one_run(command: JobCommand, run_id: str) -> JobCommand:
-    return replace(command, action="run", every=None, run_for=None, run_id=run_id)
-
-
-def _stream_settings(spec: TableSpec, command: JobCommand) -> StreamSpec:
+def _stream_settings(spec: TableSpec, command: StreamCommand) -> StreamSpec:
     """Return the times of a stream: those of the command, of the spec, or the default, which has no end."""
     declared = None if spec.ingest is None else spec.ingest.stream
     settings = StreamSpec(run_for_s=0) if declared is None else declared
@@ -126,10 +123,10 @@ def _stream_settings(spec: TableSpec, command: JobCommand) -> StreamSpec:
 
 def replay(given: Given) -> int:
     """Replay dead letters and print the report."""
-    return run_job(job_command(given), _work, _check)
+    return run_job(job_command(given, ReplayCommand), _work, _check)
 
 
-def _work(command: JobCommand) -> JobReport:
+def _work(command: IngestCommand | ReplayCommand) -> IngestReport:
     spec, warning = _spec_of(command)
     # Errors in the metrics settings are raised before the ingestion starts.
     with metrics() as measures:
@@ -138,7 +135,7 @@ def _work(command: JobCommand) -> JobReport:
     return report
 
 
-def _end_if_idle(command: JobCommand) -> JobReport | None:
+def _end_if_idle(command: IngestCommand) -> IngestReport | None:
     """End a run that has nothing to read, as `_work` ends it, and return its report; None for another run."""
     spec, warning = _spec_of(command)
     try:
@@ -155,24 +152,24 @@ def _end_if_idle(command: JobCommand) -> JobReport | None:
     return report
 
 
-def _idle(spec: TableSpec, command: JobCommand) -> JobReport | None:
+def _idle(spec: TableSpec, command: IngestCommand) -> IngestReport | None:
     options = submitted_storage_options(os.environ)
     return end_if_idle(spec, command, environ=os.environ, storage_options=options)
 
 
-def _check(command: JobCommand) -> tuple[str, ...]:
+def _check(command: IngestJob) -> tuple[str, ...]:
     check_command(command, os.environ)
     spec, _ = _spec_of(command)
     _sync(spec, command)
     return _checked(identified(spec), command)
 
 
-def _checked(spec: TableSpec, command: JobCommand) -> tuple[str, ...]:
+def _checked(spec: TableSpec, command: IngestJob) -> tuple[str, ...]:
     options = submitted_storage_options(os.environ)
     return check_ingest(spec, command, environ=os.environ, storage_options=options)
 
 
-def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
+def _spec_of(command: IngestJob) -> tuple[TableSpec, str]:
     """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file.
 
     The spec of a table with several inputs is that of the input that the command names.
@@ -189,12 +186,12 @@ def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
 
 def _recorded(
     spec: TableSpec,
-    command: JobCommand,
+    command: IngestCommand | ReplayCommand,
     measures: Metrics,
     *,
     tables: OpenedTables | None = None,
-    idle: JobReport | None = None,
-) -> JobReport:
+    idle: IngestReport | None = None,
+) -> IngestReport:
     """Run once and record the run; the runs of a stream share the tables that stay open.
 
     `idle` is the report of a run that has nothing to read, if that is known.
@@ -206,7 +203,8 @@ def _recorded(
         for note in () if idle is not None else _checked(spec, command):
             logger.info("%s", note)
         # A stream has a session, and spark-submit a JVM: its caller has looked with --end-if-idle.
-        if idle is None and tables is None and not is_submitted(os.environ):
+        looks = tables is None and not is_submitted(os.environ)
+        if idle is None and looks and isinstance(command, IngestCommand):
             idle = _idle(spec, command)
         if idle is None:
             report, access = _run(spec, command, tables)
@@ -217,7 +215,7 @@ def _recorded(
         report = with_lineage(report, lambda: _lineage(spec, report, access()))
     except (Exception, JobStop) as error:
         problem = JobError.of(error.error if isinstance(error, JobStop) else error)
-        failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=problem)
+        failed = IngestReport(status=JobStatus.FAILED, table=spec.table, error=problem)
         measures.run(SERVICE, failed)
         end(catalog, table_id, run_id, failed)
         if spec.is_template:
@@ -231,21 +229,26 @@ def _recorded(
     return report
 
 
-def _run(spec: TableSpec, command: JobCommand, tables: OpenedTables | None) -> tuple[JobReport, _Access]:
+def _run(
+    spec: TableSpec, command: IngestCommand | ReplayCommand, tables: OpenedTables | None
+) -> tuple[IngestReport, _Access]:
     """Run in a Spark session, and return the report and a function that returns the session's storage options."""
     session = job_session(f"lakehouse ingest {spec.table}")
-    run = run_replay if command.action == REPLAY else partial(run_ingest, tables=tables)
-    return run(session, spec, command, environ=os.environ), partial(storage_options_of, session)
+    if isinstance(command, ReplayCommand):
+        report = run_replay(session, spec, command, environ=os.environ)
+    else:
+        report = run_ingest(session, spec, command, environ=os.environ, tables=tables)
+    return report, partial(storage_options_of, session)
 
 
-def _lineage(spec: TableSpec, report: JobReport, storage_options: Mapping[str, str]) -> JobLineage:
+def _lineage(spec: TableSpec, report: IngestReport, storage_options: Mapping[str, str]) -> JobLineage:
     if spec.is_template:
         return JobLineage()
     table = Table.open(location_of(spec, os.environ), storage_options=storage_options)
     return ingest_lineage(spec, table, os.environ, report.lineage)
 
 
-def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, _Access], JobReport] | None:
+def _sync(spec: TableSpec, command: IngestJob) -> Callable[[IngestReport, _Access], IngestReport] | None:
     """Return the function that syncs the table to the metastore, None if sync is not enabled.
 
     Raises UserError if the client is not installed, or if no metastore is configured.
@@ -261,7 +264,7 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, _Access]
         return lambda report, access: synced(report, location, options, access())
     place = f"{location.rstrip('/')}/"
 
-    def each(report: JobReport, access: _Access) -> JobReport:
+    def each(report: IngestReport, access: _Access) -> IngestReport:
         storage_options = access()
         parts = tuple(
             one if one.status is JobStatus.FAILED else synced(one, place + one.table, options, storage_options)

@@ -26,7 +26,7 @@ from lakehouse.platform.catalog.identities import DEFAULT_NAMESPACE
 from lakehouse.platform.ingest.databases import written_spec
 from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.submitted import submitted_storage_options
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.table.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec]
     return catalog, entry.id, replace(spec, identities={**spec.identities, **recorded})
 
 
-def end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport) -> None:
+def end(catalog: Catalog | None, table_id: int, run_id: str, report: IngestReport) -> None:
     """Record the outcome of a run, and close the catalog; None for a run that is not recorded."""
     if catalog is None:
         return
@@ -71,7 +71,7 @@ def end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport) 
             logger.warning("the end of run %s is not recorded in the catalog: %s", run_id, error)
 
 
-def adopt(catalog: Catalog | None, spec: TableSpec, report: JobReport) -> None:
+def adopt(catalog: Catalog | None, spec: TableSpec, report: IngestReport) -> None:
     """Record the identity of a table that the run created; a later run repeats it."""
     if catalog is None or spec.table in spec.identities or report.status is not JobStatus.COMMITTED:
         return
@@ -89,7 +89,7 @@ def record_refusal(spec: TableSpec, error: BaseException, run_id: str) -> None:
     if spec.is_template:
         record_failure(spec, error, run_id)
         return
-    failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
+    failed = IngestReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
     try:
         with load_catalog() as catalog:
             if catalog.table_exists(spec.table):
@@ -98,7 +98,7 @@ def record_refusal(spec: TableSpec, error: BaseException, run_id: str) -> None:
         logger.warning("table %s: the failed run is not recorded in the catalog: %s", spec.table, problem)
 
 
-def record_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
+def record_targets(spec: TableSpec, report: IngestReport, run_id: str) -> None:
     """Register the tables that a run of a template wrote, so that services work on them, and record all their runs."""
     if not is_configured(os.environ):
         return
@@ -115,11 +115,11 @@ def record_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
 def record_failure(spec: TableSpec, error: BaseException, run_id: str) -> None:
     """Record that the whole run of a template failed, for each of its tables that is registered."""
     if is_configured(os.environ):
-        failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
+        failed = IngestReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
         _record_registered(spec, lambda _: failed, run_id)
 
 
-def _record_registered(spec: TableSpec, report_of: Callable[[str], JobReport | None], run_id: str) -> None:
+def _record_registered(spec: TableSpec, report_of: Callable[[str], IngestReport | None], run_id: str) -> None:
     """Record the runs of the registered tables of a template, as far as there is a report for their name."""
     try:
         with load_catalog() as catalog:
@@ -138,7 +138,7 @@ def _registered(catalog: Catalog, spec: TableSpec) -> Iterable[str]:
     return [name for name in names if f"{default}{name}" in names or not name.startswith(default)]
 
 
-def _record(catalog: Catalog, name: str, report: JobReport, run_id: str) -> None:
+def _record(catalog: Catalog, name: str, report: IngestReport, run_id: str) -> None:
     """Record a run of a registered table that has ended."""
     entry = catalog.entry(name)
     catalog.history.start(run_id, entry.id, SERVICE)

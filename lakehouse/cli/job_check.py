@@ -14,10 +14,10 @@ from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.services.check import check_service
 from lakehouse.spec.command_check import check_command
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import ServiceCommand
 
 
-def check_service_job(command: JobCommand) -> tuple[str, ...]:
+def check_service_job(command: ServiceCommand) -> tuple[str, ...]:
     """Check a table service; raise UserError if it cannot run on the table.
 
     Of several tables only the names and the options are checked: one wrong table does not stop the others, and its
@@ -37,7 +37,7 @@ def check_service_job(command: JobCommand) -> tuple[str, ...]:
     return ()
 
 
-def _opened(command: JobCommand) -> Table:
+def _opened(command: ServiceCommand) -> Table:
     known = catalog_name(command.table)
     if known is None:
         return open_table(command.table, command.options)

@@ -10,6 +10,7 @@ from lakehouse.cli.output import show_document
 from lakehouse.cli.table import open_table
 from lakehouse.errors import CorruptTableError
 from lakehouse.spark.session import job_session
+from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.metadata import MetadataDescription, MetadataRebuild, MetadataValidation
 
 
@@ -31,13 +32,7 @@ def rebuild(given: Given) -> None:
     """Drop the metadata table and build it again."""
     spark = _session("rebuild", given.table)
     rebuilt = open_table(given.table, given.option).metadata.rebuild(spark=spark)
-    document = MetadataRebuild(
-        partitions=rebuilt.partitions,
-        files=rebuilt.files,
-        dropped=rebuilt.dropped,
-        left_out=rebuilt.left_out,
-        undecided=len(rebuilt.undecided),
-    )
+    document = mirror(MetadataRebuild, rebuilt, undecided=len(rebuilt.undecided))
     show_document(document, given.output)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakehouse.cli.group import Noun
+from lakehouse.spec.table.services import SERVICE_SPECS
 
 #: By section: noun, module below `lakehouse.cli.commands`, and one sentence for the list of commands.
 _SECTIONS = {
@@ -18,18 +19,7 @@ _SECTIONS = {
         ("savepoint", "undo", "Mark commits that clean and rollback must keep"),
         ("restore", "undo", "Roll back all writes after a savepoint or commit"),
     ),
-    "Table services": (
-        ("compaction", "service", "Merge log files into new base files"),
-        ("logcompaction", "service", "Merge the log files of a file group into one log file"),
-        ("clustering", "service", "Merge small files into large ones and sort their rows"),
-        ("clean", "service", "Remove files that no retained write needs"),
-        ("ttl", "service", "Delete partitions that expired by age, count or size"),
-        ("archive", "service", "Move the oldest actions of the timeline to the archive"),
-        ("index", "service", "Build indexes of the metadata table beside writers"),
-        ("orphans", "service", "Delete data files that no write names"),
-        ("validation", "service", "Check listing, metadata table and footers; repair nothing"),
-        ("sync", "service", "Register a table with its partitions in a Hive Metastore"),
-    ),
+    "Table services": tuple((spec.name, "service", spec.text) for spec in SERVICE_SPECS),
     "Publication": (("publish", "publish", "Publish ready partitions in a Hive Metastore"),),
     "Catalog": (
         ("services", "services", "Decide which services run now, and explain why"),

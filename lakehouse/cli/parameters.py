@@ -11,7 +11,8 @@ from click.shell_completion import CompletionItem
 
 from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.errors import nearest
-from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
+from lakehouse.spec.job_command import JobCommand, field_names
+from lakehouse.spec.job_flags import ALL_FLAGS, JOB_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.table.services import SERVICES
 
@@ -161,30 +162,19 @@ def value(name: str, text: str, *, also: Sequence[str] = (), **more: Any) -> cli
 
 
 class JobOption(click.Option):
-    """A flag of a job. The parser collects all its values, because JobCommand reports a flag that is given twice."""
+    """A flag of a job. It collects all values, because the decoder of commands reports a flag that is given twice."""
 
     def __init__(self, declarations: Sequence[str], *, repeatable: bool, **more: Any) -> None:
         super().__init__(declarations, **more)
         self.repeatable = repeatable
 
 
-#: Flags of ingestions only.
-INGEST_FLAGS = (
-    "--input",
-    "--full-refresh",
-    "--resnapshot",
-    "--every",
-    "--run-for",
-    "--commit",
-    "--dead-letters",
-    "--end-if-idle",
-)
-
-
-def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:
-    """Return the flags of a job. Those in `without` have no effect on it: they are accepted, and hidden in its help."""
+def job_flags(kind: type[JobCommand], *, without: Sequence[str] = ()) -> list[click.Parameter]:
+    """Return the flags of a job. Flags of other jobs and those in `without` are accepted, and hidden in its help."""
+    names = {*field_names(kind), "tables"}
     # Every command has --debug.
-    return [_job_flag(flag, hidden=flag.flag in without) for flag in JOB_FLAGS if flag.flag != "--debug"]
+    flags = [flag for flag in ALL_FLAGS if flag.flag != "--debug" and (flag in JOB_FLAGS or flag.field in names)]
+    return [_job_flag(flag, hidden=flag.field not in names or flag.flag in without) for flag in flags]
 
 
 def _job_flag(job_flag: JobFlag, *, hidden: bool) -> click.Option:

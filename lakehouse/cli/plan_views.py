@@ -1,4 +1,4 @@
-"""Convert the plans of services to their contracts: one function per type of plan."""
+"""Convert the plans of services to their contracts, and print them: one function per type of plan with a contract."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import singledispatch
 from typing import Any
 
-from lakehouse.cli.output import rows_of
+from lakehouse.cli.output import rows_of, show, show_document
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.planning.orphans import Orphan, OrphanPlan
 from lakehouse.model.archive import ArchivePlan
@@ -19,8 +19,8 @@ from lakehouse.model.ttl import Expiry, TtlPlan
 from lakehouse.model.upkeep import ValidationPlan
 from lakehouse.platform.publish.sync import report_of
 from lakehouse.platform.publish.sync_plan import SyncPlan, TablePlan
+from lakehouse.spec.contracts.document import encode, mirror
 from lakehouse.spec.contracts.services import (
-    PLAN_DOCUMENTS,
     ArchivedInstant,
     ArchivePlanDocument,
     CleanedFiles,
@@ -33,11 +33,13 @@ from lakehouse.spec.contracts.services import (
     IndexPlanDocument,
     OrphanFile,
     OrphansPlanDocument,
+    PlanFields,
     PlannedIndex,
     ServicePlan,
     SyncPlanDocument,
     TtlPlanDocument,
     ValidationPlanDocument,
+    plan_type,
 )
 from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition
 from lakehouse.spec.options.clustering import SORT_COLUMNS
@@ -47,22 +49,25 @@ _ROOT = "(root)"
 
 @singledispatch
 def plan_document(plan: Any, service: str) -> ServicePlan:
-    """Return the contract of a plan that a service made."""
-    raise NotImplementedError(f"{service}: register a view for plans of type {type(plan).__name__}")
+    """Return the contract of a plan that a service made: without a view for its type, its fields by name."""
+    return PlanFields(service=service, plan=encode(plan))
 
 
-def rows_of_rewrite(document: ServicePlan) -> list[dict[str, Any]] | None:
-    """Return a plan that rewrites file groups as rows of a text table; None for an empty plan and for another one."""
+def show_plan(document: ServicePlan, output: str) -> None:
+    """Print the contract of a plan: as text, a plan that rewrites file groups is a table of them."""
     if isinstance(document, CompactionPlanDocument) and document.operations:
-        return [_with_metrics(row) for row in rows_of(document.operations)]
-    if isinstance(document, ClusteringPlanDocument) and document.groups:
-        return rows_of(document.groups)
-    return None
+        show_document(document, output, [_with_metrics(row) for row in rows_of(document.operations)])
+    elif isinstance(document, ClusteringPlanDocument) and document.groups:
+        show_document(document, output, rows_of(document.groups))
+    elif isinstance(document, PlanFields) and document.plan and output != "json":
+        show({"service": document.service, **document.plan}, output)
+    else:
+        show_document(document, output)
 
 
 @plan_document.register
 def _(plan: NothingToDo, service: str) -> ServicePlan:
-    return PLAN_DOCUMENTS[service](service=service, code=plan.code, reason=plan.reason)
+    return plan_type(service)(service=service, code=plan.code, reason=plan.reason)
 
 
 @plan_document.register
@@ -138,8 +143,8 @@ def _(plan: TtlPlan, service: str) -> ServicePlan:
         service=service,
         bytes=sum(expiry.size_bytes for expiry in plan.expired),
         untimed=plan.untimed,
-        expired=tuple(map(_expired, plan.expired)),
-        kept=tuple(map(_expired, plan.kept)),
+        expired=tuple(map(expired_view, plan.expired)),
+        kept=tuple(map(expired_view, plan.kept)),
     )
 
 
@@ -150,13 +155,7 @@ def _(plan: OrphanPlan, service: str) -> ServicePlan:
 
 @plan_document.register
 def _(plan: ValidationPlan, service: str) -> ServicePlan:
-    return ValidationPlanDocument(
-        service=service,
-        file_groups=plan.file_groups,
-        footers=plan.footers,
-        metadata_table=plan.metadata_table,
-        deep=plan.deep,
-    )
+    return mirror(ValidationPlanDocument, plan, service=service, code=None, reason="")
 
 
 @plan_document.register
@@ -180,15 +179,9 @@ def orphan_view(orphan: Orphan) -> OrphanFile:
     )
 
 
-def _expired(expiry: Expiry) -> ExpiredPartition:
-    return ExpiredPartition(
-        partition=expiry.partition,
-        rule=expiry.rule,
-        reason=expiry.reason,
-        bytes=expiry.size_bytes,
-        rows=expiry.rows,
-        files=expiry.files,
-    )
+def expired_view(expiry: Expiry) -> ExpiredPartition:
+    """Return the contract of an expired partition."""
+    return mirror(ExpiredPartition, expiry, bytes=expiry.size_bytes)
 
 
 def _synced_partitions(plan: TablePlan) -> list[SyncedPartition]:

@@ -17,17 +17,18 @@ from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import run_service, runner
 from lakehouse.spark.session import job_session
-from lakehouse.spec.contracts.job import JobCommand, JobReport, combined
+from lakehouse.spec.contracts.job import ServiceReport, combined
+from lakehouse.spec.job_command import ServiceCommand
 
 logger = logging.getLogger(__name__)
 
 
-def run_service_job(command: JobCommand) -> int:
+def run_service_job(command: ServiceCommand) -> int:
     """Run a service; under spark-submit on Spark, else in threads of this process."""
     return run_job(command, _work, check_service_job)
 
 
-def _work(command: JobCommand) -> JobReport:
+def _work(command: ServiceCommand) -> ServiceReport:
     check_service_job(command)
     names = [catalog_name(table) for table in command.tables]
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ

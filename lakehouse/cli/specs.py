@@ -30,7 +30,7 @@ from lakehouse.platform.catalog.spec_sync import (
 )
 from lakehouse.spec.contracts.catalog import SpecFiles, SpecFileStatus, SpecHistory, SpecState, SpecVersion
 from lakehouse.spec.contracts.decisions import SpecInForce
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import ReportT
 from lakehouse.spec.table.changes import spec_changes
 from lakehouse.spec.table.folder import SpecFolder, read_specs, spec_paths
 
@@ -73,7 +73,7 @@ def drift_warnings(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str,
     return warnings_of(compare(catalog, folder, tables))
 
 
-def with_warning(report: JobReport, warning: str | None) -> JobReport:
+def with_warning(report: ReportT, warning: str | None) -> ReportT:
     """Return the report with an additional warning; None adds nothing."""
     return replace(report, warning="; ".join(filter(None, (report.warning, warning)))) if warning else report
 

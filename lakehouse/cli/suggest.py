@@ -17,9 +17,9 @@ from lakehouse.errors import UserError
 from lakehouse.platform.suggest.document import several_tables_spec, suggested_spec
 from lakehouse.platform.suggest.files import sample_files
 from lakehouse.platform.suggest.sample import Limits, TableSet
-from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.contracts.spec_sample import SpecSample
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.secrets import connection_variable, refuse_secret_url
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
@@ -78,7 +78,7 @@ def check(given: Given) -> None:
         check_ingest: Any = import_module("lakehouse.platform.ingest.check").check_ingest
         for name in inputs:
             part = spec.of_input(name)
-            command = JobCommand(verb="ingest", action="run", table=given.spec, input=name)
+            command = IngestCommand(table=given.spec, input=name)
             section = part.ingest
             if section is not None and section.is_by_interval:
                 start, end = _yesterday()

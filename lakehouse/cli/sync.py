@@ -11,12 +11,12 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.sync import sync
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 
 logger = logging.getLogger(__name__)
 
 
-def synced(report: JobReport, location: str, options: Mapping[str, str], access: Mapping[str, str]) -> JobReport:
+def synced(report: IngestReport, location: str, options: Mapping[str, str], access: Mapping[str, str]) -> IngestReport:
     """Sync an ingested table to the metastore; an error becomes a warning in the report.
 
     The rows are committed, so an error of the metastore must not fail the job. The next run syncs all changes.

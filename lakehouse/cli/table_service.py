@@ -12,7 +12,7 @@ from typing import Any
 from lakehouse.cli.arguments import job_command, option_pairs
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
-from lakehouse.cli.plan_views import plan_document, rows_of_rewrite
+from lakehouse.cli.plan_views import plan_document, show_plan
 from lakehouse.cli.service_job import run_service_job
 from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
@@ -20,6 +20,7 @@ from lakehouse.core.table.services import TableService
 from lakehouse.errors import UserError
 from lakehouse.platform.services.registry import table_service
 from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.job_flags import JOB_FLAGS
 from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
 from lakehouse.spec.table.services import ServiceSpec, service_spec
@@ -46,8 +47,7 @@ def plan(given: Given) -> None:
     if given.dry_run or spec.action is None:
         # The plan of a rewrite is printed although it is not due: it shows what a forced run would do.
         planned = service.plan(force=given.force or spec.holds_file_groups, pinned=pinned)
-        document = plan_document(planned, spec.name)
-        show_document(document, given.output, rows=rows_of_rewrite(document))
+        show_plan(plan_document(planned, spec.name), given.output)
         return
     scheduled = service.schedule(force=given.force, pinned=pinned)
     if isinstance(scheduled, NothingToDo):
@@ -62,7 +62,7 @@ def run(given: Given) -> int:
     if not given.dry_run:
         if given.pin:
             raise UserError("--pin works with --dry-run only: a run keeps what the table's options and readers pin")
-        return run_service_job(job_command(given, _short_options(given)))
+        return run_service_job(job_command(given, ServiceCommand, _short_options(given)))
     useless = [flag.flag for flag in JOB_FLAGS if flag.field not in _OF_PLANS and getattr(given, flag.field)]
     if useless or len(given.tables) > 1:
         wrong = f"{useless[0]} has no effect" if useless else "it takes one --table"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.model.display import Readable, Shown, count_text, sentence
@@ -34,6 +34,28 @@ class CleanPlan(Readable):
     def paths(self) -> tuple[str, ...]:
         """All paths, partition by partition."""
         return tuple(path for paths in self.files.values() for path in paths)
+
+    def metadata(self, requested: str, seconds: float, deleted_partitions: Collection[str] = ()) -> CleanMetadata:
+        """Return the content of the completed clean after all files of the plan were deleted.
+
+        `requested` is the requested time of the clean, `seconds` its duration, and `deleted_partitions` are those of
+        `partitions_to_delete` that were deleted.
+        """
+        return CleanMetadata(
+            start_time=requested,
+            seconds=seconds,
+            earliest="" if self.earliest is None else self.earliest.requested,
+            last_completed=self.last_completed,
+            partitions={
+                partition: CleanedPartition(
+                    policy=self.policy,
+                    deleted=tuple(path.rpartition("/")[2] for path in paths),
+                    is_deleted=partition in deleted_partitions,
+                )
+                for partition, paths in self.files.items()
+            },
+            extra=self.extra,
+        )
 
     def _shown(self) -> Shown:
         earliest = None if self.earliest is None else self.earliest.requested

@@ -1,7 +1,7 @@
 """The index types of tables: their names in `hoodie.index.type` and their properties.
 
-The implementations are in `core.index`, one module per type; `core.index.registry` maps these names to them. Specs,
-options and readers ask an `IndexType` for its properties instead of comparing names.
+The implementations are in `core.index`; `core.operations.placement.registry` maps each type to the placement that uses
+its implementation. Specs and options ask an `IndexType` for its properties instead of comparing names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class IndexType:
         hashes_keys: The hash of the key determines the file group (bucket).
         has_ring: The buckets are ranges of hash values, which split and merge (consistent hashing). Otherwise each
             partition has a number of buckets, and file ids begin with the number of the bucket.
-        allows_non_blocking: Writers may append to one file group at the same time, without conflict.
         moves_option: The option that determines whether a row moves to the partition of its update; global indexes have
             one.
     """
@@ -44,7 +43,11 @@ class IndexType:
     stores_locations: bool = False
     moves_option: str = ""
     has_ring: bool = False
-    allows_non_blocking: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name for people."""
+        return f"{self.name.lower()}, consistent hashing" if self.has_ring else self.name.lower()
 
 
 SIMPLE = IndexType(name="SIMPLE")
@@ -53,9 +56,9 @@ BLOOM = IndexType(name="BLOOM", uses_filters=True)
 GLOBAL_BLOOM = IndexType(name="GLOBAL_BLOOM", is_global=True, uses_filters=True, moves_option=BLOOM_MOVES)
 RECORD_INDEX = IndexType(name="RECORD_INDEX", is_global=True, stores_locations=True, moves_option=RECORD_MOVES)
 RECORD_LEVEL_INDEX = IndexType(name="RECORD_LEVEL_INDEX", stores_locations=True)
-BUCKET = IndexType(name="BUCKET", hashes_keys=True, allows_non_blocking=True)
+BUCKET = IndexType(name="BUCKET", hashes_keys=True)
 #: The index type BUCKET with the engine CONSISTENT_HASHING.
-CONSISTENT_BUCKET = IndexType(name="BUCKET", hashes_keys=True, has_ring=True, allows_non_blocking=True)
+CONSISTENT_BUCKET = IndexType(name="BUCKET", hashes_keys=True, has_ring=True)
 
 #: The types that this product can write with, by name. RECORD_INDEX has a second name since Hudi 1.1.
 INDEX_TYPES: Mapping[str, IndexType] = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.model.display import Condition, Readable, Shown, count_text
+from lakehouse.model.partition_kind import PartitionKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,6 @@ class IndexMetadata:
     operation: str | None = None
 
 
-#: Prefixes of the metadata table's partitions that have an index with a name.
-SECONDARY_PREFIX, EXPRESSION_PREFIX = "secondary_index_", "expr_index_"
 #: The arguments behind the column of the functions that have several; others have a format.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "substring": ("pos", "len"),
@@ -87,7 +86,8 @@ class DeclaredIndex(Readable):
     @property
     def partition(self) -> str:
         """The partition of the metadata table."""
-        return f"{SECONDARY_PREFIX if self.kind == SECONDARY_INDEX else EXPRESSION_PREFIX}{self.name}"
+        is_secondary = self.kind == SECONDARY_INDEX
+        return f"{PartitionKind.SECONDARY_INDEX if is_secondary else PartitionKind.EXPRESSION_INDEX}{self.name}"
 
     @property
     def call(self) -> str:

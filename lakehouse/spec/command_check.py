@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lakehouse.errors import SettingError, UserError, nearest
-from lakehouse.spec.contracts.job import STREAM, JobCommand
+from lakehouse.spec.job_command import (
+    INGEST,
+    PUBLISH,
+    IngestCommand,
+    IngestJob,
+    JobCommand,
+    PublishCommand,
+    ReplayCommand,
+    ServiceCommand,
+    StreamCommand,
+)
 from lakehouse.spec.options.clustering import SORT_COLUMNS
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import check_known, parse_options
@@ -21,10 +31,8 @@ from lakehouse.spec.table.location import location_of, resolve
 from lakehouse.spec.table.services import SERVICES, require_by_partition, service_spec
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
-#: Verbs of jobs that are not table services.
-INGEST, PUBLISH = "ingest", "publish"
-#: The action of an ingestion that parses dead letters again.
-REPLAY = "replay"
+#: Commands of ingestions.
+INGESTIONS = (IngestCommand, StreamCommand, ReplayCommand)
 #: Sources whose dead letters can be replayed.
 REPLAYED = ("files", "kafka")
 _SPECS = (".yaml", ".yml")
@@ -40,13 +48,8 @@ def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
     Raises:
         UserError: The job could not run; the message names the value and the remedy.
     """
-    if command.verb in SERVICES:
+    if isinstance(command, ServiceCommand):
         _check_service(command)
-    elif command.verb not in (INGEST, PUBLISH):
-        verbs = (*SERVICES, INGEST, PUBLISH)
-        raise UserError(
-            f"unknown job {command.verb!r}.{nearest(command.verb, verbs)} Known: {', '.join(verbs)}.", verb=command.verb
-        )
     for name in command.tables:
         if not name.strip():
             raise UserError("the name of the table is empty; name a table spec, a location or namespace.table")
@@ -54,37 +57,45 @@ def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
             check_declared(load_spec(Path(name)), command, environ)
         else:
             # The other options of the table are stored, so options that need each other are checked with the table.
-            check_known(command.options, also_known=CREATE_OPTIONS if command.verb == INGEST else frozenset())
+            creates = isinstance(command, INGESTIONS)
+            check_known(command.options, also_known=CREATE_OPTIONS if creates else frozenset())
 
 
 def check_declared(spec: TableSpec, command: JobCommand, environ: Mapping[str, str]) -> None:
     """Check a command against the spec of its table; raise UserError as `check_command` does."""
     location_of(spec, environ)
-    if command.verb == INGEST:
+    if isinstance(command, INGESTIONS):
         spec = spec.of_input(command.input or spec.input)
-    created = CREATE_OPTIONS if command.verb == INGEST else frozenset()
-    options = {key: value for key, value in command.options.items() if key not in created}
-    policies = parse_options({**spec.call_options(), **options})
-    if command.verb == INGEST:
+        written = {key: value for key, value in command.options.items() if key not in CREATE_OPTIONS}
+        parse_options({**spec.call_options(), **written})
         _check_ingest(spec, command, environ)
-    elif command.verb == PUBLISH:
+        return
+    policies = parse_options({**spec.call_options(), **command.options})
+    if isinstance(command, PublishCommand):
         _check_publication(spec)
-    elif service_spec(command.verb).merge_on_read_only and spec.type != "MERGE_ON_READ":
+        return
+    if service_spec(command.service).merge_on_read_only and spec.type != "MERGE_ON_READ":
         raise UserError(
             f"{spec.source or spec.table}: table {spec.table} is of type {spec.type}: it has no logs, so there is "
-            f"nothing for {command.verb}. Only merge-on-read tables need this service",
+            f"nothing for {command.service}. Only merge-on-read tables need this service",
             table=spec.table,
         )
-    if command.verb == "clustering":
+    if command.service == "clustering":
         _check_sort_columns(spec, policies.clustering.columns)
 
 
-def _check_service(command: JobCommand) -> None:
+def _check_service(command: ServiceCommand) -> None:
+    if command.service not in SERVICES:
+        names = (*SERVICES, INGEST, PUBLISH)
+        raise UserError(
+            f"unknown job {command.service!r}.{nearest(command.service, names)} Known: {', '.join(names)}.",
+            verb=command.service,
+        )
     if command.partitions or command.interval is not None:
-        require_by_partition(service_spec(command.verb))
+        require_by_partition(service_spec(command.service))
 
 
-def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, str]) -> None:
+def _check_ingest(spec: TableSpec, command: IngestJob, environ: Mapping[str, str]) -> None:
     if spec.ingest is None:
         raise UserError(
             f"{spec.source or spec.table}: table {spec.table} declares no ingestion; add a section `ingest`",
@@ -94,17 +105,15 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
     transform = [] if spec.ingest.transform is None else [spec.ingest.transform.sql]
     require_allowed_sql(transform, f"{spec.source or spec.table}: ingest.transform.sql", environ)
     require_allowed_sql(spec.ingest.select, f"{spec.source or spec.table}: ingest.select", environ)
-    if command.action == STREAM and spec.ingest.is_by_interval:
+    if isinstance(command, StreamCommand) and spec.ingest.is_by_interval:
         raise UserError(
             f"{spec.source or spec.table}: the source of table {spec.table} is read by data interval, and a stream "
             "reads from the checkpoint. Use `ingest run`, or a source without an interval",
             table=spec.table,
         )
-    if command.action == REPLAY:
+    if isinstance(command, ReplayCommand):
         _check_replay(spec, command)
         return
-    if command.commit is not None or command.dead_letters is not None:
-        raise UserError("--commit and --dead-letters select the letters of `lakehouse ingest replay`", flag="--commit")
     if not isinstance(source, FileSourceSpec):
         return
     path = resolve(source.path, environ, name="ingest.path")
@@ -119,7 +128,7 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
         )
 
 
-def _check_replay(spec: TableSpec, command: JobCommand) -> None:
+def _check_replay(spec: TableSpec, command: ReplayCommand) -> None:
     """Raise UserError if a replayed record could replace a newer row, and the command does not accept that."""
     assert spec.ingest is not None, "the caller checks it"
     if spec.ingest.source.KIND not in REPLAYED:
@@ -128,8 +137,6 @@ def _check_replay(spec: TableSpec, command: JobCommand) -> None:
             f"{' and '.join(REPLAYED)} can",
             table=spec.table,
         )
-    if command.interval is not None or command.full_refresh:
-        raise UserError("`lakehouse ingest replay` reads dead letters: it has no interval and no --full-refresh")
     if spec.ingest.operation == "upsert" and not spec.ordering and not command.force:
         raise UserError(
             f"table {spec.table} has no ordering column, so a replayed record would replace a newer row of its key. "

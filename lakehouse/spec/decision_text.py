@@ -1,7 +1,14 @@
 """The work and the benefit of a run of a service as a sentence, made from the numbers of its prediction; pure.
 
 This is the only place that turns these numbers into words: decisions, pages and the CLI show its text, and nothing
-parses it.
+parses it. The sentence of a service is the template `work` of its `ServiceSpec`, with these fields:
+
+    {files:old file}    number of files with a noun, in singular or plural
+    {benefit:file}      number of objects that readers no longer open
+    {size}              bytes, such as `2.1 MB`
+    {time}              ` in about 10 s`, or empty
+
+Examples:
 
     compaction, clustering    rewrites 2.1 MB in about 10 s; queries of these rows would open 3 files instead of 12
     clean                     deletes 120 old files in about 11 s
@@ -9,12 +16,21 @@ parses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lakehouse.model.display import count_text, size_text
+from lakehouse.spec.table.services import SERVICE_SPECS
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+class _Count(int):
+    """A number whose format is a noun: `f"{_Count(2):file}"` is `2 files`."""
+
+    def __format__(self, noun: str) -> str:
+        """Return the number with the noun in singular or plural."""
+        return count_text(int(self), noun)
 
 
 def work_text(service: str, predicted: Mapping[str, Any]) -> str:
@@ -30,7 +46,14 @@ def work_text(service: str, predicted: Mapping[str, Any]) -> str:
     if not files:
         return ""
     size, benefit = int(predicted.get("bytes") or 0), round(float(predicted.get("benefit") or 0))
-    return _WORK.get(service, _other)(files, size, benefit, about(float(predicted.get("seconds") or 0)))
+    time = about(float(predicted.get("seconds") or 0))
+    # A catalog may contain decisions of a service that another release had.
+    spec = next((spec for spec in SERVICE_SPECS if spec.name == service), None)
+    if spec is not None and spec.work:
+        return spec.work.format(files=_Count(files), size=size_text(size), benefit=_Count(benefit), time=time)
+    if spec is not None and spec.holds_file_groups:
+        return _rewrite(files, size, benefit, time)
+    return f"works on {count_text(files, 'file')}{f' of {size_text(size)}' if size else ''}{time}"
 
 
 def about(seconds: float) -> str:
@@ -53,46 +76,3 @@ def _rewrite(files: int, size: int, benefit: int, time: str) -> str:
     if benefit <= 0:
         return f"{work}; queries would open as many files as before"
     return f"{work}; queries of these rows would open {count_text(left, 'file')} instead of {files:,}"
-
-
-def _index(files: int, size: int, benefit: int, time: str) -> str:
-    del benefit
-    return f"reads {size_text(size)} in {count_text(files, 'file')}{time}; queries and writes can then use the index"
-
-
-def _clean(files: int, size: int, benefit: int, time: str) -> str:
-    del size, benefit
-    return f"deletes {count_text(files, 'old file')}{time}"
-
-
-def _archive(files: int, size: int, benefit: int, time: str) -> str:
-    del size, benefit
-    return f"archives {count_text(files, 'file')} of the timeline{time}; every read and write then lists fewer files"
-
-
-def _ttl(files: int, size: int, benefit: int, time: str) -> str:
-    del size
-    return f"deletes {count_text(files, 'expired partition')} with {count_text(benefit, 'file')}{time}"
-
-
-def _listing(what: str) -> Callable[[int, int, int, str], str]:
-    return lambda files, size, benefit, time: f"{what}{time}"
-
-
-def _other(files: int, size: int, benefit: int, time: str) -> str:
-    del benefit
-    return f"works on {count_text(files, 'file')}{f' of {size_text(size)}' if size else ''}{time}"
-
-
-_WORK: Mapping[str, Callable[[int, int, int, str], str]] = {
-    "compaction": _rewrite,
-    "logcompaction": _rewrite,
-    "clustering": _rewrite,
-    "index": _index,
-    "clean": _clean,
-    "archive": _archive,
-    "ttl": _ttl,
-    "orphans": _listing("lists the files of the table, and deletes those that no commit has written"),
-    "validation": _listing("compares the files of the table with its metadata"),
-    "sync": _listing("writes the partitions and columns to the metastore"),
-}

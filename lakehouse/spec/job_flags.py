@@ -1,4 +1,4 @@
-"""The flags of jobs: the command line, its help and the encoders of JobCommand derive from them."""
+"""The flags of jobs: the command line, its help and the encoder of commands derive from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FlagForm(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFlag:
-    """A flag of a job: its spelling, the field of JobCommand, its form, and a sentence for help."""
+    """A flag of a job: its spelling, the field of its command, its form, and a sentence for help."""
 
     flag: str
     field: str
@@ -26,7 +26,7 @@ class JobFlag:
     text: str
 
 
-#: In the order of help.
+#: Flags of all jobs, in the order of help. A job accepts the flags of other jobs, which do not have an effect on it.
 JOB_FLAGS = (
     JobFlag(
         flag="--table",
@@ -159,3 +159,26 @@ JOB_FLAGS = (
         text="A hoodie.* option for this run; repeatable. `lakehouse options` lists them.",
     ),
 )
+
+#: Flags of the job of publication only.
+PUBLISH_FLAGS = (
+    JobFlag(
+        flag="--pointers-only",
+        field="pointers_only",
+        form=FlagForm.SWITCH,
+        text="Publish without copies of files, so that no Spark is needed.",
+    ),
+    JobFlag(
+        flag="--newest",
+        field="newest",
+        form=FlagForm.SWITCH,
+        text="Publish the newest version, not the version by event time.",
+    ),
+    JobFlag(
+        flag="--archive-now",
+        field="archive_now",
+        form=FlagForm.SWITCH,
+        text="Copy the partitions to the archive, regardless of their age.",
+    ),
+)
+ALL_FLAGS = (*JOB_FLAGS, *PUBLISH_FLAGS)

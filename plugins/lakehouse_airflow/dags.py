@@ -26,13 +26,14 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, get_parsing_conte
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
+from lakehouse.spec.table.services import SERVICES
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import source_assets, table_asset
 from lakehouse_airflow.dags_actions import DAG_ID as ACTIONS
 from lakehouse_airflow.dags_actions import actions_dag
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
-from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
+from lakehouse_airflow.dags_services import usual_service_dag
 from lakehouse_airflow.doctor_dag import doctor_dag
 from lakehouse_airflow.paused_dags import Paused, PausedDags, paused_dags
 from lakehouse_airflow.pools import DOCTOR, SCHEDULER, spec_pools
@@ -202,7 +203,7 @@ def _service_builders(
 
 def _schedules(services: Mapping[str, str] | Collection[str] | None) -> Mapping[str, str]:
     if services is None:
-        return dict.fromkeys(SCHEDULES, "")
+        return dict.fromkeys(SERVICES, "")
     if isinstance(services, Mapping):
         return services
     if isinstance(services, str):

@@ -21,7 +21,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
 
 from lakehouse.spec.command_check import REPLAYED
-from lakehouse.spec.contracts.job import STREAM
+from lakehouse.spec.job_command import STREAM
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.sources.stream import DEFERRED
 from lakehouse.spec.table.table_spec import TableSpec

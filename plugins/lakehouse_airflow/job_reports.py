@@ -7,7 +7,7 @@ from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import JobReport, parse_report
 from lakehouse.spec.private_files import read_own_file
 
 #: A retry cannot help after these.
@@ -26,7 +26,7 @@ def failed_task(report: JobReport, *, final: bool) -> AirflowException:
 def read_report(path: Path) -> JobReport | None:
     """Return the report of a job, None if it has not written one."""
     try:
-        return JobReport.from_json(read_own_file(path))
+        return parse_report(read_own_file(path))
     except FileNotFoundError:
         return None
     except UserError as error:

@@ -12,10 +12,18 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from lakehouse.spec.contracts.job import JobReport
-from lakehouse.spec.contracts.lineage import LINEAGE, LineageColumn, LineageDataset, LineageField, LineageKind
+from lakehouse.spec.contracts.job import JobReport, PublicationReport
+from lakehouse.spec.contracts.lineage import (
+    LINEAGE,
+    LineageColumn,
+    LineageDataset,
+    LineageField,
+    LineageKind,
+    LineageStatistics,
+)
 
 _FACETS = "openlineage.client.generated"
+_NOTHING = LineageStatistics(files=0, bytes=0, rows=0)
 
 
 class LineageMixin:
@@ -95,7 +103,7 @@ def _output(dataset: LineageDataset, report: JobReport) -> Any:
         version = _facet("dataset_version_dataset", "DatasetVersionDatasetFacet")
         facets["version"] = version(datasetVersion=report.instant)
     statistics = _facet("output_statistics_output_dataset", "OutputStatisticsOutputDatasetFacet")
-    numbers = dataset.statistics or report
+    numbers = dataset.statistics or (_NOTHING if isinstance(report, PublicationReport) else report)
     facet = statistics(rowCount=numbers.rows, size=numbers.bytes, fileCount=numbers.files)
     # The client names the facets of outputs so.
     return _dataset(dataset, _client().OutputDataset, facets=facets, outputFacets={"outputStatistics": facet})

@@ -30,19 +30,18 @@ from dataclasses import replace
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import Popen
 from time import monotonic  # noqa: TID251 -- the duration of a check in the log
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.command_check import REPLAY, check_command
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
+from lakehouse.spec.command_check import check_command
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus, without_lineage
 from lakehouse.spec.contracts.job_text import report_text
+from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
@@ -60,6 +59,7 @@ from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
+from lakehouse_airflow.spark_submit import SparkJobOperator
 from lakehouse_airflow.table_events import TableEvents
 from lakehouse_airflow.task_heartbeat import heartbeat, task_variables
 
@@ -75,7 +75,7 @@ JOB_DOC = """Runs `lakehouse {verb} {action}` as one `spark-submit`.
 _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
-class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
+class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
     """Run `lakehouse <verb> <action> --table <table>` in Spark's environment; return its JobReport as a mapping.
 
     The run's params `interval_start`, `interval_end`, `full_refresh` and `options` replace the arguments; `replay`
@@ -99,15 +99,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         kwargs: Arguments of SparkSubmitOperator.
     """
 
-    # Fields of the Spark operator that are set while the task runs.
-    application: str
-    application_args: list[str] | None
-    conf: dict[Any, Any] | None
-    env_vars: dict[str, Any] | None
     outlets: list[Any]
-    _spark_binary: str | None
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "table", "options")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "table", "options")
 
     # parameters: the arguments of an Airflow operator
     def __init__(
@@ -157,14 +151,13 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
             if report is not None and report.error is not None:
                 # The exception of spark-submit contains its whole command line and says only that it failed.
                 raise self._failure(context, report) from None
-            is_final = (submit := self._submit()) is not None and submit.returncode in FINAL_EXIT_CODES
+            submit = self.submit_process
+            is_final = submit is not None and submit.returncode in FINAL_EXIT_CODES
             raise AirflowFailException(str(failure)) if is_final else failure from None
         finally:
             # No process of this try continues after the task has ended.
             end_job(str(self._job_id))
-            submit = self._submit()
-            if submit is not None and submit.stdout is not None:
-                submit.stdout.close()
+            self.close_output()
         return self._success(context, command, read_report(report_path), report_path)
 
     def _ready_command(self, context: Context) -> JobCommand:
@@ -182,15 +175,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         """End all processes of the job. Airflow's own operator kills the JVM only, and the driver continues."""
         if self._job_id is None:
             return
-        submit = self._submit()
+        submit = self.submit_process
         end_job(self._job_id, submit.pid if submit is not None else None)
-        if self._hook is not None:
-            super().on_kill()
-
-    def _submit(self) -> Popen[str] | None:
-        """Return the process of spark-submit, None before its start."""
-        submit: Popen[str] | None = self._hook._submit_sp if self._hook is not None else None
-        return submit
+        super().on_kill()
 
     def interval(self, context: Context) -> tuple[str, str] | None:
         """Return the data interval of the job, None for none: a replay reads dead letters of any interval."""
@@ -214,9 +201,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         if not isinstance(options, Mapping):
             raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
         refuse_hosts(options, "the run's params")
-        return JobCommand(
-            verb=self.verb,
-            action=REPLAY if params.get(REPLAY) else self.action,
+        return command_of(
+            self.verb,
+            REPLAY if params.get(REPLAY) else self.action,
             table=tables[0],
             input=self.input or None,
             also=tables[1:],
@@ -242,10 +229,11 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         if end_job(self._job_id):
             self.log.warning("An earlier try of %s was still running here; it was ended.", self._job_id)
         variables = {JOB: self._job_id, **(task_variables(report) if self._ends_with_task(command) else {})}
-        if not self.application or not self._spark_binary:
+        if not self.application or not self.has_program:
             spark = spark_environment(os.environ)
             self.application = self.application or spark.application
-            self._spark_binary = self._spark_binary or spark.binary
+            if not self.has_program:
+                self.use_program(spark.binary)
             variables |= spark.variables
         variables |= lineage_variables()
         self.env_vars = {**variables, **spec_variables(os.environ), **(self.env_vars or {})}
@@ -253,9 +241,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         # Secrets are not in `env_vars`, because these become arguments of spark-submit on YARN and Kubernetes.
         self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
         self.application_args = list(command.to_argv())
-        if not _has_connection(self._conn_id):
-            provide_connection(self._conn_id, os.environ)
-        _refuse_kubernetes_without_provider(self._conn_id)
+        if not _has_connection(self.spark_connection):
+            provide_connection(self.spark_connection, os.environ)
+        _refuse_kubernetes_without_provider(self.spark_connection)
         self.log.info("lakehouse %s", shlex.join(self.application_args))
 
     def _ends_with_task(self, command: JobCommand) -> bool:
@@ -281,8 +269,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
 
     def _check_of(self, command: JobCommand) -> JobCommand:
         """Return the command of the check, which ends an ingestion without new data."""
-        is_ingestion = (command.verb, command.action) == ("ingest", "run")
-        return replace(command, check=True, end_if_idle=is_ingestion)
+        if isinstance(command, IngestCommand):
+            return replace(command, check=True, end_if_idle=True)
+        return replace(command, check=True)
 
     def _run_check(self, context: Context, command: JobCommand) -> None:
         """Check the command in a process of Spark's environment; raise the exception of its error."""
@@ -314,6 +303,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         if report.error is not None:
             raise failed_task(report, final=not report.error.retryable)
         self.job_reports = (report,)
+        # The lineage is sent to OpenLineage and is no part of the XCom value.
         result = without_lineage(report).to_mapping()
         self.log.info("%s", report_text(report))
         events = TableEvents(dag_id=context["ti"].dag_id, command=command, storage=self._storage_settings)
@@ -337,12 +327,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         if report.parts:
             self.log.error("%s", report_text(report))
         return failed_task(report, final=error.exit_code in FINAL_EXIT_CODES)
-
-
-def without_lineage(report: JobReport) -> JobReport:
-    """Return a report without the lineage, which is sent to OpenLineage and is no part of the XCom value."""
-    parts = tuple(replace(part, lineage=None) for part in report.parts)
-    return replace(report, lineage=None, parts=parts)
 
 
 def _name(params: Mapping[str, Any], param: str) -> str | None:

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from lakehouse.model.timeline_service import TimelineService
+from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
+
 FOLDER = "pages"
+#: The module that is no file: values of Python that the other modules import.
+DECLARED = "declared.js"
 
 
 @cache
 def page_modules() -> dict[str, bytes]:
     """Return the JavaScript modules and icons of the pages by their file names."""
     folder = files("lakehouse_airflow") / FOLDER
-    return {part.name: part.read_bytes() for part in folder.iterdir() if part.name.endswith((".js", ".svg"))}
+    stored = {part.name: part.read_bytes() for part in folder.iterdir() if part.name.endswith((".js", ".svg"))}
+    return {**stored, DECLARED: declared_module().encode()}
+
+
+def declared_module() -> str:
+    """Return the source of `declared.js`: the table services, and the words of a timeline."""
+    values = {
+        "SERVICES": SERVICES,
+        "WITHOUT_INSTANT": [spec.name for spec in SERVICE_SPECS if not spec.leaves_instants],
+        "WORDS": timeline_words(),
+    }
+    return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in values.items())
+
+
+def timeline_words() -> dict[str, str]:
+    """Return the lanes of a timeline from top to bottom with their words: services are between writes and undo."""
+    words = {str(service): service.word for service in TimelineService}
+    lanes: list[str] = [TimelineService.WRITE]
+    for spec in SERVICE_SPECS:
+        lanes.append(spec.name)
+        if spec.name == TimelineService.CLUSTERING:
+            lanes.append(TimelineService.REPLACEMENT)
+    return {str(lane): words.get(lane, lane) for lane in dict.fromkeys((*lanes, *words))}
 
 
 @cache

@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.contracts.publication import (
     PartitionEvent,
@@ -31,6 +31,7 @@ from lakehouse.spec.contracts.publication import (
     PublishResult,
     visible_since,
 )
+from lakehouse.spec.job_command import JobCommand, PublishCommand
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
@@ -263,7 +264,9 @@ class ArchivePartitionsOperator(LakehouseOperator):
         return None
 
     def _command(self, context: Context) -> JobCommand:
-        return replace(super()._command(context), partitions=(), force=False)
+        command = super()._command(context)
+        assert isinstance(command, PublishCommand), "the verb is publish"
+        return replace(command, partitions=(), force=False)
 
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
         outlets: list[Any] = list(self.outlets)

@@ -19,7 +19,7 @@ from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, Cron
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.decisions import DueServices
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import JobCommand, ServiceCommand
 from lakehouse.spec.table.services import BY_PARTITION, SERVICES, require_by_partition, service_spec
 from lakehouse_airflow.assets import TABLE_SCHEME, table_asset
 from lakehouse_airflow.commands import run_command
@@ -79,6 +79,7 @@ class ServiceOperator(LakehouseOperator):
 
     def _command(self, context: Context) -> JobCommand:
         command = super()._command(context)
+        assert isinstance(command, ServiceCommand), "the verb is a service"
         # As in `due_tables`: after one day of a backfill was clustered, the next one may not be due.
         requested = bool(command.partitions) or service_interval(self.service, context) is not None
         return replace(command, force=True) if requested else command

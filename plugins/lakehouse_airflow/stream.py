@@ -25,7 +25,7 @@ from airflow.sdk import Context, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import STREAM, JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.contracts.stream import (
     StreamEnd,
     StreamEvent,
@@ -34,6 +34,7 @@ from lakehouse.spec.contracts.stream import (
     StreamWatch,
     sum_of_runs,
 )
+from lakehouse.spec.job_command import STREAM, JobCommand, StreamCommand
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.job_reports import FINAL_EXIT_CODES, failed_task, read_report
 from lakehouse_airflow.operators import LakehouseOperator
@@ -114,7 +115,7 @@ class StreamOperator(LakehouseOperator):
     def _command(self, context: Context) -> JobCommand:
         """Build the command of a start: its id is unique, so that a stop request concerns this start only."""
         command = super()._command(context)
-        if command.action != STREAM:
+        if not isinstance(command, StreamCommand):
             return command
         # A stream that is started again at the end of its time still commits once.
         seconds = max(1, (self._until_ms - _now_ms()) // 1000)
@@ -122,11 +123,11 @@ class StreamOperator(LakehouseOperator):
 
     def _ends_with_task(self, command: JobCommand) -> bool:
         # A stream continues while its task is deferred, and the next task watches it.
-        return command.action != STREAM
+        return not isinstance(command, StreamCommand)
 
     def _job_of(self, command: JobCommand) -> str:
         job = str(command.run_id)
-        return job.rpartition("/")[0] if command.action == STREAM else job
+        return job.rpartition("/")[0] if isinstance(command, StreamCommand) else job
 
     def _watch(self, context: Context, run: StreamRun) -> dict[str, Any]:
         """Start a stream unless one runs, and defer the task, which raises TaskDeferred."""
@@ -163,19 +164,16 @@ class StreamOperator(LakehouseOperator):
 
     def _started(self, command: JobCommand, watch: StreamWatch) -> StreamWatch:
         """Start spark-submit as a process that outlives this task, and return what is to be watched."""
-        hook = self._get_hook()
-        is_cluster = hook._connection["deploy_mode"] == "cluster"
+        is_cluster = self.is_cluster
         if is_cluster:
             self.conf = {**_SUBMIT_ONLY, **(self.conf or {})}
-            hook = self._get_hook()
-        words = hook._build_spark_submit_command(self.application)
+        submit = self.submit_command()
         path = _log_path(Path(str(command.report)))
-        variables = {name: str(value) for name, value in (hook._env or {}).items()}
         with path.open("wb") as output:
             path.chmod(0o600)
             process = subprocess.Popen(
-                words,
-                env={**os.environ, **variables, **self._secrets},
+                submit.words,
+                env={**os.environ, **submit.variables, **self._secrets},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -210,14 +208,14 @@ class StreamOperator(LakehouseOperator):
             self.log.warning("the last lines of %s:\n%s", path, "\n".join(lines))
 
 
-def _sum(total: JobReport, report: JobReport | None) -> JobReport:
+def _sum(total: IngestReport, report: IngestReport | None) -> IngestReport:
     if report is None:
         return total
     summed = sum_of_runs(total, report)
     return summed if report.error is None else replace(summed, status=report.status, error=report.error)
 
 
-def _described(total: JobReport, run: StreamRun) -> JobReport:
+def _described(total: IngestReport, run: StreamRun) -> IngestReport:
     """Return the report with a warning about restarts."""
     if not run.restarts:
         return total

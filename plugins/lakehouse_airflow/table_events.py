@@ -31,8 +31,9 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator, timezone
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, IngestReport, JobReport, JobStatus
 from lakehouse.spec.contracts.table_event import TableEvent
+from lakehouse.spec.job_command import JobCommand
 from lakehouse_airflow.assets import GROUP, TABLES, named_table_asset
 from lakehouse_airflow.commands import run_command
 
@@ -93,7 +94,7 @@ class TableEvents:
     def _of_parts(self, report: JobReport) -> Iterator[tuple[Asset, TableEvent]]:
         """Yield the events of the tables of a job that writes several."""
         for part in report.parts:
-            if part.instant is None and part.previous is None:
+            if part.instant is None and _previous(part) is None:
                 continue
             asset = named_table_asset(part.table)
             for event in self._of_table(asset, part, target=part.table):
@@ -108,15 +109,15 @@ class TableEvents:
         """Return the events of one table, oldest first."""
         emitted = _Emitted(asset, self.dag_id)
         has_committed = report.status is JobStatus.COMMITTED
-        repeated = None if has_committed else report.instant
-        lacking = {instant for instant in (repeated, report.previous) if instant and not emitted.has(instant)}
+        repeated, previous = None if has_committed else report.instant, _previous(report)
+        lacking = {instant for instant in (repeated, previous) if instant and not emitted.has(instant)}
         own = [TableEvent.of(self.command, report)] if has_committed or repeated in lacking else []
-        if report.previous not in lacking:
+        if previous not in lacking:
             return own
         commits = self._commits(target)
         if has_committed:
             # The report has the commits after `previous`.
-            places = [place for place, commit in enumerate(commits) if commit.instant == report.previous]
+            places = [place for place, commit in enumerate(commits) if commit.instant == previous]
             commits = commits[places[0] :] if places else ()
         missing = [*_missing(commits, emitted)]
         for event in (events := [_event(group) for group in _by_run(missing)]):
@@ -128,9 +129,15 @@ class TableEvents:
     def _commits(self, target: str) -> tuple[IngestCommit, ...]:
         """Return the newest commits of the ingestion of a table, newest first."""
         words = ["ingest", "commits", "--table", self.command.table, "--limit", str(_COMPARED), "--output", "json"]
-        words += ["--input", self.command.input] if self.command.input else []
+        name = getattr(self.command, "input", None)
+        words += ["--input", name] if name else []
         words += ["--target", target] if target else []
         return IngestCommits.from_json(run_command(words, variables={STORAGE_SETTINGS: self.storage})).commits
+
+
+def _previous(report: JobReport) -> str | None:
+    """Return the instant of the commit before an ingestion; None for another job."""
+    return report.previous if isinstance(report, IngestReport) else None
 
 
 class _Emitted:

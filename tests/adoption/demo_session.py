@@ -37,8 +37,8 @@ class Clone:
 
     def make(self, *targets: str) -> list[str]:
         """Return the command of make; environments that exist are not built again."""
-        kept = [word for name in ENVIRONMENTS for word in ("-o", f"{name}/.ready")]
-        return ["make", "--no-print-directory", *kept, *targets]
+        targets_done = [word for name in ENVIRONMENTS for word in ("-o", f"{name}/.ready")]
+        return ["make", "--no-print-directory", *targets_done, *targets]
 
     def run(self, target: str, log: Path) -> float:
         """Run a target to its end, with its output in a file, and return its seconds."""
@@ -120,8 +120,8 @@ def call(url: str, path: str) -> Any:
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
-        found = _URL.search(log.read_text(encoding="utf-8"))
-        if found:
-            return found[1]
+        address = _URL.search(log.read_text(encoding="utf-8"))
+        if address:
+            return address[1]
         time.sleep(0.5)
     raise SystemExit(f"make ui showed no address; its output:\n{log.read_text(encoding='utf-8')[-3000:]}")

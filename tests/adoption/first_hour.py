@@ -51,11 +51,13 @@ def main(words: list[str]) -> int:
     parser.add_argument("--folder", type=Path, help="where to clone; a temporary folder by default")
     parser.add_argument("--pictures", type=Path, default=Path("build/first-hour"), help="folder of pictures and logs")
     parser.add_argument("--slow", type=float, default=1.0, help="factor of all time limits, for a loaded machine")
+    parser.add_argument("--from-pages", action="store_true", help="the demo has run in --folder: begin with its pages")
     given = parser.parse_args(words)
     given.pictures.mkdir(parents=True, exist_ok=True)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="first-hour-")) / "lakehouse"
+    folder = given.folder or _open_folder() / "lakehouse"
     hour = _Hour(clone(folder), given.pictures, given.slow)
-    hour.demo()
+    if not given.from_pages:
+        hour.demo()
     with hour.clone.pages(given.pictures / "ui.log") as url, browser(given.pictures / "profile") as page:
         page.log_in(url, token(url))
         hour.fleet(page, url)
@@ -63,6 +65,13 @@ def main(words: list[str]) -> int:
         hour.resolved(page, url)
     hour.show("Ctrl-C: no process is left")
     return 0
+
+
+def _open_folder() -> Path:
+    """Create a temporary folder that PostgreSQL's user may enter; otherwise the demo's Airflow has SQLite."""
+    folder = Path(tempfile.mkdtemp(prefix="first-hour-"))
+    folder.chmod(0o755)
+    return folder
 
 
 class _Hour:
@@ -121,8 +130,8 @@ class _Hour:
         """Wait until the alarm of the table is resolved, and see it on its page."""
 
         def is_resolved() -> bool:
-            found = call(url, "alarms?resolved=true&limit=50")["alarms"]
-            return any(alarm["table"] == EVENTS for alarm in found)
+            alarms = call(url, "alarms?resolved=true&limit=50")["alarms"]
+            return any(alarm["table"] == EVENTS for alarm in alarms)
 
         self._wait(is_resolved, HEALED_S, f"the alarm of {EVENTS} is not resolved")
         page.open(f"{url}/plugin/lakehouse/alarms?resolved=true")
@@ -131,7 +140,7 @@ class _Hour:
         self.show(f"the alarm of {EVENTS} is resolved")
 
     def _files(self, url: str) -> int:
-        return sum(part["file_groups"] for part in call(url, f"tables/{EVENTS}/partitions?limit=50")["rows"])
+        return int(call(url, f"tables/{EVENTS}/files?limit=1")["total"])
 
     def _wait(self, condition: Callable[[], bool], limit_s: float, problem: str) -> None:
         deadline = time.monotonic() + limit_s * self.slow

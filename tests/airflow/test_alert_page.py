@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.table.alarm_notifiers import parse_notifiers
 from lakehouse_airflow.notifiers import notifier_of, send
 from tests.airflow.runs import run_context
@@ -63,7 +63,7 @@ def send_failure(followed: PageRun, receiver: Receiver, mailbox: Any, submit: Fa
     bag = DagBag(followed.folder / "dags")
     assert bag.import_errors == {}
     task: Any = bag.dags["ingest.try_alerts"].get_task("ingest")
-    failed = JobReport(status=JobStatus.FAILED, table="try_alerts", error=JobError.of(UserError(FAILURE)))
+    failed = IngestReport(status=JobStatus.FAILED, table="try_alerts", error=JobError.of(UserError(FAILURE)))
     submit.plan_check(exit_code=64, report=failed.to_json())
     context = run_context(task)
     with pytest.raises(AirflowFailException) as raised:

@@ -19,7 +19,7 @@ from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, ServiceReport
 from lakehouse_airflow import operators
 from lakehouse_airflow.services import ServiceOperator
 from tests.airflow.runs import run_context
@@ -136,7 +136,7 @@ def test_connection_selects_the_cluster_of_a_job(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], expected: list[str]
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **connection}))
-    submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="a.b", instant="20260101000000001").to_json())
+    submit.plan(report=ServiceReport(status=JobStatus.COMMITTED, table="a.b", instant="20260101000000001").to_json())
     task = service_task(conf={"spark.executor.memory": "4g"})
     task.execute(run_context(task))
     words = submit.argv
@@ -166,7 +166,7 @@ def test_job_is_submitted_to_kubernetes_with_the_provider(submit: FakeSubmit, mo
     monkeypatch.setattr(operators, "find_spec", lambda name: name)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(KUBERNETES))
     submit.plan(
-        report=JobReport(status=JobStatus.COMMITTED, table="a.b", instant="20260101000000001").to_json(),
+        report=ServiceReport(status=JobStatus.COMMITTED, table="a.b", instant="20260101000000001").to_json(),
         output="container status: exit code: 0",
     )
     conf = {"spark.kubernetes.namespace": "lake", "spark.kubernetes.container.image": "lakehouse-airflow"}

@@ -16,7 +16,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import ErrorCode, IngestReport, JobError, JobStatus
+from lakehouse.spec.job_command import parse_command
 from lakehouse.spec.table.services import SERVICES
 from tests.support.fake_submit import FakeSubmit
 
@@ -252,14 +253,14 @@ def test_plugins_folder_has_no_errors_and_shadows_no_module() -> None:
 
 def test_dag_run_stores_the_report_and_the_asset_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     folder = write_specs(orders=ORDERS)
-    report = JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260102000000001", rows=3)
+    report = IngestReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260102000000001", rows=3)
     submit.plan(report=report.to_json())
     conf = {"interval_start": "2026-01-01T00:00:00Z", "interval_end": "2026-01-02T00:00:00Z"}
     state, xcom, events = run_dag("ingest.sales.orders", conf)
     assert state == "success"
     assert xcom == report.to_mapping()
     assert [(event["instant"], event["rows"]) for event in events] == [("20260102000000001", 3)]
-    command = JobCommand.from_argv(submit.argv[submit.argv.index("ingest") :])
+    command = parse_command(submit.argv[submit.argv.index("ingest") :])
     assert command.table == str(folder / "orders.yaml")
     assert command.interval_start == "2026-01-01T00:00:00+00:00"
 
@@ -267,31 +268,31 @@ def test_dag_run_stores_the_report_and_the_asset_event(submit: FakeSubmit, write
 def test_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     write_specs(manual=minimal("manual", "{path: landing, retries: 3}"))
     error = JobError(kind="UserError", message="column 'id' is missing", retryable=False, code=ErrorCode.USER)
-    submit.plan(exit_code=64, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
+    submit.plan(exit_code=64, report=IngestReport(status=JobStatus.FAILED, error=error).to_json())
     state, xcom, events = run_dag("ingest.manual", {})
     assert (state, xcom, events) == ("failed", None, [])
 
 
 def test_run_with_nothing_to_do_succeeds_without_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     write_specs(idle=minimal("idle"))
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="idle").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO, table="idle").to_json())
     state, xcom, events = run_dag("ingest.idle", {})
     assert (state, events) == ("success", [])
     assert xcom is not None
     assert xcom["status"] == "nothing_to_do"
     assert task_states(DagBag(DAGS).dags["ingest.idle"].test()) == {"ingest": "success"}
-    submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="idle", instant="20260101000000001").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.COMMITTED, table="idle", instant="20260101000000001").to_json())
     assert [event["instant"] for event in run_dag("ingest.idle", {})[2]] == ["20260101000000001"]
 
 
 def test_downstream_task_runs_after_a_service_without_work_unless_skip_is_set(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="default.ride_trips").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO, table="default.ride_trips").to_json())
     dag = DagBag(DAGS).dags["nightly.ride_trips"]
     # Airflow 3.3 fails to look up the deadline of a run without a queue, as in this test.
     dag.deadline = None
     date = datetime(2026, 3, 2, tzinfo=UTC)
     assert task_states(dag.test(logical_date=date)) == {"lay_out": "success", "clean": "success"}
-    command = JobCommand.from_argv(submit.argv[submit.argv.index("clean") :])
+    command = parse_command(submit.argv[submit.argv.index("clean") :])
     assert (command.verb, command.table) == ("clean", "default.ride_trips")
     assert "(Airflow, nightly.ride_trips/" in submit.environment["LAKEHOUSE_AUTHOR"]
     dag.get_task("lay_out").skip_if_nothing_to_do = True

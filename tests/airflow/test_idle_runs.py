@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse_airflow.operators import LakehouseOperator
 from tests.airflow.runs import run_context
 from tests.support.fake_submit import FakeSubmit
@@ -21,7 +21,7 @@ def operator(verb: str = "ingest", **kwargs: Any) -> LakehouseOperator:
 
 
 def test_run_that_its_check_ended_starts_no_spark_and_emits_the_missing_event(submit: FakeSubmit) -> None:
-    idle = JobReport(status=JobStatus.NOTHING_TO_DO, table="sales.orders", reason="no new files")
+    idle = IngestReport(status=JobStatus.NOTHING_TO_DO, table="sales.orders", reason="no new files")
     submit.plan_check(exit_code=0, report=idle.to_json())
     context = run_context(task := operator(outlets=[ORDERS]))
     assert task.execute(context)["status"] == "nothing_to_do"
@@ -35,7 +35,7 @@ def test_run_that_its_check_ended_starts_no_spark_and_emits_the_missing_event(su
 
 
 def test_only_the_check_of_an_ingestion_may_end_the_run(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO).to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO).to_json())
     (task := operator()).execute(run_context(task))
     assert "--end-if-idle" in submit.check["argv"]
     (task := operator(verb="clean")).execute(run_context(task))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, parse_report, without_lineage
 from lakehouse.spec.contracts.lineage import (
     LINEAGE,
     JobLineage,
@@ -23,7 +23,6 @@ from lakehouse.spec.contracts.lineage import (
     LineageKind,
 )
 from lakehouse_airflow import lineage
-from lakehouse_airflow.operators import without_lineage
 from tests.airflow.publishing import Shop
 
 SPEC = """
@@ -172,18 +171,18 @@ def test_event_of_a_publication_has_the_table_of_the_metastore_as_output(complet
     assert columns_of(published)["v"] == [(table["name"], "v")]
 
 
-def reported() -> JobReport:
+def reported() -> IngestReport:
     source = LineageDataset(namespace="kafka://broker:9092", name="orders")
     field = LineageField(namespace=source.namespace, name=source.name, field="id")
     column = LineageColumn(name="id", type="string", sources=(field,))
     table = LineageDataset(namespace="s3://lake", name="sales/orders", table="sales.orders", columns=(column,))
     found = JobLineage(inputs=(source,), outputs=(table,))
-    return JobReport(status=JobStatus.COMMITTED, table="sales.orders", rows=3, lineage=found)
+    return IngestReport(status=JobStatus.COMMITTED, table="sales.orders", rows=3, lineage=found)
 
 
 def test_report_with_lineage_survives_its_json_and_the_value_of_the_task_has_none() -> None:
     report = reported()
-    assert JobReport.from_json(report.to_json()) == report
+    assert parse_report(report.to_json()) == report
     assert without_lineage(report).lineage is None
 
 
@@ -203,8 +202,8 @@ def test_facet_has_the_kinds_of_sources_and_leaves_out_unknown_columns() -> None
     )
     influences = (source("at", LineageKind.FILTER),)
     table = LineageDataset(namespace="s3://lake", name="t", table="t", columns=columns, influences=influences)
-    report = JobReport(status=JobStatus.COMMITTED, lineage=JobLineage(outputs=(table,)))
-    assert JobReport.from_json(report.to_json()) == report
+    report = IngestReport(status=JobStatus.COMMITTED, lineage=JobLineage(outputs=(table,)))
+    assert parse_report(report.to_json()) == report
     (output,) = lineage.operator_lineage([report]).outputs
     facet = output.facets["columnLineage"]
 
@@ -221,7 +220,9 @@ def test_facet_has_the_kinds_of_sources_and_leaves_out_unknown_columns() -> None
 
 
 def test_batch_of_tables_has_the_datasets_of_all_parts() -> None:
-    batch = JobReport(status=JobStatus.COMMITTED, parts=(reported(), reported(), JobReport(status=JobStatus.COMMITTED)))
+    batch = IngestReport(
+        status=JobStatus.COMMITTED, parts=(reported(), reported(), IngestReport(status=JobStatus.COMMITTED))
+    )
     found = lineage.operator_lineage([batch])
     assert (len(found.inputs), len(found.outputs)) == (1, 2)
 
@@ -232,4 +233,4 @@ def test_jobs_report_no_lineage_without_the_provider_or_without_a_transport(monk
     assert lineage.lineage_variables({}) == {LINEAGE: "true"}
     monkeypatch.setattr(lineage, "find_spec", lambda name: None)
     assert lineage.lineage_variables({}) == {}
-    assert lineage.operator_lineage([JobReport(status=JobStatus.COMMITTED)]).outputs == []
+    assert lineage.operator_lineage([IngestReport(status=JobStatus.COMMITTED)]).outputs == []

@@ -11,7 +11,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from tests.support.fake_submit import FakeSubmit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ class Deployment:
     def __init__(self, submit: FakeSubmit) -> None:
         self.submit = submit
 
-    def run(self, report: JobReport) -> str:
+    def run(self, report: IngestReport) -> str:
         """Run the DAG once with a report of the job, and return the state of its task."""
         self.submit.plan(report=replace(report, table=TABLE).to_json())
         run = DagBag(ROOT / "dags").dags[DAG_ID].test()
@@ -73,13 +73,13 @@ def deployment(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     return made
 
 
-def nothing(**facts: Any) -> JobReport:
-    return JobReport(status=JobStatus.NOTHING_TO_DO, **facts)
+def nothing(**facts: Any) -> IngestReport:
+    return IngestReport(status=JobStatus.NOTHING_TO_DO, **facts)
 
 
-def committed(minutes: int, rows: int, previous: int | None) -> JobReport:
+def committed(minutes: int, rows: int, previous: int | None) -> IngestReport:
     before = None if previous is None else instant(previous)
-    return JobReport(status=JobStatus.COMMITTED, instant=instant(minutes), rows=rows, previous=before)
+    return IngestReport(status=JobStatus.COMMITTED, instant=instant(minutes), rows=rows, previous=before)
 
 
 def test_next_run_emits_the_events_of_runs_that_died_around_their_commits(deployment: Deployment) -> None:

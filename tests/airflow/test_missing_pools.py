@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from lakehouse.spec.contracts.doctor import DoctorReport
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from tests.support.fake_submit import install
 from tests.support.standalone import Standalone, standalone
 
@@ -52,7 +52,9 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     (fake.home / "bin" / "python").unlink()
     (fake.home / "bin" / "python").write_text(f'#!/bin/sh\nexec {PYTHON} "$@"\n')
     (fake.home / "bin" / "python").chmod(0o755)
-    fake.plan(report=JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260101000000000").to_json())
+    fake.plan(
+        report=IngestReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260101000000000").to_json()
+    )
     environment = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),

@@ -33,7 +33,8 @@ from lakehouse.errors import (
 )
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.spec.contracts.decisions import DueServices
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
+from lakehouse.spec.job_command import JobCommand, parse_command
 from lakehouse_airflow.job_environment import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
@@ -43,7 +44,7 @@ from tests.airflow.runs import RUN_ID, run_context
 from tests.support.fake_submit import FakeSubmit
 
 ORDERS = Asset(name="sales.orders", uri="lakehouse://sales.orders")
-COMMITTED = JobReport(
+COMMITTED = IngestReport(
     status=JobStatus.COMMITTED,
     table="sales.orders",
     instant="20260101000000001",
@@ -63,11 +64,11 @@ def operator(**kwargs: Any) -> LakehouseOperator:
 
 def error_report(kind: type[LakehouseError], message: str) -> str:
     error = JobError.of(kind(message))
-    return JobReport(status=JobStatus.FAILED, error=error).to_json()
+    return IngestReport(status=JobStatus.FAILED, error=error).to_json()
 
 
 def command_of(argv: list[str]) -> JobCommand:
-    return JobCommand.from_argv(argv[argv.index("ingest") :])
+    return parse_command(argv[argv.index("ingest") :])
 
 
 def test_operator_returns_a_commit_and_adds_it_to_the_asset_event(submit: FakeSubmit) -> None:
@@ -288,7 +289,7 @@ def test_wrong_configuration_fails_without_retry_before_spark_starts(submit: Fak
         task.execute(run_context(task))
     assert not submit.was_started
     checked = submit.check["argv"]
-    assert JobCommand.from_argv(checked[checked.index("ingest") :]).check
+    assert parse_command(checked[checked.index("ingest") :]).check
     settings = json.loads(submit.check["environment"]["LAKEHOUSE_STORAGE_SETTINGS"])
     assert settings == {"spark.hadoop.fs.s3a.endpoint": "http://s3:9000"}
     assert submit.check["environment"]["LAKEHOUSE_JOB"].startswith("ingest.sales.orders/")
@@ -402,7 +403,7 @@ def test_busy_table_is_rescheduled_without_using_a_try(submit: FakeSubmit) -> No
 
 def test_operator_reschedules_while_data_is_missing_and_fails_after_its_deadline(submit: FakeSubmit) -> None:
     error = JobError.of(SourceMissingError("no data files in 'x'", wait_for_s=3600))
-    submit.plan(exit_code=75, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
+    submit.plan(exit_code=75, report=IngestReport(status=JobStatus.FAILED, error=error).to_json())
     task = operator(execution_timeout=timedelta(minutes=1))
     context = run_context(task)
     now = datetime.now(UTC)
@@ -442,7 +443,7 @@ def test_operator_ignores_the_report_of_an_earlier_try(submit: FakeSubmit) -> No
 
 
 def test_nothing_to_do_succeeds_with_a_report_and_no_event(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO).to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO).to_json())
     alias = AssetAlias("any")
     task = operator(outlets=[ORDERS, alias])
     context = run_context(task)
@@ -452,7 +453,7 @@ def test_nothing_to_do_succeeds_with_a_report_and_no_event(submit: FakeSubmit) -
 
 
 def test_nothing_to_do_is_skipped_with_a_report_if_skip_is_set(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, reason="no new files").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO, reason="no new files").to_json())
     task = operator(skip_if_nothing_to_do=True)
     context = run_context(task)
     with pytest.raises(AirflowSkipException, match="no new files"):
@@ -462,7 +463,7 @@ def test_nothing_to_do_is_skipped_with_a_report_if_skip_is_set(submit: FakeSubmi
 
 
 def test_retry_that_finds_its_own_commit_emits_the_event_again(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, instant="20260101000000001").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO, instant="20260101000000001").to_json())
     task = operator()
     context = run_context(task)
     assert task.execute(context)["instant"] == "20260101000000001"

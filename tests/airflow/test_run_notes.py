@@ -12,7 +12,7 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse_airflow.refusals import REFUSED, noted_refusals
 from tests.support.fake_submit import FakeSubmit
 
@@ -38,7 +38,7 @@ def notes(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             task = session.query(TaskInstance).filter(TaskInstance.run_id == run_id).one()
             return str(ended.state), ended.note, task.note
 
-    submit.plan(report=JobReport(status=JobStatus.COMMITTED, instant="20260101000000001").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.COMMITTED, instant="20260101000000001").to_json())
     return run
 
 

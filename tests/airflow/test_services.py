@@ -16,7 +16,7 @@ from airflow.sdk import Connection, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.spec.contracts.decisions import TableExplanation
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, ServiceReport
 from lakehouse_airflow.dags_services import usual_service_dag
 from lakehouse_airflow.job_environment import catalog_url
 from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
@@ -121,7 +121,9 @@ def test_runs_of_a_backfill_get_the_periods_of_the_schedule_one_after_the_other(
 
 
 def test_one_job_serves_all_tables_of_a_batch(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="a.b, a.c", instant="20260101000000001").to_json())
+    submit.plan(
+        report=ServiceReport(status=JobStatus.COMMITTED, table="a.b, a.c", instant="20260101000000001").to_json()
+    )
     task = ServiceOperator(task_id="run", service="clustering", table=["a.b", "a.c"], pool="default_pool")
     run_id = own_run_id()
     instance = SimpleNamespace(

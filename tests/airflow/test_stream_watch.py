@@ -19,8 +19,9 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.errors import CorruptTableError, RetryableError, UserError
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobCommand, JobError, JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, IngestReport, JobError, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import StreamEnd, StreamEvent, StreamRun, StreamState, StreamStatus, StreamWatch
+from lakehouse.spec.job_command import parse_command
 from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow import stream, stream_trigger
 from lakehouse_airflow.dags_ingest import ingest_dag
@@ -40,7 +41,7 @@ schema: {id: bigint, name: string}
 ingest: {path: landing, stream: {every: 1s, run_for: 1h, watch: deferred}}
 """
 WATCH = StreamWatch(table="t.yaml", run_id="r/1", since_ms=1_000, start_by_ms=2_000, deadline_ms=9_000, poll_s=0)
-COMMITTED = JobReport(status=JobStatus.COMMITTED, table="t", instant="i7", rows=7)
+COMMITTED = IngestReport(status=JobStatus.COMMITTED, table="t", instant="i7", rows=7)
 STATUS = StreamStatus(run_id="r/1", table="t", started_ms=1_100, written_ms=1_200, commits=2, report=COMMITTED)
 ENDED = replace(STATUS, ended=True)
 OTHER = replace(STATUS, run_id="r/0", written_ms=1_500)
@@ -83,7 +84,7 @@ def over(status: StreamStatus | None) -> StreamState:
     ],
 )
 def test_trigger_judges_a_state(
-    state: StreamState, now_ms: int, is_gone: bool, expected: tuple[StreamEnd, str, JobReport | None, str] | None
+    state: StreamState, now_ms: int, is_gone: bool, expected: tuple[StreamEnd, str, IngestReport | None, str] | None
 ) -> None:
     event = judge(state, WATCH, now_ms=now_ms, is_gone=is_gone)
     if expected is None:
@@ -250,7 +251,7 @@ def deferred(call: Callable[[], object]) -> tuple[StreamWatch, StreamRun]:
 def test_task_starts_a_stream_as_a_process_of_its_own_and_is_deferred(submit: FakeSubmit, commands: Commands) -> None:
     watch, run = deferred(lambda: operator().execute(run_context()))
     assert until(lambda: submit.was_started)
-    command = JobCommand.from_argv(submit.argv[submit.argv.index("ingest") :])
+    command = parse_command(submit.argv[submit.argv.index("ingest") :])
     assert (command.action, command.run_id) == ("stream", watch.run_id)
     assert watch.run_id.startswith("ingest.t/run1/ingest/")
     assert command.run_for is not None and 3590 < int(command.run_for.removesuffix("s")) <= 3600
@@ -321,7 +322,7 @@ def test_stream_that_ended_returns_the_sum_of_all_starts(commands: Commands) -> 
 def test_stream_that_failed_fails_the_task_with_its_error(
     commands: Commands, error: Exception, kind: type[Exception]
 ) -> None:
-    report = JobReport(status=JobStatus.FAILED, table="t", error=JobError.of(error))
+    report = IngestReport(status=JobStatus.FAILED, table="t", error=JobError.of(error))
     with pytest.raises(AirflowException, match="bad") as raised:
         complete(StreamEvent(end=StreamEnd.ENDED, run_id="r/1", report=report))
     assert type(raised.value) is kind
@@ -338,7 +339,7 @@ def test_stream_that_died_is_started_again_until_its_restarts_are_used(submit: F
 
 def test_stream_that_failed_before_its_lease_is_not_started_again(submit: FakeSubmit, commands: Commands) -> None:
     error = JobError.of(UserError("wrong spec"))
-    submit.plan(report=JobReport(status=JobStatus.FAILED, error=error).to_json())
+    submit.plan(report=IngestReport(status=JobStatus.FAILED, error=error).to_json())
     reports = Path(os.environ["LAKEHOUSE_REPORTS"])
     deferred(lambda: operator().execute(run_context()))
     assert until(lambda: any(reports.rglob("report.json")))

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
+from lakehouse.spec.job_command import ReplayCommand, StreamCommand
 from lakehouse_airflow import task_heartbeat
 from lakehouse_airflow.stream import StreamOperator
 from lakehouse_airflow.task_heartbeat import heartbeat
@@ -45,9 +45,9 @@ def test_heartbeat_changes_while_the_task_runs(tmp_path: Path, monkeypatch: pyte
 
 def test_stream_continues_without_its_deferred_task_and_a_replay_does_not() -> None:
     task = StreamOperator(task_id="run", table="t.yaml", run_for_s=60)
-    stream = JobCommand(verb="ingest", action="stream", table="t.yaml", run_for="60s")
+    stream = StreamCommand(table="t.yaml", run_for="60s")
     assert not task._ends_with_task(stream)
-    assert task._ends_with_task(JobCommand(verb="ingest", action="replay", table="t.yaml"))
+    assert task._ends_with_task(ReplayCommand(table="t.yaml"))
 
 
 TABLE = """

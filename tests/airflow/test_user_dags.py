@@ -10,8 +10,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse.spec.table.services import SERVICES
-from lakehouse_airflow.dags_services import SCHEDULES
+from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
 from lakehouse_airflow.job_environment import SYNC, spec_variables
 from tests.airflow.test_dags import ORDERS, minimal, parsed
 
@@ -61,8 +60,10 @@ def test_two_lines_build_ingest_publish_and_service_dags_beside_the_file(
     assert sorted(asset.name for asset in watched.objects) == ["lakehouse.tables", "manual", "sales.orders"]
 
 
-def test_every_service_has_a_usual_schedule() -> None:
-    assert set(SCHEDULES) == set(SERVICES)
+def test_dag_of_every_service_has_the_documentation_of_its_spec(make_folder: MakeFolder) -> None:
+    bag = DagBag(make_folder(call("ingest=False")))
+    docs = {spec.name: bag.dags[f"services.{spec.name}"].doc_md for spec in SERVICE_SPECS}
+    assert [spec.name for spec in SERVICE_SPECS if not str(docs[spec.name]).startswith(spec.doc)] == []
 
 
 def test_wrong_spec_keeps_other_dags_and_fails_in_a_dag_of_its_own(make_folder: MakeFolder, database: None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from tests.architecture.sources import ROOT, Module, modules
 
+MODULE_NAME = re.compile(r"lakehouse(?:\.[a-z_0-9]+)+")
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "sqlalchemy", "fastavro", "obstore", "airflow")
 PURE = ("lakehouse/model", *(f"lakehouse/core/{name}" for name in ("format", "rows", "index", "state", "planning")))
 # Allowed imports of DAG files and the plugin. Parsing must be fast and must not need the Spark environment.
@@ -154,6 +156,17 @@ def test_no_modules_import_each_other_in_a_cycle() -> None:
     assert cycle(import_graph(list(modules("lakehouse")))) == []
 
 
+def test_services_import_no_module_of_writes() -> None:
+    services = "lakehouse/core/operations/services"
+    imports = [
+        f"{module.path}: {name}"
+        for module in modules(services)
+        for name in imported(module.tree)
+        if is_below(name, ("lakehouse.core.operations.write",))
+    ]
+    assert imports == []
+
+
 def test_functions_import_only_optional_extras_and_public_names() -> None:
     hidden = [name for module in modules("lakehouse", "plugins") for name in hidden_imports(module)]
     allowed = ("lakehouse/__init__.py: ", "lakehouse/platform/services/metrics.py: opentelemetry.")
@@ -172,3 +185,30 @@ def test_planted_import_and_open_are_found() -> None:
     module = Module.of("plugins/x.py", "import os\ndef f(p):\n    from lakehouse.spark import x\n    return open(p)\n")
     assert [name for name in imported(module.tree) if not is_light(name)] == ["lakehouse.spark.x"]
     assert file_openers(module) == ["plugins/x.py:4"]
+
+
+def modules_named_by_strings(module: Module) -> set[str]:
+    """Return the string literals of `module` that are names of modules below a package of the project."""
+    literals = {
+        node.value
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_NAME.fullmatch(node.value)
+    }
+    # Options begin with `lakehouse.`, too.
+    return {name for name in literals if (ROOT / Path(*name.split(".")[:2])).is_dir()}
+
+
+def test_modules_that_are_imported_by_a_string_exist() -> None:
+    missing = [
+        (module.path, name)
+        for module in modules("lakehouse", "plugins")
+        for name in sorted(modules_named_by_strings(module))
+        if not (ROOT / Path(*name.split("."))).is_dir()
+        and not (ROOT / Path(*name.split("."))).with_suffix(".py").exists()
+    ]
+    assert missing == []
+
+
+def test_module_named_by_a_string_is_distinguished_from_an_option() -> None:
+    source = "a('lakehouse.core.nowhere'); b('lakehouse.lock.provider'); c('no module lakehouse.core.x')"
+    assert modules_named_by_strings(Module.of("lakehouse/x.py", source)) == {"lakehouse.core.nowhere"}

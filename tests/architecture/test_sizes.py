@@ -14,13 +14,26 @@ REASON = "# parameters: "
 
 
 def long_functions(module: Module) -> list[str]:
-    """Return the functions of `module` that are longer than the limit, without decorators."""
-    return [
-        f"{module.path}:{node.lineno} {node.name}: {length} lines"
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
-    ]
+    """Return the functions of `module` that are longer than the limit, without decorators.
+
+    The docstring of a function with a reason for many parameters is not counted, because it describes each of them.
+    """
+    lines = module.text.splitlines()
+    functions = []
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if _has_reason(node, lines) and ast.get_docstring(node) is not None:
+            length -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+        if length > FUNCTION_LINES:
+            functions.append(f"{module.path}:{node.lineno} {node.name}: {length} lines")
+    return functions
+
+
+def _has_reason(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> bool:
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return any(REASON in line for line in lines[max(first - 3, 0) : node.body[0].lineno])
 
 
 def many_parameters(module: Module) -> list[str]:
@@ -32,9 +45,7 @@ def many_parameters(module: Module) -> list[str]:
             continue
         arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
         names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
-        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-        head = lines[max(first - 3, 0) : node.body[0].lineno]
-        if len(names) > PARAMETERS and not any(REASON in line for line in head):
+        if len(names) > PARAMETERS and not _has_reason(node, lines):
             found.append(f"{module.path}:{node.name}")
     return found
 

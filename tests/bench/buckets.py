@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakehouse.core.index.bucket import bucket_ids
-from lakehouse.core.index.consistent_hashing import key_hashes
+from lakehouse.core.index.hash.bucket import bucket_ids
+from lakehouse.core.index.hash.consistent_hashing import key_hashes
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table

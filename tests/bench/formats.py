@@ -15,9 +15,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2
 
 from lakehouse.core.format.avro.container import AvroContainer
-from lakehouse.core.format.protobuf.decode import decode_messages
-from lakehouse.core.format.protobuf.nodes import ProtoMessage
-from lakehouse.platform.sources.kafka.protobuf_types import message_type
+from lakehouse.platform.sources.kafka.protobuf_columns import decode_messages
+from lakehouse.platform.sources.kafka.protobuf_types import ProtoMessage, message_type
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.setting import Setting
 from tests.support.protobuf import add_field, message_class

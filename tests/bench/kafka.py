@@ -20,7 +20,7 @@ from lakehouse.platform.sources.kafka.kafka_plan import split
 from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange
 from lakehouse.spark.messages import json_records, read_messages
 from lakehouse.spark.sources import declared_schema, to_arrow
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table.table_spec import IndexSpec, TableSpec
@@ -66,7 +66,7 @@ def run(setting: Setting) -> list[Comparison]:
 
         def ingest(_: int) -> None:
             # The first round creates the table; the others append the same keys to the logs of its buckets.
-            wanted = JobCommand(verb="ingest", action="run", table="x", full_refresh=True)
+            wanted = IngestCommand(table="x", full_refresh=True)
             report = run_ingest(spark(), spec, wanted, environ=broker.connection)
             assert report.rows == count, f"{report.rows} of {count} messages"
 

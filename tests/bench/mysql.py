@@ -23,7 +23,7 @@ from lakehouse.platform.sources.databases.source import LAG
 from lakehouse.platform.sources.databases.staging import ChunkRead, Stager, parse_reports
 from lakehouse.platform.sources.mysql.server import MysqlServer
 from lakehouse.spark.database_rows import run_tasks
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.database_source import DatabaseSettings
 from lakehouse.spec.sources.mysql_connection import mysql_access
 from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
@@ -139,7 +139,7 @@ def show_lag(setting: Setting, server: DatabaseServer, rows: int) -> None:
         ),
         source="orders.yaml",
     )
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml")
+    command = IngestCommand(table="orders.yaml")
     first = run_ingest(spark(), spec, command, environ=server.connection)
     writer = multiprocessing.get_context("spawn").Process(target=update, args=(server.port, rows), daemon=True)
     writer.start()

@@ -28,7 +28,6 @@ from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.conflict import STRATEGIES
 from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_lock import table_lock
@@ -120,9 +119,6 @@ def _candidate(loaded: LoadedTable, metadata: CommitMetadata, instant: object) -
         table=loaded,
         instant=instant,  # type: ignore[arg-type]
         metadata=metadata,
-        touched=frozenset(),
-        strategy=STRATEGIES["file_groups"],
-        shared_columns=frozenset(SCHEMA.names),
     )
 
 

@@ -19,7 +19,8 @@ from lakehouse.platform.services.choose import batches
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import ServiceCommand
 from tests.bench.data import orders
 from tests.bench.decisions import register_copies
 from tests.bench.measure import Comparison, show_lines
@@ -66,7 +67,7 @@ def _service_batches(home: Path, tables: int, session: Any) -> list[_Line]:
             for number, batch in enumerate(packed):
                 for name in batch:
                     started = time.perf_counter()
-                    command = JobCommand(verb=service, action="run", table=name, run_id=f"batch-{number}")
+                    command = ServiceCommand(service=service, table=name, run_id=f"batch-{number}")
                     (report,) = run_tables(catalog, [name], command, runner(service, session))
                     took.append(time.perf_counter() - started)
                     assert report.status is not JobStatus.FAILED, report

@@ -15,7 +15,8 @@ import pyarrow as pa
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.bench.data import KEY, orders, updates
 from tests.bench.measure import Comparison, Side, compare, interleave
@@ -96,7 +97,7 @@ def _ingest(home: Path, specs: list[TableSpec], full_refresh: bool, number: int)
     """Run the chain once; each table must have something to do."""
     del number
     for spec in specs:
-        command = JobCommand(verb="ingest", action="run", table=spec.table, full_refresh=full_refresh)
+        command = IngestCommand(table=spec.table, full_refresh=full_refresh)
         report = run_ingest(spark(), spec, command, environ={"LAKEHOUSE_HOME": str(home)}, tables=_TABLES)
         assert report.status is JobStatus.COMMITTED, report.reason
 

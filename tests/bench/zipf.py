@@ -24,10 +24,10 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import R, T, TaskFunction
 from lakehouse.core.files.stage import staged_parts
 from lakehouse.core.files.stage.staging import stage_shard
-from lakehouse.core.index.bucket import bucket_ids
+from lakehouse.core.index.hash.bucket import bucket_ids
 from lakehouse.core.index.write_tasks import StagedRun
+from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.write import staged
-from lakehouse.core.operations.write.attempt import WriteAttempt
 from lakehouse.core.table.table import Table
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.engine import SparkEngine
@@ -68,26 +68,26 @@ def _hot_keys(setting: Setting) -> Comparison:
     samples: dict[str, list[Sample]] = {"spread": [], "by key": []}
     counts: dict[str, list[int]] = {}
 
-    def by_key(attempt: WriteAttempt) -> list[StagedRun]:
+    def by_key(write: PreparedWrite) -> list[StagedRun]:
         texts = keys.cast(pa.string())
         home = bucket_ids(texts, key_fields=("key",), hash_fields=(), buckets=TASKS)
         shards = [rows.filter(pa.array(home == task)) for task in range(TASKS)]
         counts["by key"] = [shard.num_rows for shard in shards]
-        found, seconds = _timed(lambda task: list(stage_shard(attempt.context, _attempt(task), _batches(shards[task]))))
+        found, seconds = _timed(lambda task: list(stage_shard(write.context, _attempt(task), _batches(shards[task]))))
         samples["by key"].append(Sample(wall_s=max(seconds), cpu_s=sum(seconds)))
         return [run for runs in found for run in runs]
 
-    def spread(attempt: WriteAttempt) -> list[StagedRun]:
+    def spread(write: PreparedWrite) -> list[StagedRun]:
         size, ways = -(-count // TASKS), staged_parts.ways_for(TASKS)
         found, first = _timed(
             lambda task: list(
-                staged_parts.write_parts(attempt.context, ways, _attempt(task), _batches(rows.slice(task * size, size)))
+                staged_parts.write_parts(write.context, ways, _attempt(task), _batches(rows.slice(task * size, size)))
             )
         )
         with patch.object(staged_parts, "_LEAST_BYTES", 1):
             merges = staged_parts.plan_merges([part for parts in found for part in parts], TASKS)
         merged, second = _timed(
-            lambda task: staged_parts.merge_parts(attempt.context, _attempt(TASKS + task), merges[task])
+            lambda task: staged_parts.merge_parts(write.context, _attempt(TASKS + task), merges[task])
         )
         counts["spread"] = [sum(run.rows for run in runs) for runs in merged]
         samples["spread"].append(Sample(wall_s=max(first) + max(second), cpu_s=sum(first) + sum(second)))
@@ -124,12 +124,10 @@ def _hot_keys_on_spark(setting: Setting) -> Comparison:
     before = {name: session.conf.get(name, None) for name in options}
     seconds: dict[str, list[float]] = {"spread": [], "by key": []}
 
-    def by_key(attempt: WriteAttempt) -> list[StagedRun]:
-        stage = partial(stage_shard, attempt.context)
-        found: list[StagedRun] = attempt.engine.exchange(
-            attempt.request.frame, stage, by=attempt.prepared.shard_by, hint="exact"
-        )
-        return found
+    def by_key(write: PreparedWrite) -> list[StagedRun]:
+        stage = partial(stage_shard, write.context)
+        runs: list[StagedRun] = write.engine.exchange(write.request.frame, stage, by=write.shard_by, hint="exact")
+        return runs
 
     spread = staged._staged
     try:
@@ -144,10 +142,10 @@ def _hot_keys_on_spark(setting: Setting) -> Comparison:
                 group = f"zipf-{side}-{number}"
 
                 def staged_in_group(
-                    attempt: WriteAttempt, stage: Callable[[WriteAttempt], list[StagedRun]] = stage, group: str = group
+                    write: PreparedWrite, stage: Callable[[PreparedWrite], list[StagedRun]] = stage, group: str = group
                 ) -> list[StagedRun]:
                     session.sparkContext.setJobGroup(group, group)
-                    runs = stage(attempt)
+                    runs = stage(write)
                     session.sparkContext.setJobGroup("other", "other")
                     return runs
 

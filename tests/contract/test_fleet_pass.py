@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lakehouse import load_catalog
-from lakehouse.cli.policies import policies_of
+from lakehouse.cli.backends.catalog_policies import policies_of
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
@@ -25,7 +25,8 @@ from lakehouse.platform.services.job_batches import BatchSize
 from lakehouse.platform.services.run import LEASE_MS, RunKey, lease_key, record_end, run_tables
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import ReleasedRun
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobReason, JobStatus
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.services import SERVICES
 from tests.bench.data import orders
 from tests.bench.decisions import counted, idle_and_busy, register_copies
@@ -214,10 +215,12 @@ def test_service_whose_run_had_nothing_to_do_waits_for_a_change_or_a_pause(
     catalog: Catalog, clock: MovedClock, tmp_path: Path
 ) -> None:
     settings = PassSettings(tables=("bench.t0",), services=("compaction",))
-    nothing = JobReport(status=JobStatus.NOTHING_TO_DO, table="bench.t0", reason="all is held", code=JobReason.NOT_DUE)
+    nothing = IngestReport(
+        status=JobStatus.NOTHING_TO_DO, table="bench.t0", reason="all is held", code=JobReason.NOT_DUE
+    )
 
     def run_of(name: str, partitions: tuple[str, ...] = ()) -> None:
-        command = JobCommand(verb="compaction", action="run", table="bench.t0", run_id=name, partitions=partitions)
+        command = ServiceCommand(service="compaction", table="bench.t0", run_id=name, partitions=partitions)
         (report,) = run_tables(catalog, ["bench.t0"], command, lambda table, given: nothing)
         assert report.status is JobStatus.NOTHING_TO_DO
         clock.ahead_ms += 1000
@@ -417,7 +420,7 @@ def test_conflicts_of_runs_of_the_last_day_are_a_number_and_raise_an_alarm(catal
     table = catalog.entry("bench.t1").id
     for run, conflicts in (("r1", 65), ("r2", 5), ("r3", 0)):
         catalog.history.start(run, table, "ingest")
-        report = JobReport(status=JobStatus.COMMITTED, table="bench.t1", instant=run, conflicts=conflicts)
+        report = IngestReport(status=JobStatus.COMMITTED, table="bench.t1", instant=run, conflicts=conflicts)
         record_end(catalog, RunKey(run_id=run, table_id=table, service="ingest"), report)
     run_pass(catalog, ALL)
     state = catalog.states.of([table])[table]

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.hashing_metadata import INITIAL_INSTANT, HashingMetadata, HashingNode, initial_metadata
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
-from lakehouse.core.index.registry import INDEXES, create_index
 from lakehouse.core.index.write_tasks import GroupTask, LocatedRows, Sizing, StagedEntry, TagResult
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.placement.registry import PLACEMENTS, placement_of
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.index_type import (
@@ -39,7 +39,17 @@ from tests.support.model import Model, Shape, Verb, apply_verb, histories, rows,
 from tests.support.tables import SeededIds, batch, data_rows, examples, make_table, row
 
 BUCKETS = 3
-TYPES = tuple(INDEXES)
+TYPES = tuple(PLACEMENTS)
+#: The number of file groups of 30 new rows of a partition, with 3 rows per file and 3 buckets.
+GROUPS_OF_NEW_ROWS = {
+    "SIMPLE": 10,
+    "GLOBAL_SIMPLE": 10,
+    "BLOOM": 10,
+    "GLOBAL_BLOOM": 10,
+    "RECORD_INDEX": 10,
+    "RECORD_LEVEL_INDEX": 10,
+    "BUCKET": BUCKETS,
+}
 NO_GROUPS: Groups = frozenset()
 SIZING = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
 each_index = pytest.mark.parametrize(
@@ -64,7 +74,7 @@ def new_index(
     rows = (LocatedRows(path="located", batches=(0,), rows=4),)
     groups = {(s.partition, s.file_id): rows for s in located} if index.stores_locations else {}
     setup = IndexSetup(sizing=SIZING, looks_up=looks_up, appends=appends, buckets=buckets, rings=rings, located=groups)
-    return create_index(index, setup)
+    return placement_of(index).index(setup)
 
 
 def ring_of(partition: str) -> Ring:
@@ -119,16 +129,15 @@ def with_fixed_partition(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_registry_has_one_implementation_for_each_index_type() -> None:
-    assert set(INDEXES) == {*INDEX_TYPES.values(), CONSISTENT_BUCKET}
+    assert set(PLACEMENTS) == {*INDEX_TYPES.values(), CONSISTENT_BUCKET}
     assert IndexPolicy(type="bucket", engine=CONSISTENT_HASHING).index_type == CONSISTENT_BUCKET
     assert {name: IndexPolicy(type=name).index_type for name in INDEX_TYPES} == INDEX_TYPES
     assert INDEX_TYPES["GLOBAL_RECORD_LEVEL_INDEX"] is INDEX_TYPES["RECORD_INDEX"]
 
 
 def test_registry_refuses_an_index_type_of_hudi_without_implementation() -> None:
-    setup = IndexSetup(sizing=SIZING, looks_up=True)
     with pytest.raises(UnsupportedError, match="'HBASE' is not supported for writing; supported: SIMPLE, "):
-        create_index(index_type("hbase"), setup)
+        placement_of(index_type("hbase"))
 
 
 @pytest.mark.parametrize(
@@ -295,6 +304,14 @@ def test_delete_finds_exactly_the_stored_keys(index: IndexType, type: str) -> No
     table.upsert(batch(row(f"k{number}") for number in range(10)))
     table.delete(["k3", "k7", "k99"])
     assert {found["id"] for found in data_rows(table, ["id"])} == {f"k{n}" for n in range(10)} - {"k3", "k7"}
+
+
+@each_index
+def test_new_rows_of_a_partition_get_the_declared_number_of_file_groups(index: IndexType) -> None:
+    table = make_table(shape_of(index, rows_per_file=3))
+    outcome = table.insert(batch(row(f"k{number}", p="a") for number in range(30)))
+    assert isinstance(outcome, Committed)
+    assert len({stat.file_id for stat in outcome.metadata.stats}) == GROUPS_OF_NEW_ROWS[index.name]
 
 
 @each_index

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.table.table import Table
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, parse_report
 from tests.support.mysql import READER_PASSWORD, DatabaseServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -46,7 +46,7 @@ def test_spec_of_the_page_ingests_a_database_twice_and_shows_no_secret(mariadb: 
         [sys.executable, "-c", RUN], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    first, second = (JobReport.from_json((tmp_path / f"report{number}.json").read_text()) for number in "12")
+    first, second = (parse_report((tmp_path / f"report{number}.json").read_text()) for number in "12")
     assert (first.status, first.rows, first.inserts) == (JobStatus.COMMITTED, 4, 4)
     assert [part.table for part in first.parts] == ["items", "orders"]
     assert second.status is JobStatus.NOTHING_TO_DO

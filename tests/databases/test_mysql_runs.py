@@ -12,7 +12,8 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest import databases
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.sources.databases.source import EVENTS, LAG
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from tests.support.mysql import DatabaseServer
 from tests.support.mysql_ingest import Shop, append_beside_inserts, read_beside_writers
 
@@ -185,7 +186,7 @@ def test_snapshot_of_a_table_without_key_and_transactions_is_refused(maria: Shop
 
 def test_check_names_every_setting_and_right_that_is_missing(maria: Shop) -> None:
     maria.sql("create table t (id int primary key)")
-    command = JobCommand(verb="ingest", action="run", table="x")
+    command = IngestCommand(table="x")
     (note,) = check_ingest(maria.spec, command, environ=maria.server.connection, storage_options={})
     assert note.endswith("the run creates it")
     maria.sql(

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.killed_ingest import killed_run
 from tests.support.postgres import READER_PASSWORD, PgServer, PgShop
@@ -39,8 +40,8 @@ def test_spec_of_the_page_is_completed_after_kills_and_shows_no_secret(
         rows = Table.open(tmp_path / "lake" / "shop" / name).scan(columns=columns.split(", ")).to_arrow().to_pylist()
         return sorted((tuple(row.values()) for row in rows), key=repr)
 
-    def run() -> JobReport:
-        command = JobCommand(verb="ingest", action="run", table="shop.yaml")
+    def run() -> IngestReport:
+        command = IngestCommand(table="shop.yaml")
         return run_ingest(spark, parse_spec(text, source="shop.yaml"), command, environ=source.server.connection)
 
     connection = source.server.connection

@@ -12,7 +12,7 @@ from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.source import EVENTS, StagedSource
 from lakehouse.platform.sources.postgres.connection import Questions
 from lakehouse.platform.sources.postgres.server import PostgresServer
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
 from lakehouse.spec.sources.postgres_connection import postgres_access
 from tests.support.mysql_ingest import append_beside_inserts, read_beside_writers
@@ -270,9 +270,9 @@ def test_lost_slot_fails_the_run_until_all_tables_are_read_again(shop: PgShop) -
     assert shop.run(resnapshot=("public.t",), run_id="again").status is JobStatus.NOTHING_TO_DO
 
 
-def runs_at_once(shop: PgShop) -> tuple[list[JobReport | RetryableError], list[threading.Thread]]:
+def runs_at_once(shop: PgShop) -> tuple[list[IngestReport | RetryableError], list[threading.Thread]]:
     """Return threads that each run the ingestion, and the list of what they return or raise."""
-    reports: list[JobReport | RetryableError] = []
+    reports: list[IngestReport | RetryableError] = []
 
     def run() -> None:
         try:
@@ -292,7 +292,7 @@ def test_two_runs_at_once_apply_each_change_once(shop: PgShop) -> None:
     shop.sql("update t set n = 1 where id < 20", "delete from t where id = 30", "update t set id = 99 where id = 5")
     for thread in threads:
         thread.join()
-    assert any(isinstance(one, JobReport) and one.status is JobStatus.COMMITTED for one in reports)
+    assert any(isinstance(one, IngestReport) and one.status is JobStatus.COMMITTED for one in reports)
     shop.run()
     assert shop.stored("id, n") == shop.source("id, n")
 
@@ -316,7 +316,7 @@ def test_slot_that_another_process_creates_is_waited_for_or_named(shop: PgShop) 
         thread.join()
     # A run that lost the race for a commit says so, and none fails for good.
     assert len(reports) == 2
-    assert any(isinstance(one, JobReport) and one.status is JobStatus.COMMITTED for one in reports)
+    assert any(isinstance(one, IngestReport) and one.status is JobStatus.COMMITTED for one in reports)
     shop.run()
     assert shop.stored("id, n") == shop.source("id, n")
     # A program that does not take the lock of this package.

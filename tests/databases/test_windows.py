@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.databases import SparkTasks
 from lakehouse.platform.ingest.run import run_database
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.memory_database import FIRST_TEXT, NAME, MemoryDatabase, MemoryServer, in_this_process
 
@@ -39,13 +40,13 @@ class Lake:
         }
         self.spec = parse_spec(json.dumps(value), source="t.yaml")
 
-    def run(self, **command: object) -> JobReport:
+    def run(self, **command: object) -> IngestReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="t", **command)  # type: ignore[arg-type]
+        wanted = IngestCommand(table="t", **command)  # type: ignore[arg-type]
         tasks = SparkTasks(session=self.spark, run=in_this_process)
         return run_database(self.spec, wanted, MemoryServer(self.database, self.has_texts), tasks, access={})
 
-    def finish(self) -> JobReport:
+    def finish(self) -> IngestReport:
         """Run once without further transactions."""
         self.database.show_all()
         self.database.each = 0
@@ -150,12 +151,12 @@ def test_two_runs_at_once_apply_each_change_once(spark: SparkSession, tmp_path: 
     lake = Lake(spark, tmp_path, database, chunk_rows=100, max_chunks=1)
     lake.run()
     inner = MemoryServer.log
-    others: list[JobReport] = []
+    others: list[IngestReport] = []
 
     def log_with_another_run(server: MemoryServer, *arguments: object) -> object:
         found = [*inner(server, *arguments)]  # type: ignore[arg-type]
         if not others:
-            others.append(JobReport(status=JobStatus.NOTHING_TO_DO))
+            others.append(IngestReport(status=JobStatus.NOTHING_TO_DO))
             others.append(lake.run())
         return iter(found)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.hashing import load_rings
-from lakehouse.core.operations.load.resizes import pending_plans
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.placement.resizes import pending_plans
+from lakehouse.core.operations.placement.rings import load_rings
 from lakehouse.core.table.table import Table
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING, INDEX_TYPE
 from lakehouse.spec.table.bucket_rules import NUM_BUCKETS

@@ -13,16 +13,21 @@ from lakehouse.core.env import Env
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.metadata.services.clean import clean
-from lakehouse.core.metadata.services.compaction import ServiceState, compact, compaction_time
-from lakehouse.core.metadata.services.log_compaction import compact_logs, log_compaction_is_due
+from lakehouse.core.metadata.services.compaction import COMPACTION
+from lakehouse.core.metadata.services.log_compaction import LOG_COMPACTION
+from lakehouse.core.metadata.services.rewrite import rewrite
+from lakehouse.core.metadata.services.run import compaction_time, log_compaction_is_due
+from lakehouse.core.metadata.services.state import ServiceState, compaction_policy
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.core.timeline.table_properties import read_properties
+from lakehouse.spec.options.metadata import MetadataPolicy
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.shared import fixture_names, fixtures
 
+OFTEN = compaction_policy(MetadataPolicy(compaction_delta_commits=1, log_compaction_blocks=1))
 #: Version 6 is not written.
 TABLES = [name for name in fixture_names("hudi_metadata/tables", "*.zip") if name != "mor_v6.zip"]
 
@@ -80,12 +85,12 @@ def state_of(root: Path) -> ServiceState:
 def test_compaction_keeps_the_records_that_hudi_wrote(root: Path) -> None:
     before = records(root)
     state = state_of(root)
-    time = compaction_time(state, 1)
+    time = compaction_time(state, OFTEN)
     if time is None:
         pytest.fail("no compaction is possible")
     with table_lock(state.store.env, TransactionPolicy()) as lock:
-        done = compact(state, time, lock)
-    assert done.is_completed
+        done = rewrite(state, COMPACTION, OFTEN, lock, time)
+    assert done is not None and done.is_completed
     after = records(root)
     assert live(after).keys() == live(before).keys()
     for name, rows in live(before).items():
@@ -104,10 +109,10 @@ def test_log_compaction_keeps_the_records_that_hudi_wrote(root: Path) -> None:
     state = state_of(root)
     if root.name == "mor_crashed_ahead":
         # A delta commit whose data instant is pending must stay removable.
-        assert not log_compaction_is_due(state, 1)
+        assert not log_compaction_is_due(state, OFTEN)
         return
     with table_lock(state.store.env, TransactionPolicy()) as lock:
-        done = compact_logs(state, 1, lock)
+        done = rewrite(state, LOG_COMPACTION, OFTEN, lock)
     assert done is not None
     for name, rows in live(before).items():
         assert live(records(root))[name].equals(rows), name

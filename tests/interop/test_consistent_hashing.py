@@ -8,8 +8,8 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.placement.rings import load_rings
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING

@@ -14,7 +14,7 @@ from lakehouse.core.format.hashing_config import (
     decode_hashing_config,
     encode_hashing_config,
 )
-from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.hash.bucket import bucket_of
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage

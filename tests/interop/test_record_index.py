@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.operations.load.metadata import metadata_of
-from lakehouse.core.operations.write import key_search
+from lakehouse.core.operations.placement import by_location
 from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.support.hudi import Hudi
@@ -130,7 +130,7 @@ def test_lakehouse_upserts_by_the_partitioned_record_index_of_a_table_of_hudi(
     with zipfile.ZipFile(fixtures("hudi_metadata") / "tables" / f"{name}.zip") as archive:
         archive.extractall(tmp_path)
     table = Table.open(str(tmp_path / name), options={"hoodie.index.type": "RECORD_LEVEL_INDEX"})
-    monkeypatch.setattr(key_search, "SIMPLE", None)  # a fallback to the simple index would fail
+    monkeypatch.setattr(by_location, "SIMPLE", None)  # a fallback to the simple index would fail
     before = table.scan().to_arrow()
     kept = before.drop_columns([column for column in before.column_names if column.startswith("_hoodie_")])
     table.upsert(kept.slice(0, 5))

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
@@ -245,7 +245,7 @@ def test_change_events_in_files_continue_a_debezium_table_of_hudi(
         schema={"id": "string", "_event_lsn": "bigint", "_change_operation_type": "string", "v": "string"},
         ingest=file_ingest(path=f"{landing}/", format="debezium"),
     )
-    report = run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="theirs"), environ={})
+    report = run_ingest(spark, spec, IngestCommand(table="theirs"), environ={})
     assert report.bad_records == 0
     table = Table.open(location)
     assert_hudi_reads_the_same(hudi, table)

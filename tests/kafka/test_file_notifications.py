@@ -14,7 +14,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import SettingError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.sources.files.file_discovery import NOTIFICATIONS
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 from tests.support.kafka import Broker, Message
@@ -44,12 +45,12 @@ def test_files_that_messages_of_a_topic_name_are_read_once(
             kafka.send(topic, [Message(value=json.dumps({"Records": [event]}), partition=place % 2)])
 
     def run() -> JobStatus:
-        command = JobCommand(verb="ingest", action="run", table="orders")
+        command = IngestCommand(table="orders")
         environ = {"AIRFLOW_CONN_KAFKA_EU": connection}
         return run_ingest(spark, spec, command, environ=environ, storage_options=s3_server.options).status
 
     with pytest.raises(SettingError, match="kafka_eu"):
-        run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="orders"), environ={})
+        run_ingest(spark, spec, IngestCommand(table="orders"), environ={})
     zone.put("day 1/a+b.json", b'{"id": 1}')
     zone.put("not notified.json", b'{"id": 9}')
     send("day 1/a+b.json", "day 1/a+b.json", "deleted.json")

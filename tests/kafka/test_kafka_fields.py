@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
 from lakehouse.model.drift import DRIFT_KEY, ColumnDrift, Drift
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport, parse_report
 from lakehouse.spec.sources.transform import TransformSpec
 from tests.kafka.test_kafka_formats import as_debezium, registry
 from tests.kafka.test_kafka_runs import Topic
@@ -33,7 +33,7 @@ def rows(topic: Topic, *names: str) -> list[dict[str, Any]]:
     return topic.table.scan(columns=list(names)).to_arrow().sort_by("id").to_pylist()
 
 
-def ignored(report: JobReport) -> dict[str, tuple[int, str]]:
+def ignored(report: IngestReport) -> dict[str, tuple[int, str]]:
     """Return number and example of the fields that were not read."""
     return {one.column: (one.rows, one.example) for one in report.drift if one.change is Drift.IGNORED}
 
@@ -65,7 +65,7 @@ def test_ignored_fields_are_counted_with_an_example_in_commit_report_and_warning
     report = topic.run()
     assert (report.rows, ignored(report)) == (4, {"vat": (3, "7")})
     assert "field vat of 3 records is not read, such as 7" in report.warning
-    assert JobReport.from_json(report.to_json()) == report
+    assert parse_report(report.to_json()) == report
     assert [ColumnDrift.of(one) for one in json.loads(topic.extra()[DRIFT_KEY])] == list(report.drift)
     topic.change(transform=TransformSpec(sql="SELECT id, upper(name) AS name FROM batch"))
     topic.send({"id": 5, "name": "e", "vat": 1})

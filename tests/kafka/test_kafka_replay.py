@@ -13,7 +13,8 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import BAD_RECORDS, DEAD_LETTERS, REPLAYED
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import ReplayCommand
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker, Message
 
@@ -31,9 +32,9 @@ def topic(spark: SparkSession, kafka: Broker, tmp_path: Path) -> Topic:
     return made
 
 
-def replay(topic: Topic, **flags: str) -> JobReport:
+def replay(topic: Topic, **flags: str) -> IngestReport:
     """Replay dead letters."""
-    command = JobCommand(verb="ingest", action="replay", table="x", **flags)
+    command = ReplayCommand(table="x", **flags)
     environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": topic.connection})}
     check_ingest(topic.spec, command, environ=environ, storage_options={})
     return run_replay(topic.spark, topic.spec, command, environ=environ)

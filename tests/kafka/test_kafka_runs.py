@@ -20,8 +20,9 @@ from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.kafka.kafka_reader import LATE, WATERMARKS
 from lakehouse.platform.sources.kafka.kafka_source import CHANGES, LAG, OFFSETS
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec
@@ -64,9 +65,9 @@ class Topic:
         source: Any = self.spec.ingest.source
         self.spec = replace(self.spec, ingest=replace(self.spec.ingest, source=replace(source, **own), **common))
 
-    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> JobReport:
+    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> IngestReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="x", interval_start=start, interval_end=end, **command)
+        wanted = IngestCommand(table="x", interval_start=start, interval_end=end, **command)
         environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": self.connection})}
         return run_ingest(self.spark, self.spec, wanted, environ=environ)
 
@@ -270,7 +271,7 @@ def test_open_and_aborted_transactions_are_not_read(topic: Topic, kafka: Broker)
 
 
 def test_check_of_an_ingestion_names_the_missing_topic_and_connection(topic: Topic) -> None:
-    command = JobCommand(verb="ingest", action="run", table="x")
+    command = IngestCommand(table="x")
     notes = check_ingest(topic.spec, command, environ=topic.broker.connection, storage_options={})
     assert "the run creates it" in notes[0]
     topic.change(topic="absent")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.env import Env
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
-from lakehouse.core.index.consistent_hashing import key_hashes
-from lakehouse.core.operations.load.hashing import load_rings
+from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.hash.consistent_hashing import key_hashes
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.placement.rings import load_rings
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage

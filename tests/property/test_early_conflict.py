@@ -12,9 +12,9 @@ import pytest
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import prepare
-from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
@@ -155,14 +155,12 @@ def detect(storage: Storage, requested: str, ends: dict[str, str]) -> None:
     table = opened(storage, ONE, SteadyClock()).refresh()
     (instant,) = [i for i in table.timeline if i.requested == requested]
     request = WriteRequest(operation=Operation.UPSERT, frame=batch(CHANGED))
-    prepared = prepare(table, LocalEngine(1), policies(), request)
+    write = prepare(table, LocalEngine(1), policies(), request)
     markers = WriteMarkers(table, requested, policies().write)
     names = [f"a/f-0_0-0-0_{requested}.parquet.marker.MERGE"]
     markers.announce(names)
-    ours = AnnouncedWrite(
-        prepared=prepared, instant=instant, operation=Operation.UPSERT, markers=names, touched=frozenset({GROUP})
-    )
-    if early_conflict(ours, policies().transaction) is None:
+    ours = AnnouncedWrite(write=write, instant=instant, markers=names, touched=frozenset({GROUP}))
+    if early_conflict(ours) is None:
         ends[requested] = "continues"
     else:
         ends[requested] = "aborts"

@@ -18,8 +18,7 @@ from lakehouse.core.files.keys.key_matches import (
     read_matches,
     stream_matches,
 )
-from lakehouse.core.index.matched_rows import fingerprint_of
-from lakehouse.core.index.write_tasks import StagedEntry
+from lakehouse.core.index.write_tasks import StagedEntry, fingerprint_of
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile

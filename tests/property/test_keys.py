@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.java_hash import string_hashes
-from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakehouse.core.index.hash.bucket import bucket_file_id, bucket_ids, bucket_of
 from lakehouse.core.rows.joda_patterns import compile_pattern, parse, render
 from lakehouse.core.rows.key_values import value_text
 from lakehouse.core.rows.keys import bad_key_mask, partition_paths, record_keys

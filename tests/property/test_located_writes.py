@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.write import key_search
+from lakehouse.core.operations.placement import by_location
 from lakehouse.core.table.table import Table
 from lakehouse.spec.options.policies import Policies
 from tests.support.merged_run import MergedRun, merged_histories, merged_shapes
@@ -52,7 +52,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         asked.append(table.env.storage.root)
         return find(ScannedLocations(table, by_partition=by_partition))
 
-    monkeypatch.setattr(key_search, "with_record_locations", scanned)
+    monkeypatch.setattr(by_location, "with_record_locations", scanned)
     yield asked
 
 

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.avro.schema import arrow_to_avro
+from lakehouse.core.format.hfile.entries import entry_mapping, entry_table, table_of
 from lakehouse.core.format.hfile.reader import read_hfile
 from lakehouse.core.format.hfile.writer import write_hfile
-from lakehouse.core.format.metadata.few_records import (
-    Statistic,
-    UnusualRecordError,
-    decode_file_map,
-    decode_statistic,
-    encode_file_map,
-    encode_statistic,
-    few_entries,
-    file_suffix,
-    hash64_of,
-    partition_key,
-)
 from lakehouse.core.format.metadata.groups import shard_of, shards
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_statistics, widened_statistics
@@ -35,17 +23,26 @@ from lakehouse.core.format.metadata.records import FILE_ROWS, decode_files, enco
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics, encode_statistics, statistics_of
 from lakehouse.core.metadata.change import GROUPS, REMOVED, WRITTEN, MetadataChange
-from lakehouse.core.metadata.partitions import column_stats, partition_stats
-from lakehouse.core.metadata.partitions import files as files_module
 from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
-from lakehouse.core.metadata.partitions.few_statistics import form_of, statistic_of
 from lakehouse.core.metadata.partitions.file_statistics import META, bounds_table
 from lakehouse.core.metadata.partitions.files import FilesPartition
 from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
-from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit
-from lakehouse.core.metadata.read.few import few_listing, few_statistics
+from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, Update
+from lakehouse.core.metadata.read.layer_search import newest_statistics
 from lakehouse.core.metadata.read.layers import FileLayer
-from lakehouse.core.metadata.read.newest import newest_statistics
+from lakehouse.core.metadata.small.look_up import small_listing, small_statistics
+from lakehouse.core.metadata.small.records import (
+    Statistic,
+    UnusualRecordError,
+    decode_file_map,
+    decode_statistic,
+    encode_file_map,
+    encode_statistic,
+    file_suffix,
+    hash64_of,
+    partition_key,
+)
+from lakehouse.core.metadata.small.update import form_of, small_update, statistic_of
 from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.protocol import NotFoundError
@@ -146,26 +143,30 @@ class Stored:
         wanted = set(keys.cast(pa.string()).to_pylist())
         return self._picked(partition, lambda key: key in wanted)
 
-    def few_statistics(self, partition: str, keys: Sequence[bytes]) -> dict[bytes, Any]:
+    def small_statistics(self, partition: str, keys: Sequence[bytes]) -> dict[bytes, Any] | None:
         entries = encode_statistics(self.rows[partition])
-        return few_statistics([FileLayer("x", written=entries)], keys)
+        return small_statistics([FileLayer("x", written=entries)], keys)
 
     def _picked(self, partition: str, test: Any) -> pa.Table:
         rows = self.rows[partition]
         return rows.filter(pa.array([test(key) for key in rows.column("key").to_pylist()], pa.bool_()))
 
 
-def outcome(kind: Any, name: str, commit: MetadataCommit) -> Any:
+def outcome(compute: Callable[[str, MetadataCommit], Update | None], name: str, commit: MetadataCommit) -> Any:
+    """Return the records of an update, or how it failed; None if the fast path does not take the commit."""
     try:
-        update = kind.update(name, commit)
+        update = compute(name, commit)
     except UnsupportedError:
         return "refused"  # Both ways name a column without known bounds, maybe not the same one.
     except NotFoundError:
         return "read"  # Bounds of texts are read from the files, which do not exist here.
-    if update.rows is not None and update.entries.num_rows:
+    if update is None:
+        return None
+    entries = entry_mapping(update.entries)
+    if update.rows is not None and entries:
         # Readers of the next commit take these rows instead of the decoded entries.
-        assert repr(update.rows.to_pylist()) == repr(decode_statistics(update.entries, SCHEMA).to_pylist())
-    entries = dict(zip(*(update.all_entries().column(n).to_pylist() for n in ("key", "value")), strict=True))
+        rows = decode_statistics(entry_table(update.entries), SCHEMA)
+        assert repr(update.rows.to_pylist()) == repr(rows.to_pylist())
     return entries, sorted(update.deletes.to_pylist())
 
 
@@ -223,11 +224,10 @@ def test_statistics_of_few_files_equal_those_on_tables(data: st.DataObject) -> N
         stored_ranges=lambda columns, files: stored.rows["column_stats"],
     )
     for kind, name in ((ColumnStatsPartition(), "column_stats"), (PartitionStatsPartition(), "partition_stats")):
-        few = outcome(kind, name, commit)
-        with pytest.MonkeyPatch.context() as patch:
-            for module in (column_stats, partition_stats):
-                patch.setattr(module, "FEW_ROWS", -1)
-            assert few == outcome(kind, name, commit)
+        few = outcome(small_update, name, commit)
+        assert few is not None or name == "partition_stats", "rows of files never have to be computed on tables"
+        if few is not None:
+            assert few == outcome(kind.update, name, commit)
 
 
 def flat(row: Statistic) -> list[Any]:
@@ -236,7 +236,7 @@ def flat(row: Statistic) -> list[Any]:
     return [value if value == value else "NaN" for value in values]
 
 
-_KEPT = "lakehouse.core.format.metadata.few_records._statistics"
+_KEPT = "lakehouse.core.metadata.small.records._statistics"
 
 
 @examples(100)
@@ -272,10 +272,12 @@ def test_listing_of_few_files_equals_the_merge_of_tables(layers: list[Any]) -> N
             whole.append(Layer(FILE_ROWS.empty_table(), keys))
             continue
         keys = [(path or ".").encode() for path in layer]
-        entries = few_entries(keys, [encode_file_map(files) for files in layer.values()])
+        entries = table_of(keys, [encode_file_map(files) for files in layer.values()])
         few.append(FileLayer("x", written=entries))
         whole.append(Layer(decode_files(entries, SCHEMA)))
-    found = few_listing(few, ["", "p=a", "p=\u00e4"], LISTING).to_pylist()
+    listed = small_listing(lambda: few, ["", "p=a", "p=\u00e4"], LISTING)
+    assert listed is not None
+    found = listed.to_pylist()
     merged = merge_files(whole).to_pylist() if whole else []
     expected = {(row["key"], row["name"], row["size_bytes"]) for row in merged if not row["deleted"] and row["name"]}
     assert {(row["partition"] or ".", row["name"], row["size_bytes"]) for row in found} == expected
@@ -313,14 +315,12 @@ def test_records_of_few_files_equal_those_on_tables(
         removed_partitions=tuple(sorted(gone)),
     )
     commit = MetadataCommit(env=make_env(), config=CONFIG, instant="9", change=change)
-    few = FilesPartition().update("files", commit)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files_module, "_FEW_FILES", -1)
-        whole = FilesPartition().update("files", commit)
+    few, whole = small_update("files", commit), FilesPartition().update("files", commit)
+    assert few is not None
     assert few.deletes.to_pylist() == whole.deletes.to_pylist()
-    rows = [sorted(map(repr, decode_files(u.all_entries(), SCHEMA).to_pylist())) for u in (few, whole)]
+    rows = [sorted(map(repr, decode_files(entry_table(u.entries), SCHEMA).to_pylist())) for u in (few, whole)]
     assert rows[0] == rows[1]
-    assert sorted(few.few) == whole.entries["key"].to_pylist()
+    assert sorted(few.entries) == entry_table(whole.entries)["key"].to_pylist()
 
 
 def columns_of(pairs: list[tuple[str, str]]) -> list[pa.Array]:
@@ -375,9 +375,8 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
     if newest is not None:
         merged = merge_statistics(whole) if whole else STAT_ROWS.empty_table()
         assert sorted(newest.to_pylist(), key=repr) == sorted(merged.to_pylist(), key=repr)
-    try:
-        found_rows = few_statistics(few, wanted)
-    except UnusualRecordError:
+    found_rows = small_statistics(few, wanted)
+    if found_rows is None:
         return  # Rows that are not tight are united on tables.
     merged = encode_statistics(merge_statistics(whole)) if whole else encode_statistics(STAT_ROWS.empty_table())
     expected = dict(zip(*(merged.column(name).to_pylist() for name in ("key", "value")), strict=True))

@@ -10,11 +10,10 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.metadata.place import METADATA
-from lakehouse.core.metadata.services.archive import instants_to_archive
-from lakehouse.core.metadata.services.clean import clean_is_due
-from lakehouse.core.metadata.services.group_files import delta_commits_since, last_compaction
+from lakehouse.core.metadata.services.run import clean_is_due, instants_to_archive
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.table import load_table
+from lakehouse.core.planning.compaction import delta_commits_since, last_compaction
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage

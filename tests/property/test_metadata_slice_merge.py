@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.hfile import reader
+from lakehouse.core.format.hfile.entries import entry_table
 from lakehouse.core.format.hfile.reader import ENTRIES, read_hfile
 from lakehouse.core.format.hfile.writer import Layout, write_hfile
-from lakehouse.core.format.metadata.few_records import UnusualRecordError, few_entries
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.records import BLOOM_ROWS, FILE_ROWS, SECONDARY_ROWS
@@ -21,8 +21,8 @@ from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, statistics_of
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.record_kinds import BLOOMS, FILES, LOCATIONS, SECONDARY, STATISTICS, RecordKind
-from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.slice_merge import LogLayer, UnorderedError, merged_batches
+from lakehouse.core.metadata.small.merge import small_merge
 from tests.support.referees import referee
 from tests.support.tables import examples
 
@@ -136,13 +136,12 @@ def test_merge_of_a_small_file_group_equals_the_merge_of_batches(
         layers += blocks
         few += [FileLayer("log", written=blocks[0].entries), FileLayer("log", deletes=blocks[1].deletes.cast("string"))]
     merged = pa.concat_tables([ENTRIES.empty_table(), *merged_batches(file, layers, kind)])
-    try:
-        found = few_merged(few, kind)
-    except UnusualRecordError:
+    found = small_merge(few, kind)
+    if found is None:
         assert name == "statistics", "records of files are always merged as plain values"
         return
     assert [*found] == sorted(found)
-    assert values(kind.decode(few_entries([*found], [*found.values()]), SCHEMA)) == values(kind.decode(merged, SCHEMA))
+    assert values(kind.decode(entry_table(found), SCHEMA)) == values(kind.decode(merged, SCHEMA))
 
 
 def values(rows: pa.Table) -> list[Any]:

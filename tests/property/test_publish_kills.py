@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakehouse import Table
 from lakehouse.cli.main import main
-from lakehouse.cli.publish import open_publication
+from lakehouse.cli.publish import opened
 from lakehouse.platform.publish.run import due
 from tests.support.processes import forked
 from tests.support.publishing import OPTIONS, rows_of, shown
@@ -80,7 +80,7 @@ class Shop:
         assert child.exitcode == 0, self.log.read_text()[-3000:]
 
     def shown(self) -> dict[str, dict[str, int]]:
-        return shown(open_publication(str(self.spec), {}))
+        return shown(opened(str(self.spec), {}))
 
 
 def test_killed_publication_shows_complete_partitions_and_the_next_run_completes_it(
@@ -109,5 +109,5 @@ def test_killed_publication_shows_complete_partitions_and_the_next_run_completes
         assert found in (before, shop.expected), shop.log.read_text()[-3000:]
         shop.end(*flags)
         assert shop.shown() == shop.expected
-        assert due(open_publication(str(shop.spec), {})).is_empty
+        assert due(opened(str(shop.spec), {})).is_empty
     assert killed > 0

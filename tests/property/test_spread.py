@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.index.spread import pieces, spread
+from lakehouse.core.index.file_index import pieces, spread
 from tests.support.tables import examples
 
 WEIGHTS = st.dictionaries(st.text(max_size=3), st.integers(0, 10_000) | st.floats(0, 1e6, width=32), max_size=40)

@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.index.bucket import bucket_file_id, bucket_of
-from lakehouse.core.index.bucket_index import BucketIndex
-from lakehouse.core.index.file_lookups import plan_groups, plan_tags
+from lakehouse.core.index.file_index import plan_groups, plan_tags
+from lakehouse.core.index.hash.bucket import bucket_file_id, bucket_of
+from lakehouse.core.index.hash.bucket_index import BucketIndex
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.model.files import BaseFile, FileSlice

@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 from tests.support.kafka import Message, secured_broker_at
 from tests.support.mariadb import mariadb_server
@@ -79,9 +80,9 @@ class Source:
         """The location of the table."""
         return str(self.home / "table")
 
-    def run(self, session: SparkSession) -> JobReport:
+    def run(self, session: SparkSession) -> IngestReport:
         """Ingest once."""
-        command = JobCommand(verb="ingest", action="run", table=str(self.spec))
+        command = IngestCommand(table=str(self.spec))
         return run_ingest(session, load_spec(self.spec), command, environ=self.environ)
 
     def stored(self) -> Rows:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import OpenTransactionsError, UserError
 from lakehouse.platform.sources.mysql import prepared
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from tests.support.mysql import DatabaseServer
 from tests.support.mysql_ingest import Shop
 from tests.support.postgres import PgServer, PgShop
@@ -40,7 +40,7 @@ def maria(spark: SparkSession, mariadb: DatabaseServer, tmp_path: Path) -> Shop:
     return Shop(spark, mariadb, tmp_path)
 
 
-def failures(report: JobReport) -> dict[str, str]:
+def failures(report: IngestReport) -> dict[str, str]:
     """Return the messages of the tables that failed."""
     return {part.table: part.error.message for part in report.parts if part.error is not None}
 

@@ -20,7 +20,8 @@ from lakehouse.platform.catalog.declared_settings import SETTINGS
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
 from lakehouse.platform.ingest import check as check_module
 from lakehouse.platform.ingest.check import check_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.ingested import Landing
 
@@ -126,7 +127,7 @@ def created(spec: TableSpec) -> Table:
 
 
 def checked(spec: TableSpec) -> tuple[str, ...]:
-    command = JobCommand(verb="ingest", action="run", table="t.yaml")
+    command = IngestCommand(table="t.yaml")
     return check_ingest(spec, command, environ={}, storage_options={})
 
 

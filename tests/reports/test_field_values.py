@@ -18,7 +18,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import DEAD_LETTERS, run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand, ReplayCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.file_ingest import changed_ingest, file_ingest
@@ -83,13 +84,13 @@ class Lake:
         schema = settings.pop("schema", self.spec.schema)
         self.spec = replace(self.spec, schema=schema, ingest=changed_ingest(self.spec.ingest, **settings))
 
-    def run(self) -> JobReport:
+    def run(self) -> IngestReport:
         """Run the ingestion once."""
-        return run_ingest(self.spark, self.spec, JobCommand(verb="ingest", action="run", table="x"), environ={})
+        return run_ingest(self.spark, self.spec, IngestCommand(table="x"), environ={})
 
-    def replay(self) -> JobReport:
+    def replay(self) -> IngestReport:
         """Replay the dead letters of all commits."""
-        return run_replay(self.spark, self.spec, JobCommand(verb="ingest", action="replay", table="x"), environ={})
+        return run_replay(self.spark, self.spec, ReplayCommand(table="x"), environ={})
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table, sorted by key."""

@@ -29,7 +29,7 @@ from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.quantities import parse_duration, parse_size
 from lakehouse.spec.table.folder import read_specs
-from lakehouse.spec.table.services import service_settings
+from lakehouse.spec.table.service_settings import service_settings
 from tests.bench.decisions import idle_and_busy, register_copies
 
 #: The table that is damaged, and the one whose compaction is due.

@@ -11,24 +11,25 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.platform.jobs.run import run_job
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, parse_report
+from lakehouse.spec.job_command import IngestCommand, JobCommand
 
-DONE = JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260131120000000", rows=3)
+DONE = IngestReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260131120000000", rows=3)
 
 
 def full(*args: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def job(path: Path, *, report: JobReport = DONE) -> tuple[int, list[JobCommand]]:
+def job(path: Path, *, report: IngestReport = DONE) -> tuple[int, list[JobCommand]]:
     """Run a job with a report; return its exit code and the commands whose work was done."""
     worked: list[JobCommand] = []
 
-    def work(command: JobCommand) -> JobReport:
+    def work(command: JobCommand) -> IngestReport:
         worked.append(command)
         return report
 
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml", report=str(path))
+    command = IngestCommand(table="orders.yaml", report=str(path))
     return run_job(command, work, lambda command: ()), worked
 
 
@@ -69,10 +70,10 @@ def test_error_of_a_job_is_printed_if_its_report_cannot_be_written(
     monkeypatch.setattr(os, "replace", full)
     monkeypatch.setenv("LAKEHOUSE_JOB", "d/r/t")
 
-    def work(command: JobCommand) -> JobReport:
+    def work(command: JobCommand) -> IngestReport:
         raise UserError("the column is missing")
 
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml", report=str(path))
+    command = IngestCommand(table="orders.yaml", report=str(path))
     assert run_job(command, work, lambda command: ()) == 64
     assert "UserError: the column is missing" in capsys.readouterr().err
 
@@ -82,6 +83,6 @@ def test_report_is_exact_and_leftovers_of_killed_tries_are_deleted(path: Path) -
     path.parent.mkdir()
     (path.parent / ".report.json.abc.tmp").write_bytes(bytes(10))
     assert job(path)[0] == 0
-    assert JobReport.from_json(path.read_text(encoding="utf-8")) == DONE
+    assert parse_report(path.read_text(encoding="utf-8")) == DONE
     assert [file.name for file in path.parent.iterdir()] == ["report.json"]
     assert path.stat().st_mode & 0o777 == 0o600

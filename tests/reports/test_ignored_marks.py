@@ -18,7 +18,8 @@ from lakehouse.platform.sources.new_fields import with_new_columns
 from lakehouse.platform.sources.source import KnownColumns
 from lakehouse.platform.sources.unread_fields import UnreadField
 from lakehouse.spark.sources import schema_of_arrow
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
@@ -33,7 +34,7 @@ def spec_of(place: Path, format: str, more: str = "", key: str = "id") -> TableS
     )
 
 
-def ingested(spark: SparkSession, spec: TableSpec, place: Path, name: str, rows: list[dict[str, Any]]) -> JobReport:
+def ingested(spark: SparkSession, spec: TableSpec, place: Path, name: str, rows: list[dict[str, Any]]) -> IngestReport:
     """Land a file and run once."""
     landing = place / "landing"
     landing.mkdir(exist_ok=True)
@@ -45,7 +46,7 @@ def ingested(spark: SparkSession, spec: TableSpec, place: Path, name: str, rows:
     else:
         text.writelines(json.dumps(row) + "\n" for row in rows)
     (landing / name).write_text(text.getvalue())
-    return run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="t"), environ={})
+    return run_ingest(spark, spec, IngestCommand(table="t"), environ={})
 
 
 def stored(spec: TableSpec) -> dict[str, int]:

@@ -16,13 +16,14 @@ from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.plan import is_replaced
 from lakehouse.platform.sources.databases.server import SourceTable
 from lakehouse.platform.sources.postgres.server import PostgresServer
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from tests.support.mariadb import mariadb_server
 from tests.support.mysql_ingest import Shop
 from tests.support.postgres import READER, PgServer, PgShop
 
 pytestmark = pytest.mark.spark
-CHECK = JobCommand(verb="ingest", action="run", table="x")
+CHECK = IngestCommand(table="x")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.sources.files.file_check import check_files_source
 from lakehouse.platform.sources.files.file_columns import file_source_of
 from lakehouse.platform.sources.files.file_source import FilesSource
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand, JobCommand
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 
@@ -30,7 +30,7 @@ def spec(tmp_path: Path) -> TableSpec:
 
 def command(spec: TableSpec, start: str, end: str) -> JobCommand:
     """Return the command of a run with this interval."""
-    return zoned(JobCommand(verb="ingest", action="run", table=spec.source, interval_start=start, interval_end=end))
+    return zoned(IngestCommand(table=spec.source, interval_start=start, interval_end=end))
 
 
 def test_bounds_without_an_offset_are_in_the_time_zone_of_the_spec(spec: TableSpec) -> None:
@@ -39,7 +39,7 @@ def test_bounds_without_an_offset_are_in_the_time_zone_of_the_spec(spec: TableSp
     assert local.interval == (datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2026, 10, 25, 23, tzinfo=UTC))
     exact = command(spec, "2026-10-25T00:00:00Z", "2026-10-25T02:00:00+01:00")
     assert exact.interval == (datetime(2026, 10, 25, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
-    wrong = JobCommand(verb="ingest", action="run", table="nowhere.yaml")
+    wrong = IngestCommand(table="nowhere.yaml")
     assert zoned(wrong) == wrong
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import JobStoppedError, UserError
-from lakehouse.spec.contracts.job import ErrorCode, JobReport
+from lakehouse.spec.contracts.job import ErrorCode, parse_report
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess, process_start
 
 #: A job that says when it works, and that would work for an hour.
 JOB = """
 import sys, threading
 from lakehouse.platform.jobs import run, task_watch
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 
 task_watch.POLL_S, task_watch.LOST_LOOKS = 0.05, 5
 
@@ -29,7 +29,7 @@ def work(command):
     for _ in range(36_000):
         pause.wait(0.1)
 
-command = JobCommand(verb="ingest", action="run", table="t", report=sys.argv[1])
+command = IngestCommand(table="t", report=sys.argv[1])
 sys.exit(run.run_job(command, work, lambda command: ()))
 """
 PAUSE = "import sys; sys.stdin.read()"
@@ -63,7 +63,7 @@ class Jobs:
 
     def error(self) -> ErrorCode:
         """Return the error that the job reported."""
-        report = JobReport.from_json(self.report.read_text(encoding="utf-8"))
+        report = parse_report(self.report.read_text(encoding="utf-8"))
         assert report.error is not None
         return report.error.code
 

@@ -19,7 +19,8 @@ from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.services.look import LookRequest, look
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 Write = Callable[..., TableSpec]
@@ -54,7 +55,7 @@ def created(spec: TableSpec, rows: pa.Table | None = None) -> Table:
 
 
 def checked(spec: TableSpec) -> tuple[str, ...]:
-    return check_ingest(spec, JobCommand(verb="ingest", action="run", table="t"), environ={}, storage_options={})
+    return check_ingest(spec, IngestCommand(table="t"), environ={}, storage_options={})
 
 
 @pytest.mark.parametrize(("values", "properties"), COLUMNS)
@@ -125,9 +126,9 @@ def test_ingestion_without_rows_registers_the_table_and_does_not_create_it(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
     rows = pa.table({"id": ["a"], "at": [date(2026, 5, 4)]})
     source = tmp_path / "t.yaml"
-    finished = JobReport(status=JobStatus.NOTHING_TO_DO, table="t")
+    finished = IngestReport(status=JobStatus.NOTHING_TO_DO, table="t")
 
-    def run(spec: TableSpec, report: JobReport) -> None:
+    def run(spec: TableSpec, report: IngestReport) -> None:
         catalog, table_id, begun = ingest_runs.begin(spec, "run")
         assert catalog is not None
         if report.status is JobStatus.COMMITTED:
@@ -142,7 +143,7 @@ def test_ingestion_without_rows_registers_the_table_and_does_not_create_it(
         entry = catalog.entry("default.t")
         seen = look(entry, catalog.policies("default"), LookRequest(services=["clean"], now_ms=1))
     assert entry.identity is None and seen.error is None and not seen.services["clean"].assessment.due
-    run(spec_of(), JobReport(status=JobStatus.COMMITTED, table="t"))
+    run(spec_of(), IngestReport(status=JobStatus.COMMITTED, table="t"))
     with load_catalog() as catalog:
         entry = catalog.entry("default.t")
         assert entry.spec_version == 2 and entry.identity is not None and entry.identity.id

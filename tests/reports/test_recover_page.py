@@ -165,9 +165,9 @@ def test_exception_of_another_package_is_reported_as_unexpected(shell: Shell) ->
     case = CASES["An exception of another package"]
     command = (
         "import sys\nfrom lakehouse.platform.jobs.run import run_job\n"
-        "from lakehouse.spec.contracts.job import JobCommand\n"
+        "from lakehouse.spec.job_command import IngestCommand\n"
         "def work(command): import no_such_module\n"
-        "command = JobCommand(verb='ingest', action='run', table='shop.orders')\n"
+        "command = IngestCommand(table='shop.orders')\n"
         "sys.exit(run_job(command, work, lambda command: ()))"
     )
     shows(case, _ended(subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec
@@ -65,7 +65,7 @@ def run_topic(
     ingest = IngestSpec(source=KafkaSourceSpec(**settings), max_bad_records=len(values))
     table = TableSpec(table="t", location=str(root / "table"), record_key=("id",), ingest=ingest, **spec)
     environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": {"bootstrap.servers": kafka.address}})}
-    report = run_ingest(spark, table, JobCommand(verb="ingest", action="run", table="t"), environ=environ)
+    report = run_ingest(spark, table, IngestCommand(table="t"), environ=environ)
     keys = sorted(Table.open(table.location).scan(columns=["id"]).to_arrow()["id"].to_pylist())
     return {"keys": keys, "bad": report.bad_records}
 

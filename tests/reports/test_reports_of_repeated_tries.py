@@ -22,7 +22,8 @@ from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.ingest_commits import IngestCommits
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import JobCommand, ServiceCommand, command_of
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
@@ -30,7 +31,7 @@ from tests.support.file_ingest import changed_ingest, file_ingest
 NUMBERS = ("instant", "rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "late_rows_dropped")
 
 
-def numbers(report: JobReport) -> dict[str, Any]:
+def numbers(report: IngestReport) -> dict[str, Any]:
     """Return what a report says about a commit."""
     return {name: getattr(report, name) for name in (*NUMBERS, "drift")}
 
@@ -54,9 +55,9 @@ class Ingestion:
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
         (self.root / "landing" / name).write_text("\n".join(lines))
 
-    def run(self, run_id: str, action: str = "run") -> JobReport:
+    def run(self, run_id: str, action: str = "run") -> IngestReport:
         """Run once."""
-        command = JobCommand(verb="ingest", action=action, table="x", run_id=run_id)
+        command = command_of("ingest", action, table="x", run_id=run_id)
         verb = run_replay if action == "replay" else run_ingest
         return verb(self.spark, self.spec, command, environ={"LAKEHOUSE_HOME": str(self.root)})
 
@@ -126,9 +127,8 @@ def test_service_that_crashed_after_its_commit_reports_the_numbers_at_the_retry(
     table = Table.create(str(tmp_path / "orders"), name="orders", record_key=["id"], table_type=kind)
     for value in range(6):
         table.upsert(pa.table({"id": ["a", "b"], "v": [value, value]}))
-    command = JobCommand(
-        verb=service,
-        action="run",
+    command = ServiceCommand(
+        service=service,
         table="sales.orders",
         run_id="run",
         force=True,
@@ -136,9 +136,9 @@ def test_service_that_crashed_after_its_commit_reports_the_numbers_at_the_retry(
         if service == "clean"
         else {},
     )
-    done: list[JobReport] = []
+    done: list[IngestReport] = []
 
-    def crashes(opened: Table, given: JobCommand) -> JobReport:
+    def crashes(opened: Table, given: JobCommand) -> IngestReport:
         done.append(runner(service)(opened, given))
         raise RetryableError("the process ended after its commit")
 

@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.sources.mysql.server import MysqlServer
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from tests.support.mysql import DatabaseServer
 from tests.support.mysql_ingest import Shop
 from tests.support.postgres import PgServer, PgShop
 
 pytestmark = pytest.mark.spark
-CHECK = JobCommand(verb="ingest", action="run", table="x")
+CHECK = IngestCommand(table="x")
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def pg_shop(spark: SparkSession, postgres: PgServer, tmp_path: Path) -> PgShop:
     return PgShop(spark, postgres.database(), tmp_path)
 
 
-def message_of(report: JobReport, table: str) -> str:
+def message_of(report: IngestReport, table: str) -> str:
     """Return the error of a table of a report."""
     (part,) = [one for one in report.parts if one.table == table]
     assert part.error is not None

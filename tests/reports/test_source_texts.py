@@ -16,7 +16,7 @@ from lakehouse.platform.sources.binlog import charsets
 from lakehouse.platform.sources.binlog.changes import TableName
 from lakehouse.platform.sources.binlog.columns import SourceColumn
 from lakehouse.platform.sources.mysql.projection import projected
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.binlog import Log
 from tests.support.mysql import DatabaseServer
@@ -125,7 +125,7 @@ def test_table_that_the_log_cannot_decode_is_refused_before_its_snapshot(
         "ingest": {"source": "mysql", "tables": f"{database}.t"},
     }
     spec = parse_spec(json.dumps(value), source="t.yaml")
-    command = JobCommand(verb="ingest", action="run", table="t")
+    command = IngestCommand(table="t")
     with pytest.raises(UnsupportedError, match=r"shop_\d+\.t cannot be read: column 'v' .*'gbk'.*ALTER TABLE"):
         check_ingest(spec, command, environ=mariadb.connection, storage_options={})
     mariadb.run("alter table t modify v text character set utf8mb4", database=database)

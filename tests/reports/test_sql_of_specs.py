@@ -10,7 +10,7 @@ import pytest
 from lakehouse.errors import UserError
 from lakehouse.spark.transforms import run_query, selected_columns
 from lakehouse.spec.command_check import check_declared
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sql_text import ALLOWED_SQL, FILES, REFLECT, SCRIPT, VARIABLES, allowed_features, features_of
 from lakehouse.spec.table.table_spec import parse_spec
 
@@ -121,7 +121,7 @@ def test_check_refuses_the_query_and_names_the_variable_that_allows_it(tmp_path:
         "transform: {sql: \"SELECT reflect('java.lang.System', 'getenv', 'HOME') AS id FROM batch\"}": REFLECT,
         "select: [\"java_method('java.lang.System', 'getenv', 'HOME') AS id\"]": REFLECT,
     }
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml")
+    command = IngestCommand(table="orders.yaml")
     for section, feature in sections.items():
         spec = parse_spec(SPEC.format(place=tmp_path, section=section), source="orders.yaml")
         with pytest.raises(UserError, match=rf"orders.yaml: ingest.*{ALLOWED_SQL}={feature}"):

@@ -32,7 +32,8 @@ from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.services.fleet_pass import PassSettings, run_pass
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import IngestCommand, ServiceCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.tables import make_env
 
@@ -148,7 +149,7 @@ def test_services_skip_a_replaced_table_and_work_on_others(catalog: Catalog, pla
     """apache/iceberg-python#2890: a maintenance job acts on the table that was created again under the name."""
     catalog.create_table(spec_of(place.parent / "riders", "sales.riders")).insert(ROWS)
     now, files = replaced(place).config.identity, files_of(place)
-    job = JobCommand(verb="clean", action="run", table=NAME, force=True)
+    job = ServiceCommand(service="clean", table=NAME, force=True)
     failed, done = run_tables(catalog, [NAME, "sales.riders"], job, runner("clean"))
     assert failed.status is JobStatus.FAILED and failed.error is not None
     assert now.id in failed.error.message and not failed.error.retryable
@@ -538,7 +539,7 @@ def test_ingestion_without_catalog_refuses_the_location_of_a_table_with_another_
     (tmp_path / "landing").mkdir()
     spec = spec_of(place, more=f"ingest: {{path: {tmp_path}/landing, format: json}}\n")
     made(place, name="crm.customers")
-    job = JobCommand(verb="ingest", action="run", table="orders.yaml")
+    job = IngestCommand(table="orders.yaml")
     with pytest.raises(UserError, match=r"`table: crm\.customers`"):
         check_ingest(spec, job, environ={}, storage_options={})
     named = spec_of(place, "crm.customers", more=f"ingest: {{path: {tmp_path}/landing, format: json}}\n")

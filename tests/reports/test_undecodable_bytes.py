@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec
@@ -127,7 +127,7 @@ def test_messages_account_for_every_byte_of_their_value(
         ingest=IngestSpec(source=KafkaSourceSpec(topic=topic, format=format), max_bad_records=len(bad)),
     )
     environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": {"bootstrap.servers": kafka.address}})}
-    report = run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="t"), environ=environ)
+    report = run_ingest(spark, spec, IngestCommand(table="t"), environ=environ)
     assert (report.rows, report.bad_records) == (len(good), len(bad))
     found = Table.open(spec.location).scan(columns=["id", "n"]).to_arrow().to_pylist()
     assert sorted((row["id"], row["n"]) for row in found) == [("g1", "x"), ("g2", "x"), ("g3", "}{")]

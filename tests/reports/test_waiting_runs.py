@@ -23,7 +23,7 @@ from lakehouse.platform.catalog.run_history import Run, RunState
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
 from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spec.contracts.fleet import TableState
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.contracts.pages import FleetHealth
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
@@ -33,7 +33,7 @@ TEMPLATE = (
     'ingest: {{source: mysql, connection: shop, tables: "shop.*", into: "{{table}}"}}\n'
 )
 MISSING = SourceMissingError("no file in landing/2026-01-01 yet", wait_for_s=3600)
-DONE = JobReport(status=JobStatus.NOTHING_TO_DO, table="sales.orders")
+DONE = IngestReport(status=JobStatus.NOTHING_TO_DO, table="sales.orders")
 
 
 class ManualClock:
@@ -71,17 +71,17 @@ class Fleet:
         self.clock.advance(60)
         self.catalog.history.start(run_id, self.table.id, "ingest")
 
-    def record(self, run_id: str, result: Exception | JobReport) -> Run:
+    def record(self, run_id: str, result: Exception | IngestReport) -> Run:
         """Record one try with its outcome."""
         self.start(run_id)
         return self.end(run_id, result)
 
-    def end(self, run_id: str, result: Exception | JobReport) -> Run:
+    def end(self, run_id: str, result: Exception | IngestReport) -> Run:
         """Record the outcome of the active try."""
         report = result
         if isinstance(result, Exception):
-            report = JobReport(status=JobStatus.FAILED, table="sales.orders", error=JobError.of(result))
-        assert isinstance(report, JobReport)
+            report = IngestReport(status=JobStatus.FAILED, table="sales.orders", error=JobError.of(result))
+        assert isinstance(report, IngestReport)
         record_end(self.catalog, RunKey(run_id=run_id, table_id=self.table.id, service="ingest"), report)
         return self.catalog.history.runs(self.table.id, "ingest")[0]
 
@@ -200,15 +200,15 @@ def test_failed_runs_of_the_tables_of_a_template_are_recorded(fleet: Fleet, tmp_
     spec = template_of(tmp_path)
     for name in ("orders", "items"):
         Table.create(tmp_path / "shop" / name, name=name, record_key="id").upsert(pa.table({"id": ["a"]}))
-    written = tuple(JobReport(status=JobStatus.COMMITTED, table=name, instant="1") for name in ("orders", "items"))
-    ingest_runs.record_targets(spec, JobReport(status=JobStatus.COMMITTED, table="shop", parts=written), "first")
+    written = tuple(IngestReport(status=JobStatus.COMMITTED, table=name, instant="1") for name in ("orders", "items"))
+    ingest_runs.record_targets(spec, IngestReport(status=JobStatus.COMMITTED, table="shop", parts=written), "first")
     ids = {name: fleet.catalog.entry(f"default.{name}").id for name in ("orders", "items")}
 
     def states(name: str) -> list[RunState]:
         return [run.state for run in fleet.catalog.history.runs(ids[name], "ingest")]
 
-    failed = JobReport(status=JobStatus.FAILED, table="orders", error=JobError.of(UserError("no key")))
-    nothing = JobReport(status=JobStatus.NOTHING_TO_DO, table="items")
+    failed = IngestReport(status=JobStatus.FAILED, table="orders", error=JobError.of(UserError("no key")))
+    nothing = IngestReport(status=JobStatus.NOTHING_TO_DO, table="items")
     ingest_runs.record_targets(spec, replace(failed, table="shop", parts=(failed, nothing)), "second")
     assert states("orders") == [RunState.FAILED, RunState.COMMITTED]
     assert states("items") == [RunState.NOTHING_TO_DO, RunState.COMMITTED]

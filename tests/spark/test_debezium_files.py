@@ -19,7 +19,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.drift import Drift
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
@@ -44,9 +45,9 @@ def spec_of(root: Path, format: str, **settings: Any) -> TableSpec:
     )
 
 
-def run(spark: SparkSession, spec: TableSpec) -> JobReport:
+def run(spark: SparkSession, spec: TableSpec) -> IngestReport:
     """Run once."""
-    return run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="x"), environ={})
+    return run_ingest(spark, spec, IngestCommand(table="x"), environ={})
 
 
 def rows(spec: TableSpec, *names: str) -> list[tuple[Any, ...]]:
@@ -55,7 +56,7 @@ def rows(spec: TableSpec, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in found)
 
 
-def ignored(report: JobReport) -> dict[str, tuple[int, str]]:
+def ignored(report: IngestReport) -> dict[str, tuple[int, str]]:
     """Return number and example of the fields that were not read."""
     return {one.column: (one.rows, one.example) for one in report.drift if one.change is Drift.IGNORED}
 

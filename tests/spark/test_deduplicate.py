@@ -18,7 +18,8 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.deduplicate import DUPLICATES
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.duplicates import RepeatedRows
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import DeduplicateSpec
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
@@ -62,13 +63,13 @@ def test_repeated_events_are_dropped_and_counted_once(spark: SparkSession, tmp_p
     )
     (tmp_path / "landing").mkdir()
 
-    def run(name: str, *events: tuple[str, str | None, float]) -> JobReport:
+    def run(name: str, *events: tuple[str, str | None, float]) -> IngestReport:
         lines = []
         for event, device, hours in events:
             at = START + timedelta(hours=hours)
             lines.append(json.dumps({"event": event, "device": device, "at": at.isoformat(), "day": str(at.date())}))
         (tmp_path / f"landing/{name}.json").write_text("\n".join(lines))
-        return run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="clicks"), environ={})
+        return run_ingest(spark, spec, IngestCommand(table="clicks"), environ={})
 
     def events() -> list[str]:
         return sorted(Table.open(spec.location).scan(columns=["event"]).to_arrow().column("event").to_pylist())
@@ -86,7 +87,7 @@ def test_repeated_events_are_dropped_and_counted_once(spark: SparkSession, tmp_p
     third = run("3", ("c2", "c", 30.5))
     assert (third.rows, third.duplicates_dropped, third.instant is not None) == (0, 1, True)
     assert Table.open(spec.location).last_commit_extra(DUPLICATES) == "1"
-    again = run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="clicks"), environ={})
+    again = run_ingest(spark, spec, IngestCommand(table="clicks"), environ={})
     assert again.status is JobStatus.NOTHING_TO_DO, "the checkpoint has the file of duplicates"
     wrong: Any = changed_ingest(spec.ingest, deduplicate=DeduplicateSpec(within_s=1, keys=("devise",), time="at"))
     spec = TableSpec(**{**{name: getattr(spec, name) for name in spec.__slots__}, "ingest": wrong})

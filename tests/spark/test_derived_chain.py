@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
@@ -76,7 +76,7 @@ def test_chain_of_derived_tables_equals_full_recomputation(spark: SparkSession, 
         for _ in range(chance.randint(1, MOST_COMMITS)):
             change(chance, raw, trips)
         for name in ("clean_trips", "daily_trips"):
-            command = JobCommand(verb="ingest", action="run", table=name)
+            command = IngestCommand(table=name)
             run_ingest(spark, load_spec(CHAIN / f"{name}.yaml"), command, environ={"LAKEHOUSE_HOME": str(tmp_path)})
         clean = clean_rows(trips)
         assert rows(lake / "clean_trips", "trip_id", "rider", "day", "zone", "cents") == clean

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.model.drift import Drift
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.transform import TransformSpec
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
@@ -42,12 +43,12 @@ def land(root: Path, name: str, text: str, modified_s: int = 1) -> None:
     os.utime(path, (modified_s, modified_s))
 
 
-def run(spark: SparkSession, spec: TableSpec) -> JobReport:
+def run(spark: SparkSession, spec: TableSpec) -> IngestReport:
     """Run once."""
-    return run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="x"), environ={})
+    return run_ingest(spark, spec, IngestCommand(table="x"), environ={})
 
 
-def ignored(report: JobReport) -> dict[str, tuple[int, str]]:
+def ignored(report: IngestReport) -> dict[str, tuple[int, str]]:
     """Return number and example of the fields that were not read."""
     return {one.column: (one.rows, one.example) for one in report.drift if one.change is Drift.IGNORED}
 

@@ -12,7 +12,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import command_of
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 
@@ -33,9 +34,9 @@ def spec_of(root: Path, format: str) -> TableSpec:
     )
 
 
-def run(spark: SparkSession, spec: TableSpec, action: str) -> JobReport:
+def run(spark: SparkSession, spec: TableSpec, action: str) -> IngestReport:
     """Run an ingestion or a replay."""
-    command = JobCommand(verb="ingest", action=action, table="x")
+    command = command_of("ingest", action, table="x")
     return (run_replay if action == "replay" else run_ingest)(spark, spec, command, environ={})
 
 

@@ -14,7 +14,8 @@ from lakehouse import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand, ReplayCommand
 from lakehouse.spec.sources.ingest_inputs import InputSpec
 from lakehouse.spec.table.table_spec import load_spec
 
@@ -37,9 +38,9 @@ class Trips:
         """Write a file with rows for one input."""
         (self.home / "landing" / name / f"{file}.json").write_text("\n".join(json.dumps(row) for row in rows))
 
-    def ingest(self, name: str) -> JobReport:
+    def ingest(self, name: str) -> IngestReport:
         """Run the ingestion of one input."""
-        command = JobCommand(verb="ingest", action="run", table="trips.yaml", input=name, run_id="same id")
+        command = IngestCommand(table="trips.yaml", input=name, run_id="same id")
         environ = {"LAKEHOUSE_HOME": str(self.home)}
         return run_ingest(self.session, self.spec.of_input(name), command, environ=environ)
 
@@ -118,7 +119,7 @@ def test_each_input_replays_its_own_dead_letters(trips: Trips) -> None:
         (trips.home / "landing" / name / "1.json").write_text('{"trip_id": "t1", ')
         trips.spec = replace(trips.spec, inputs={**trips.spec.inputs, name: tolerant(trips.spec.inputs[name])})
         assert trips.ingest(name).bad_records == 1
-    command = JobCommand(verb="ingest", action="replay", table="trips.yaml", input="riders", force=True)
+    command = ReplayCommand(table="trips.yaml", input="riders", force=True)
     spec, environ = trips.spec.of_input("riders"), {"LAKEHOUSE_HOME": str(trips.home)}
     report = run_replay(trips.session, spec, command, environ=environ)
     (folder,) = report.folders
@@ -132,6 +133,6 @@ def tolerant(one: InputSpec) -> InputSpec:
 
 
 def test_spec_with_inputs_needs_the_name_of_one(trips: Trips) -> None:
-    command = JobCommand(verb="ingest", action="run", table="trips.yaml")
+    command = IngestCommand(table="trips.yaml")
     with pytest.raises(UserError, match="several inputs: choose one of riders, orders, payments"):
         run_ingest(trips.session, trips.spec, command, environ={"LAKEHOUSE_HOME": str(trips.home)})

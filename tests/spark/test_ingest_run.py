@@ -32,7 +32,8 @@ from lakehouse.platform.ingest.run import (
 )
 from lakehouse.platform.sources.files.file_source import FILES
 from lakehouse.platform.sources.source import SCHEMA
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, parse_report
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec, load_spec
 from tests.support.file_ingest import changed_ingest, file_ingest
 from tests.support.s3 import S3Server
@@ -60,9 +61,9 @@ class Ingestion:
             os.utime(path, (modified_s, modified_s))
         return path
 
-    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> JobReport:
+    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> IngestReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="x", interval_start=start, interval_end=end, **command)
+        wanted = IngestCommand(table="x", interval_start=start, interval_end=end, **command)
         return run_ingest(self.spark, self.spec, wanted, environ=self.environ)
 
     def change(self, **ingest: Any) -> None:
@@ -169,7 +170,7 @@ def test_late_rows_of_deleted_keys_are_dropped_and_counted(ingestion: Ingestion)
     ingestion.land("c.json", *({"id": number, "name": "late", "at": 7} for number in (1, 2, 3)))
     late = ingestion.run()
     assert (late.status, late.rows, late.late_rows_dropped) == (JobStatus.COMMITTED, 1, 2)
-    assert JobReport.from_json(late.to_json()).late_rows_dropped == 2
+    assert parse_report(late.to_json()).late_rows_dropped == 2
     assert ingestion.rows() == {2: "late"}
 
 
@@ -390,9 +391,9 @@ def test_runs_ingest_files_on_s3(spark: SparkSession, s3_server: S3Server, tmp_p
 
     landing = open_storage(f"{root}/landing", s3_server.options)
     landing.put("a.json", b'{"id": 1, "name": "a"}\nnonsense\n')
-    command = JobCommand(verb="ingest", action="run", table="x", run_id="r1")
+    command = IngestCommand(table="x", run_id="r1")
 
-    def run() -> JobReport:
+    def run() -> IngestReport:
         return run_ingest(spark, spec, command, environ={}, storage_options=s3_server.options)
 
     assert (run().rows, run().status) == (1, JobStatus.NOTHING_TO_DO)

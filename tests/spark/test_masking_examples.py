@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
@@ -62,7 +62,7 @@ def test_example_stores_masked_values_only(
     (landing / "1.json").write_text("\n".join(map(json.dumps, records)))
     spec = load_spec(EXAMPLES / f"{name}.yaml")
     spec = replace(spec, options={**spec.options, "hoodie.parquet.compression.codec": "none"})
-    command, environ = JobCommand(verb="ingest", action="run", table=name), {"LAKEHOUSE_HOME": str(tmp_path)}
+    command, environ = IngestCommand(table=name), {"LAKEHOUSE_HOME": str(tmp_path)}
     run_ingest(spark, spec, command, environ=environ)
     rows = Table.open(tmp_path / "lake" / name).scan().to_arrow().to_pylist()
     found = [tuple(value for column, value in row.items() if not column.startswith("_hoodie_")) for row in rows]

@@ -21,7 +21,8 @@ from lakehouse.demo.sample_data import generate
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.source import register
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
@@ -40,8 +41,8 @@ ingest: {path: "landing/orders/{start:%Y-%m-%d}/{start:%H}.json"}
 """
 
 
-def run(spark: Any, spec: Path, home: Path, start: str, end: str) -> JobReport:
-    command = JobCommand(verb="ingest", action="run", table=str(spec), interval_start=start, interval_end=end)
+def run(spark: Any, spec: Path, home: Path, start: str, end: str) -> IngestReport:
+    command = IngestCommand(table=str(spec), interval_start=start, interval_end=end)
     return run_ingest(spark, load_spec(spec), command, environ={"LAKEHOUSE_HOME": str(home)})
 
 

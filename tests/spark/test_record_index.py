@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse import Table
 from lakehouse.core.metadata.read.table import MetadataTable, TaskLocations
-from lakehouse.core.operations.write import key_search, staged
+from lakehouse.core.operations.placement import by_location
+from lakehouse.core.operations.write import staged
 from lakehouse.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -68,7 +69,7 @@ def test_tasks_look_up_the_keys_of_a_batch_above_the_limit_of_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
     table = created(tmp_path / "t", table_type)
-    monkeypatch.setattr(key_search, "ROWS_HERE", 10)
+    monkeypatch.setattr(by_location, "ROWS_HERE", 10)
     monkeypatch.setattr(staged, "ROWS_HERE", 10)
     readers: list[TaskLocations] = []
     made = MetadataTable.task_locations

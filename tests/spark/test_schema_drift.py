@@ -27,7 +27,8 @@ from lakehouse.errors import UserError
 from lakehouse.model.drift import decode_drift
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport, parse_report
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 
@@ -175,9 +176,9 @@ class Job:
         schema = pa.schema([("id", whole_numbers), ("name", pa.string()), ("n", whole_numbers)])
         table.upsert(pa.Table.from_pylist(list(FIRST), schema))
 
-    def run(self) -> JobReport:
+    def run(self) -> IngestReport:
         """Ingest the new files."""
-        command = JobCommand(verb="ingest", action="run", table="t")
+        command = IngestCommand(table="t")
         return run_ingest(self.spark, self.spec, command, environ={})
 
     @property
@@ -218,7 +219,7 @@ def test_drift_is_handled_by_the_policy_and_counted(
     assert job.rows() == rows
     assert sorted((one.column, str(one.change), one.rows) for one in report.drift) == sorted(case.drift)
     assert decode_drift(job.table.commits()[-1][1].extra) == report.drift
-    assert JobReport.from_json(report.to_json()) == report
+    assert parse_report(report.to_json()) == report
     assert (report.inserts, report.updates) == (2, 2) or kind == "MERGE_ON_READ"
 
 

@@ -22,7 +22,7 @@ from lakehouse.platform.suggest.sample import Limits
 from lakehouse.platform.suggest.text_types import TextRules, text_type
 from lakehouse.spark.field_values import FieldRules
 from lakehouse.spark.inferred_types import inferred_types
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.dirty_files import ROWS, DirtyFile, dirty_files, write
@@ -110,7 +110,7 @@ def test_ingestion_with_the_suggestion_reads_every_record_of_real_data(
 def test_table_of_a_suggestion_has_the_rows_in_partitions_by_day(spark: Any, name: str, tmp_path: Path) -> None:
     file = next(one for one in dirty_files() if one.name == name)
     spec = replace(spec_of(write(file, tmp_path)), location=str(tmp_path / "table"))
-    report = run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="t.yaml"), environ={})
+    report = run_ingest(spark, spec, IngestCommand(table="t.yaml"), environ={})
     assert report.bad_records == 0
     table = Table.open(spec.location)
     assert table.scan().to_arrow().num_rows == ROWS
@@ -122,5 +122,5 @@ def test_table_of_a_suggestion_has_the_rows_in_partitions_by_day(spark: Any, nam
 
 def test_ingestion_of_taxi_trips_with_the_suggestion_loses_no_trip(spark: Any, tmp_path: Path) -> None:
     spec = replace(spec_of(shared_dir() / "data" / "nyc_taxi"), location=str(tmp_path / "table"))
-    run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="t.yaml"), environ={})
+    run_ingest(spark, spec, IngestCommand(table="t.yaml"), environ={})
     assert Table.open(spec.location).scan().to_arrow().num_rows == 60_000

@@ -23,8 +23,9 @@ from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.tables.table_source import TABLES
 from lakehouse.spark import changes, engine, table_changes
 from lakehouse.spark.transforms import is_repeatable
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 pytestmark = pytest.mark.spark
@@ -47,9 +48,9 @@ class Etl:
         whole = {"table": name, "location": name, "record_key": key, "ingest": {"source": "table", **ingest}, **more}
         return parse_spec(json.dumps(whole), source=f"{name}.yaml")
 
-    def run(self, spec: TableSpec, **command: Any) -> JobReport:
+    def run(self, spec: TableSpec, **command: Any) -> IngestReport:
         """Run the ingestion of a derived table once."""
-        wanted = JobCommand(verb="ingest", action="run", table=spec.table, **command)
+        wanted = IngestCommand(table=spec.table, **command)
         return run_ingest(self.spark, spec, wanted, environ={"LAKEHOUSE_HOME": str(self.root)}, tables=self.tables)
 
     def table(self, name: str) -> Table:
@@ -472,7 +473,7 @@ def test_function_transforms_tables_and_files(etl: Etl) -> None:
         etl.run(etl.spec("other", {"tables": {"raw": "raw"}, "transform": {"sql": "SELECT no_such_column FROM raw"}}))
 
 
-def traced(report: JobReport) -> dict[str, Any]:
+def traced(report: IngestReport) -> dict[str, Any]:
     """Return the sources of each column of a report by view, or why they are unknown."""
     assert report.status is JobStatus.COMMITTED and report.lineage is not None
     (made,) = report.lineage.outputs

@@ -28,6 +28,7 @@ class ApiServer:
     port: int
     environment: Mapping[str, str]
     log: Path
+    programs: Path = PROGRAMS
     _tokens: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -76,8 +77,8 @@ class ApiServer:
 
 
 @contextmanager
-def api_server(home: Path, environment: Mapping[str, str]) -> Iterator[ApiServer]:
-    """Run the API server in `home` with an SQLite database, and stop it."""
+def api_server(home: Path, environment: Mapping[str, str], *, programs: Path = PROGRAMS) -> Iterator[ApiServer]:
+    """Run the API server in `home` with an SQLite database, and stop it; `programs` has the program `airflow`."""
     home.mkdir(parents=True, exist_ok=True)
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({name: name for name in USERS.values()}), encoding="utf-8")
@@ -91,7 +92,7 @@ def api_server(home: Path, environment: Mapping[str, str]) -> Iterator[ApiServer
     }
     whole = {
         **os.environ,
-        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
@@ -99,11 +100,11 @@ def api_server(home: Path, environment: Mapping[str, str]) -> Iterator[ApiServer
         "AIRFLOW__API__WORKERS": "1",
         **settings,
     }
-    server = ApiServer(port=port, environment=whole, log=home / "api-server.log")
+    server = ApiServer(port=port, environment=whole, log=home / "api-server.log", programs=programs)
     airflow_command(server, "db", "migrate")
     with server.log.open("w") as log:
         process = subprocess.Popen(
-            [PROGRAMS / "airflow", "api-server"],
+            [programs / "airflow", "api-server"],
             env=whole,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -127,7 +128,7 @@ def is_up(server: ApiServer) -> bool:
 def airflow_command(server: ApiServer, *words: str) -> str:
     """Run an `airflow` command with the configuration of the server and return its output."""
     done = subprocess.run(
-        [PROGRAMS / "airflow", *words], env=server.environment, capture_output=True, text=True, check=False
+        [server.programs / "airflow", *words], env=server.environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"airflow {' '.join(words)}: {done.stdout}\n{done.stderr}"
     return done.stdout

@@ -142,15 +142,18 @@ def browser(profile: Path) -> Iterator[Page]:
     flags += ["--window-size=1360,800", "--no-first-run", "--disable-background-networking"]
     environ = {**os.environ, "HOME": str(profile)}
     profile.mkdir(parents=True, exist_ok=True)
+    port = profile / "DevToolsActivePort"
+    # A browser that was killed leaves its port behind.
+    port.unlink(missing_ok=True)
     with (profile / "log").open("w") as log:
         process = subprocess.Popen([program, *flags, "about:blank"], stdout=log, stderr=log, env=environ)
     try:
-        port = profile / "DevToolsActivePort"
         assert until(lambda: port.exists() and bool(port.read_text().split())), (profile / "log").read_text()
         number = port.read_text().split()[0]
         with urlopen(f"http://127.0.0.1:{number}/json/list") as answer:
             (tab,) = [found for found in json.load(answer) if found["type"] == "page"]
-        with connect(tab["webSocketDebuggerUrl"], max_size=None) as socket:
+        # Events wait in the queue while a test waits for a server, and a full queue holds back the answers to pings.
+        with connect(tab["webSocketDebuggerUrl"], max_size=None, ping_interval=None) as socket:
             yield Page(socket)
     finally:
         process.terminate()

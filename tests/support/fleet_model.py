@@ -22,7 +22,7 @@ from lakehouse.platform.services.budgets import Slots
 from lakehouse.platform.services.choose import AssessedService, Rules, RunningService, choose_runs
 from lakehouse.platform.services.job_batches import BatchSize, ChosenRun, job_batches
 from lakehouse.spec.contracts.fleet import RunBounds
-from lakehouse.spec.table.scheduling import usual_deadline_s
+from lakehouse.spec.table.services import service_spec
 
 DAY_S = 86_400
 #: Start of a Spark job, and time of a look at one table by one of eight readers.
@@ -154,7 +154,7 @@ def _assessed(need: Need) -> AssessedService:
         assessment=Assessment(due=True, reason="due", cost=ServiceCost(files=10, bytes=1, benefit=10)),
         seconds=need.work_s,
         priority=need.priority,
-        deadline_ms=round((need.at + usual_deadline_s(need.service)) * 1000),
+        deadline_ms=round((need.at + service_spec(need.service).deadline_s) * 1000),
     )
 
 

@@ -26,7 +26,8 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.files.file_listing import FileSelection
 from lakehouse.platform.sources.files.file_source import FilesSource
 from lakehouse.platform.sources.source import Batch, Source
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.file_ingest import file_ingest, files_of
 from tests.support.killed import Host
@@ -137,14 +138,12 @@ class Landing:
         pid: int | None = None,
         dead: Iterable[int] | None = None,
         full_refresh: bool = False,
-    ) -> JobReport:
+    ) -> IngestReport:
         """Run one ingestion as a new process; `storage` is the store through which this process sees the table."""
         self.last_pid += 1
         faulty = storage or FaultyStorage(self.store)
         ended = frozenset(self.dead if dead is None else dead)
-        command = JobCommand(
-            verb="ingest",
-            action="run",
+        command = IngestCommand(
             table="t",
             run_id=run_id,
             full_refresh=full_refresh,

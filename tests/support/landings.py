@@ -15,7 +15,8 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, IngestContext, ingest
 from lakehouse.platform.sources.source import Interval, Source, SourcePlan
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
@@ -54,7 +55,7 @@ class Landing:
         """Add records to the source. The text of a record is its key; a bad record starts with `BAD`."""
         raise NotImplementedError
 
-    def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> JobReport:
+    def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> IngestReport:
         """Run the ingestion once."""
         bounds = tuple(moment.isoformat() for moment in interval(hour)) if self.by_interval else (None, None)
         spec = self.spec()
@@ -62,9 +63,7 @@ class Landing:
             IngestContext(
                 source=source or self.source(),
                 spec=spec,
-                command=JobCommand(
-                    verb="ingest",
-                    action="run",
+                command=IngestCommand(
                     table="t",
                     interval_start=bounds[0],
                     interval_end=bounds[1],

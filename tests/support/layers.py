@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.index.bucket import bucket_ids
+from lakehouse.core.index.hash.bucket import bucket_ids
 from lakehouse.model.instant import Instant
 from tests.support.model import Model, Read, Row, key_of, path_of
 from tests.support.naive import Entry, newer_of, record_wins

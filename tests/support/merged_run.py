@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from lakehouse.core.files.log import slice_log_merge as slice_log
-from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.hash.bucket import bucket_of
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.pending import pending_compactions
 from lakehouse.core.operations.read.scan import slice_context

@@ -21,7 +21,7 @@ from lakehouse.core.format.metadata.keys import bloom_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.read.table import EXPRESSION, MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.slices import load_slices
@@ -30,6 +30,7 @@ from lakehouse.core.rows.index_functions import index_function
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 KEY, PATH, FILE_NAME = "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"
 Place = tuple[str, str]
@@ -48,7 +49,7 @@ def check_metadata(table: Table) -> None:
         assert metadata.records(partition) is not None
     if "column_stats" in metadata.usable:
         check_column_statistics(loaded.env.storage, metadata, listed, newest)
-    expressions = [name for name in metadata.usable if name.startswith(EXPRESSION)]
+    expressions = [name for name in metadata.usable if partition_kind(name) is PartitionKind.EXPRESSION_INDEX]
     if expressions or {"partition_stats", "record_index"} & set(metadata.usable):
         rows = table.scan().to_arrow()
         for name in expressions:

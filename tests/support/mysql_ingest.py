@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.waiting import until
 
@@ -56,9 +57,9 @@ class Shop:
         # JSON is YAML.
         return parse_spec(json.dumps(value), source="shop.yaml")
 
-    def run(self, **command: Any) -> JobReport:
+    def run(self, **command: Any) -> IngestReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="x", **command)
+        wanted = IngestCommand(table="x", **command)
         return run_ingest(self.spark, self.spec, wanted, environ=self.server.connection)
 
     def table(self, name: str = "") -> Table:

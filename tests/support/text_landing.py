@@ -12,7 +12,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import command_of
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 
@@ -43,9 +44,9 @@ class TextLanding:
             ingest=file_ingest(path=f"{self.folder}/", **ingest),
         )
 
-    def ingest(self, schema: dict[str, str] | None = None, *, action: str = "run", **ingest: Any) -> JobReport:
+    def ingest(self, schema: dict[str, str] | None = None, *, action: str = "run", **ingest: Any) -> IngestReport:
         """Run the ingestion, or the replay of its dead letters."""
-        command = JobCommand(verb="ingest", action=action, table="t.yaml")
+        command = command_of("ingest", action, table="t.yaml")
         run = run_replay if action == "replay" else run_ingest
         return run(self.spark, self.spec(schema, **ingest), command, environ={})
 

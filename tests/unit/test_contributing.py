@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.cli.nouns import NOUNS
-from lakehouse.core.operations.registry import IMPLEMENTATIONS
-from lakehouse.core.table.services import TableServices
-from lakehouse.platform.services.registry import ALL_IMPLEMENTATIONS
-from lakehouse.spec.contracts.services import PLAN_DOCUMENTS
-from lakehouse.spec.table.services import SERVICES
+from lakehouse.core.table.services import is_implemented
+from lakehouse.platform.services.registry import PLATFORM_IMPLEMENTATIONS
+from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
 from tests.support.doc_blocks import SHELL, Block, read_page
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +21,6 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = {title: text for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)}
 COPIED = ("lakehouse", "plugins", "dags", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", ".hypothesis")
-#: Names of services that differ between Python and the command line.
-_ATTRIBUTES = {"logcompaction": "log_compaction", "orphans": "orphan_removal"}
 
 
 def copy_of_repository(folder: Path) -> Path:
@@ -111,6 +106,23 @@ def test_recipe_can_be_followed_literally(title: str, tmp_path: Path) -> None:
         apply(block, folder)
 
 
+def test_table_service_touches_at_most_six_files_of_the_product() -> None:
+    blocks = read_page("CONTRIBUTING.md", RECIPES["Add a table service"]).blocks
+    files = {block.file for block in blocks if block.file is not None}
+    assert files and all(file.startswith(("lakehouse/", "plugins/", "dags/")) for file in files)
+    assert len(files) <= 6, sorted(files)
+
+
+def test_recipe_of_an_index_changes_three_files_of_the_package_and_one_of_the_tests() -> None:
+    files = [block.file for block in read_page("CONTRIBUTING.md", RECIPES["Add an index"]).blocks if block.file]
+    assert [name for name in files if name.startswith("lakehouse/")] == [
+        "lakehouse/model/index_type.py",
+        "lakehouse/core/index/whole_partition_index.py",
+        "lakehouse/core/operations/placement/registry.py",
+    ]
+    assert [name for name in files if name.startswith("tests/")] == ["tests/contract/test_index.py"]
+
+
 def test_a_change_that_matches_no_place_is_refused() -> None:
     with pytest.raises(ValueError, match="0 places"):
         changed("a = 1\n", "-b = 1\n+b = 2\n")
@@ -118,13 +130,7 @@ def test_a_change_that_matches_no_place_is_refused() -> None:
 
 
 def test_services_are_complete_in_every_place_that_a_recipe_names() -> None:
-    assert set(ALL_IMPLEMENTATIONS) == set(SERVICES)
-    assert set(PLAN_DOCUMENTS) == set(SERVICES)
-    assert set(SERVICES) <= set(NOUNS)
-    assert [name for name in IMPLEMENTATIONS if not hasattr(TableServices, _ATTRIBUTES.get(name, name))] == []
-    # Airflow is not in this environment, so the module is read as text.
-    builders = (ROOT / "plugins" / "lakehouse_airflow" / "dags_services.py").read_text(encoding="utf-8")
-    assert [name for name in SERVICES if builders.count(f'"{name}": ') != 2] == []
-    queue = (ROOT / "plugins" / "lakehouse_airflow" / "pages" / "queue.js").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"^const SERVICES = \[(.+)\];$", queue, re.MULTILINE)
-    assert re.findall(r"'(\w+)'", listed) == list(SERVICES)
+    implemented = {spec.name for spec in SERVICE_SPECS if is_implemented(spec)}
+    assert implemented | set(PLATFORM_IMPLEMENTATIONS) == set(SERVICES)
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "dags").glob("*.py"))
+    assert [name for name in SERVICES if f'usual_service_dag("{name}"' not in pages] == []

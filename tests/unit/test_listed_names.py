@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.format.log.blocks import BlockType
-from lakehouse.core.index.registry import INDEXES
+from lakehouse.core.operations.placement.registry import PLACEMENTS
 from lakehouse.core.state.table_config import SUPPORTED_VERSIONS, WRITABLE_VERSIONS
 from lakehouse.model.index_type import CONSISTENT_BUCKET, CONSISTENT_HASHING, INDEX_TYPES
 from lakehouse.model.keys import KeyGeneratorType
@@ -48,7 +48,7 @@ def test_supported_formats_list_the_versions_of_the_code() -> None:
 
 def test_supported_formats_list_the_index_types_of_the_code() -> None:
     assert names(row("concepts/formats.md", "[indexes]")[2]) == INDEX_NAMES | {CONSISTENT_HASHING}
-    assert {index.name for index in INDEXES} <= INDEX_NAMES and CONSISTENT_BUCKET in INDEXES
+    assert {index.name for index in PLACEMENTS} <= INDEX_NAMES and CONSISTENT_BUCKET in PLACEMENTS
 
 
 def test_supported_formats_list_key_generators_and_merge_modes_of_the_code() -> None:

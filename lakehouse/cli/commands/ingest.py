@@ -6,6 +6,7 @@ import click
 
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.parameters import Count, job_flags, output, table, value
+from lakehouse.spec.job_command import IngestCommand, ReplayCommand, StreamCommand
 
 _TEXT = """Ingest the new files of the spec's source into its table, in one commit; a missing table is created.
 
@@ -20,10 +21,6 @@ Each commit is that of `ingest run`, and the next one continues from its checkpo
 and repeats nothing. After a commit that left records behind, because of the limits of the spec, the next one follows
 at once. At most one stream writes to a table. SIGTERM and Ctrl-C end the stream after the commit that is under way.
 """
-#: Flags without effect on an ingestion; and those of one run, of a stream and of a replay only.
-_OTHERS = ("--partition", "--instant", "--force")
-_ONCE = ("--interval-start", "--interval-end", "--full-refresh", "--resnapshot", "--end-if-idle")
-_OF_STREAM, _OF_REPLAY = ("--every", "--run-for"), ("--commit", "--dead-letters")
 
 _REPLAY = """Parse dead letters again and write the records that parse now, in one commit that names the letters.
 
@@ -56,7 +53,7 @@ COMMANDS: dict[str, click.Command] = {
                 "run",
                 "ingest:ingest",
                 _TEXT,
-                job_flags(without=(*_OTHERS, *_OF_STREAM, *_OF_REPLAY)),
+                job_flags(IngestCommand),
                 examples=(
                     "lakehouse ingest run --table orders.yaml",
                     "lakehouse ingest run --table orders.yaml --interval-start 2026-01-01 --interval-end 2026-01-02",
@@ -68,7 +65,7 @@ COMMANDS: dict[str, click.Command] = {
                 "stream",
                 "ingest:stream",
                 _STREAM,
-                job_flags(without=(*_OTHERS, *_ONCE, *_OF_REPLAY)),
+                job_flags(StreamCommand),
                 examples=(
                     "lakehouse ingest stream --table orders.yaml",
                     "lakehouse ingest stream --table orders.yaml --every 30s --run-for 1h",
@@ -113,7 +110,7 @@ COMMANDS: dict[str, click.Command] = {
                 "replay",
                 "ingest:replay",
                 _REPLAY,
-                job_flags(without=("--partition", "--instant", *_ONCE, *_OF_STREAM)),
+                job_flags(ReplayCommand),
                 examples=(
                     "lakehouse ingest replay --table orders.yaml",
                     "lakehouse ingest replay --table orders.yaml --dead-letters orders_dead_letters/run-1a2b/refused",

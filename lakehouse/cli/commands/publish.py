@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import INGEST_FLAGS, flag, job_flags, options, output, table, value
+from lakehouse.cli.parameters import flag, job_flags, options, output, table, value
+from lakehouse.spec.job_command import PublishCommand
 
 _TABLE = "A table spec (YAML) with a section services.publish, or [catalog:]namespace.table."
 _NEWEST = "Publish the newest version, not the version by event time."
@@ -41,13 +42,10 @@ _PLAN = Command(
 )
 _RUN = Command(
     "run",
-    "publish:run_publication",
+    "publish:publish",
     "Publish the partitions that are ready in the Hive Metastore, and copy old ones to the archive.",
     [
-        *job_flags(without=("--instant", *INGEST_FLAGS)),
-        flag("--pointers-only", "Publish without copies of files, so that no Spark is needed."),
-        flag("--newest", _NEWEST),
-        flag("--archive-now", "Copy the partitions to the archive, regardless of their age."),
+        *job_flags(PublishCommand),
     ],
     examples=(
         "lakehouse publish run --table sales.orders",

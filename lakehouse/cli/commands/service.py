@@ -7,7 +7,8 @@ import click
 from lakehouse.cli.commands.index import CREATE, DROP, FILTERS, LIST
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.nouns import NOUNS
-from lakehouse.cli.parameters import INGEST_FLAGS, Count, flag, job_flags, options, output, table, value
+from lakehouse.cli.parameters import Count, flag, job_flags, options, output, table, value
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
 
 _DRY_RUN = "Print the plan and write nothing."
@@ -58,15 +59,13 @@ def _plan(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
 
 
 def _run(spec: ServiceSpec) -> Command:
-    without = [*INGEST_FLAGS]
-    if not spec.by_partition:
-        without += ["--partition", "--interval-start", "--interval-end"]
+    without = () if spec.by_partition else ("--partition", "--interval-start", "--interval-end")
     return Command(
         "run",
         "table_service:run",
         f"{NOUNS[spec.name].text}: execute the pending plan, or plan and execute if the service is due.",
         [
-            *job_flags(without=without),
+            *job_flags(ServiceCommand, without=without),
             *(_CLUSTERING if spec.name == "clustering" else ()),
             *_pins(spec, " Only with --dry-run."),
             flag("--dry-run", _DRY_RUN),

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lakehouse.core.index.consistent_hashing import Ring
-from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.hash.consistent_hashing import Ring
+from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, LocatedRows, Sizing, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import FileSlice
 from lakehouse.spec.table.bucket_rules import BucketRules

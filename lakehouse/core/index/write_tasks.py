@@ -2,12 +2,21 @@
 
 An `Index` turns staged entries into `TagTask`s, and their results into `GroupTask`s (`core.index.protocol`). The code
 that executes the tasks is in `core.files`.
+
+Fingerprints of sets of staged rows show whether the rows that look-ups found are all rows of a partition.
+Each look-up counts the upserts that have a stored row. A key that several files store is counted several times, so
+equal counts do not say that each upsert has a match. Equal fingerprints do: a fingerprint is the sum of a 64-bit hash
+of each row, and rows that are counted twice instead of others change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.spec.table.bucket_rules import BucketRules
@@ -65,7 +74,7 @@ class LocatedRows:
 class TagTask:
     """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
 
-    With `uses_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
+    With `asks_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
     locations of keys are stored, `located` has the rows to search in each base file or slice; other rows are not in it.
     With `trusts_locations` they are its matches, and the file is not read.
     """
@@ -73,7 +82,7 @@ class TagTask:
     bases: tuple[BaseFile, ...]
     entries: tuple[StagedEntry, ...]
     slices: tuple[FileSlice, ...] = ()
-    uses_filters: bool = False
+    asks_filters: bool = False
     located: tuple[tuple[LocatedRows, ...], ...] = ()
     trusts_locations: bool = False
 
@@ -87,7 +96,7 @@ class TagResult:
         matches_file: The file with the matches, beside the staged rows; None if there are none.
         matched_rows: The number of stored rows with a key of the batch.
         consumed: The number of upserts with a match, per partition of the batch.
-        fingerprints: The fingerprint of these upserts, per partition (see `matched_rows`); None if it is unknown.
+        fingerprints: The fingerprint of these upserts, per partition (see `fingerprint_of`); None if it is unknown.
         deleted_rows: How many of the matches are not stored rows but keys that a log deletes.
     """
 
@@ -162,3 +171,39 @@ class Sizing:
         if base.size_bytes >= self.small_file_bytes:
             return 0
         return max(int((self.max_file_bytes - base.size_bytes) / self.bytes_per_row), 0)
+
+
+U64 = NDArray[np.uint64]
+_BITS = 64
+_GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+#: Rows that are hashed at once.
+_PIECE = 1 << 20
+
+
+def run_seed(run: str) -> int:
+    """Return the number from which the hashes of the rows of a staged run follow."""
+    return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=8).digest(), "little")
+
+
+def row_hashes(seeds: U64 | np.uint64, rows: NDArray[np.int64]) -> U64:
+    """Return a 64-bit hash of each row, given by the seed of its run and its position in it (splitmix64)."""
+    mixed = seeds + rows.astype(np.uint64) * _GAMMA
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def fingerprint_of(entries: Iterable[StagedEntry]) -> int:
+    """Return the fingerprint of all upserts of some entries."""
+    total = 0
+    for entry in entries:
+        seed = np.uint64(run_seed(entry.run))
+        for start in range(entry.offset, entry.offset + entry.upserts, _PIECE):
+            rows = np.arange(start, min(start + _PIECE, entry.offset + entry.upserts))
+            total += int(row_hashes(seed, rows).sum(dtype=np.uint64))
+    return total % (1 << _BITS)
+
+
+def united(fingerprints: Iterable[int]) -> int:
+    """Return the fingerprint of sets that are counted together."""
+    return sum(fingerprints) % (1 << _BITS)

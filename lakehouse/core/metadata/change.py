@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakehouse.core.metadata.staged import StagedUpdate
-from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.commit import REWRITES, CommitMetadata, Operation, WriteStat
 
 #: The files that an action wrote, change logs included.
 WRITTEN = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
@@ -43,6 +43,18 @@ class MetadataChange:
     replaced: pa.Table = field(default_factory=GROUPS.empty_table)
     schema: str = ""
     staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
+
+    def superseded_partitions(self) -> list[str]:
+        """Return the partitions in which the action supersedes or replaces files; a log compaction changes no value."""
+        if self.operation == Operation.LOG_COMPACT:
+            return []
+        partitions = set(self.replaced.column("partition").to_pylist())
+        rewrites = self.operation in REWRITES
+        for stat in self.stats:
+            is_base = bool(stat.path) and not stat.path.rpartition("/")[2].startswith(".")
+            if is_base and (rewrites or stat.prev_commit is not None):
+                partitions.add(stat.partition)
+        return sorted(partitions)
 
 
 def change_of_commit(metadata: CommitMetadata, staged: Mapping[str, StagedUpdate] | None = None) -> MetadataChange:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.hfile.entries import Entries, entry_count, entry_table
 from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
-from lakehouse.core.format.metadata.few_records import merged_file_maps, merged_statistics
-from lakehouse.core.format.metadata.locations import decode_locations, encode_locations
+from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations, encode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
 from lakehouse.core.format.metadata.records import (
+    BLOOM_ROWS,
+    FILE_ROWS,
+    SECONDARY_ROWS,
     decode_blooms,
     decode_file_parts,
     decode_files,
@@ -23,13 +26,16 @@ from lakehouse.core.format.metadata.records import (
     encode_secondary,
 )
 from lakehouse.core.format.metadata.schema import SCHEMA, RecordSchema, is_current
-from lakehouse.core.format.metadata.statistics import decode_statistics, decode_statistics_parts, encode_statistics
+from lakehouse.core.format.metadata.statistics import (
+    STAT_ROWS,
+    decode_statistics,
+    decode_statistics_parts,
+    encode_statistics,
+)
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.errors import UnsupportedError
-
-_BLOOM_INDEX = "bloom_filters"
-_EXPRESSION = "expr_index_"
-_SECONDARY = "secondary_index_"
+from lakehouse.model.indexing import BLOOM_FILTERS
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,52 +43,56 @@ class RecordKind:
     """Records of one kind as Arrow tables.
 
     Attributes:
+        rows: The schema of rows.
         decode: Entries and the schema of their file to rows; rows have a column `key`.
         merge: The layers of a file slice, oldest first, to merged rows.
         encode: Rows to entries.
         decode_parts: Several tables of entries with one schema to rows of each, with one call of the decoder, whose
             cost hardly depends on the number of entries; None if the decoder drops entries.
         layout: How base files with such records are stored.
-        merge_few: The key and the stored versions of a record, oldest first, to the merged record, without kernels;
-            None if the kind has no such function.
         replaces: Which rows replace all older rows of their key; None if the versions of a record are always merged.
             Rows have a column `deleted` then.
     """
 
+    rows: pa.Schema
     decode: Callable[[pa.Table, str], pa.Table]
     merge: Callable[[Sequence[Layer]], pa.Table]
     encode: Callable[[pa.Table], pa.Table]
     decode_parts: Callable[[Sequence[pa.Table], str], list[pa.Table]] | None = None
     layout: Layout = SCANNED
-    merge_few: Callable[[bytes, Sequence[bytes]], bytes | None] | None = None
     replaces: Callable[[pa.Table], pa.ChunkedArray] | None = None
 
 
 FILES = RecordKind(
+    rows=FILE_ROWS,
     decode=decode_files,
     merge=merge_files,
     encode=encode_files,
     decode_parts=decode_file_parts,
-    merge_few=merged_file_maps,
 )
 STATISTICS = RecordKind(
+    rows=STAT_ROWS,
     decode=decode_statistics,
     merge=merge_statistics,
     encode=encode_statistics,
     decode_parts=decode_statistics_parts,
-    merge_few=merged_statistics,
     replaces=lambda rows: pc.or_(rows.column("tight"), rows.column("deleted")),
 )
-BLOOMS = RecordKind(decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
-LOCATIONS = RecordKind(decode=decode_locations, merge=merge_latest, encode=encode_locations, layout=LOOKED_UP)
-SECONDARY = RecordKind(decode=decode_secondary, merge=merge_latest, encode=encode_secondary, layout=LOOKED_UP)
+BLOOMS = RecordKind(rows=BLOOM_ROWS, decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
+LOCATIONS = RecordKind(
+    rows=LOCATION_ROWS, decode=decode_locations, merge=merge_latest, encode=encode_locations, layout=LOOKED_UP
+)
+SECONDARY = RecordKind(
+    rows=SECONDARY_ROWS, decode=decode_secondary, merge=merge_latest, encode=encode_secondary, layout=LOOKED_UP
+)
 
-_BY_NAME = {
-    "files": FILES,
-    "column_stats": STATISTICS,
-    "partition_stats": STATISTICS,
-    _BLOOM_INDEX: BLOOMS,
-    "record_index": LOCATIONS,
+_BY_KIND: Mapping[PartitionKind | None, RecordKind] = {
+    PartitionKind.FILES: FILES,
+    PartitionKind.COLUMN_STATS: STATISTICS,
+    PartitionKind.PARTITION_STATS: STATISTICS,
+    PartitionKind.BLOOM_FILTERS: BLOOMS,
+    PartitionKind.RECORD_INDEX: LOCATIONS,
+    PartitionKind.SECONDARY_INDEX: SECONDARY,
 }
 
 
@@ -94,16 +104,16 @@ def written_schema(partition: str, definitions: Mapping[str, Definition], record
         definitions: The index definitions.
         records: The record schema of the metadata table.
     """
-    definition = definitions.get(partition) or definitions.get("column_stats")
+    definition = definitions.get(partition) or definitions.get(PartitionKind.COLUMN_STATS)
     has_value_types = definition is not None and definition.version == "V2"
     return SCHEMA if has_value_types and record_kind(partition, definition) is STATISTICS else records.files
 
 
-def in_schema(entries: pa.Table, kind: RecordKind, schema: str) -> pa.Table:
+def in_schema(entries: Entries, kind: RecordKind, schema: str) -> Entries:
     """Return entries with the form of records in memory in the form of a schema; only statistics differ."""
-    if kind is not STATISTICS or is_current(schema) or not entries.num_rows:
+    if kind is not STATISTICS or is_current(schema) or not entry_count(entries):
         return entries
-    return encode_statistics(decode_statistics(entries, SCHEMA), schema).cast(ENTRIES)
+    return encode_statistics(decode_statistics(entry_table(entries), SCHEMA), schema).cast(ENTRIES)
 
 
 def record_kind(partition: str, definition: Definition | None) -> RecordKind:
@@ -112,10 +122,10 @@ def record_kind(partition: str, definition: Definition | None) -> RecordKind:
     Raises:
         UnsupportedError: This package does not know the partition.
     """
-    if partition in _BY_NAME:
-        return _BY_NAME[partition]
-    if partition.startswith(_SECONDARY):
-        return SECONDARY
-    if partition.startswith(_EXPRESSION) and definition is not None:
-        return BLOOMS if definition.index_type == _BLOOM_INDEX else STATISTICS
-    raise UnsupportedError(f"the index partition {partition!r} of the metadata table is of an unknown kind")
+    kind = partition_kind(partition)
+    if kind is PartitionKind.EXPRESSION_INDEX and definition is not None:
+        return BLOOMS if definition.index_type == BLOOM_FILTERS else STATISTICS
+    records = _BY_KIND.get(kind)
+    if records is None:
+        raise UnsupportedError(f"the index partition {partition!r} of the metadata table is of an unknown kind")
+    return records

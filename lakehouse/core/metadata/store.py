@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.cache import MetadataCache
@@ -131,15 +132,9 @@ class MetadataStore:
         """
         return self._defined == (tuple(names), completions_of(timeline), _indexings(data))
 
-    def keep_few(self, done: Instant, stat: WriteStat, few: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
-        """Keep the records of a log file as `keep_log` does, from plain values."""
-        log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
-        assert log is not None, f"{stat.path} is a log file"
-        self._layers(done).keep_few(log, few, deletes)
-
     # parameters: the file, and what it contains
     def keep_log(
-        self, done: Instant, stat: WriteStat, entries: pa.Table, deletes: pa.Array, rows: pa.Table | None = None
+        self, done: Instant, stat: WriteStat, entries: Entries, deletes: pa.Array, rows: pa.Table | None = None
     ) -> None:
         """Keep the records of a small log file that this process wrote for a completed delta commit.
 
@@ -147,16 +142,16 @@ class MetadataStore:
         """
         log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
         assert log is not None, f"{stat.path} is a log file"
-        if entries.num_rows + len(deletes) <= DECODED_ROWS:
+        if entry_count(entries) + len(deletes) <= DECODED_ROWS:
             self._layers(done).keep_log(log, entries, deletes)
         elif rows is not None and rows.num_rows <= _KEPT_ROWS:
             place = (stat.partition, stat.file_id)
             self.cache.drop(self._newest_rows.get(place))
             self._newest_rows[place] = self._layers(done).keep_log(log, entries, deletes, rows)
 
-    def keep_base(self, done: Instant, base: BaseFile, records: Mapping[bytes, bytes]) -> None:
+    def keep_base(self, done: Instant, base: BaseFile, entries: Entries) -> None:
         """Keep the records of a small base file that this process wrote for a completed compaction."""
-        self._layers(done).keep_base(base, records)
+        self._layers(done).keep_base(base, entries)
 
     def _layers(self, done: Instant) -> LayerReader:
         completions = {done.requested: done.completion}
@@ -183,12 +178,12 @@ class MetadataStore:
         Files of the timeline are created under the lock, so one that is older than its lease is abandoned.
         """
         now_ms = self.env.clock.now_ms()
-        found = self.timeline_store.unfinished
-        delete_leftovers(self.inner.storage, [file.path for file in found if now_ms > file.modified_ms + lease_ms])
+        unfinished = self.timeline_store.unfinished
+        delete_leftovers(self.inner.storage, [file.path for file in unfinished if now_ms > file.modified_ms + lease_ms])
 
     def is_log_compaction(self, delta: Instant) -> bool:
         """Return whether a delta commit of the last load is a completed log compaction, by its requested file."""
-        return any(known.action is Action.LOGCOMPACTION for known in self.timeline_store.pending_files(delta))
+        return any(pending.action is Action.LOGCOMPACTION for pending in self.timeline_store.pending_files(delta))
 
     def _listed(self, name: str) -> tuple[str, ...]:
         # Temporary files of crashed writes and checksum files of Hudi are no file groups.

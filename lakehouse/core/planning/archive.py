@@ -21,7 +21,7 @@ because readers use it to decide which past instants are readable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -90,6 +90,7 @@ def _commits_for_clean(commits: Sequence[Instant], clean: CleanPolicy) -> int:
     return 0
 
 
+# parameters: all inputs of a plan, two of them with a default
 def plan_archive(
     timeline: Timeline,
     policy: ArchivePolicy,
@@ -97,6 +98,7 @@ def plan_archive(
     bounds: Iterable[Bound],
     *,
     force: bool = False,
+    other_actions: Collection[Action] = (Action.ROLLBACK, Action.INDEXING),
 ) -> ArchivePlan:
     """Return the actions to archive; none if the timeline has too few commits.
 
@@ -106,6 +108,7 @@ def plan_archive(
         clean: The clean policy, which may need more commits.
         bounds: Further bounds, which cannot be computed from the timeline.
         force: Archive all commits but the minimum, even if no archive is due.
+        other_actions: Actions besides commits and cleans that are archived.
     """
     reason = too_few(timeline, policy, clean, force=force)
     if reason is not None:
@@ -132,9 +135,9 @@ def plan_archive(
         reason_of_next = f"{least} commits stay"
     if not archivable:
         return ArchivePlan(instants=(), kept=reason_of_next)
-    other_actions = [i for i in _beside(timeline) if i.requested < archivable[-1].requested]
+    others = [i for i in _other_instants(timeline, other_actions) if i.requested < archivable[-1].requested]
     return ArchivePlan(
-        instants=tuple(sorted((*archivable, *other_actions), key=lambda i: (i.requested, i.action))),
+        instants=tuple(sorted((*archivable, *others), key=lambda i: (i.requested, i.action))),
         kept=reason_of_next,
     )
 
@@ -228,7 +231,7 @@ def _savepoints(timeline: Timeline) -> frozenset[str]:
     return frozenset(i.requested for i in timeline.where(action=Action.SAVEPOINT))
 
 
-def _beside(timeline: Timeline) -> list[Instant]:
-    """Return the completed cleans, rollbacks and indexings, without the newest clean."""
+def _other_instants(timeline: Timeline, actions: Collection[Action]) -> list[Instant]:
+    """Return the completed cleans without the newest one, and the completed instants of `actions`."""
     cleans = timeline.where(action=Action.CLEAN, state=State.COMPLETED).instants[:-1]
-    return [*cleans, *timeline.where(action=(Action.ROLLBACK, Action.INDEXING), state=State.COMPLETED)]
+    return [*cleans, *timeline.where(action=actions, state=State.COMPLETED)]

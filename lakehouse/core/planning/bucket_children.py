@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakehouse.core.format.hashing_metadata import REPLACE, HashingMetadata
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.planning.numbered_resize import decode_changes, numbered_children
 from lakehouse.core.planning.ring_resize import child_nodes
 from lakehouse.core.state.file_system_view import Group

@@ -197,45 +197,70 @@ def _files(slices: Iterable[FileSlice]) -> Iterable[DataFile]:
         yield from file_slice.logs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CommitFiles:
+    """The files that one commit wrote to one file group; `has_all` is whether none of them was cleaned."""
+
+    logs: tuple[LogFile, ...]
+    change_logs: tuple[LogFile, ...]
+    has_base: bool
+    has_all: bool
+
+
+def _commit_files(partition: str, after: FileSlice | None, stats: Sequence[WriteStat]) -> _CommitFiles:
+    names = {stat.path.rpartition("/")[2] for stat in stats}
+    logs = () if after is None else tuple(log for log in after.logs if log.name in names)
+    has_base = after is not None and after.base is not None and after.base.name in names
+    return _CommitFiles(
+        logs=logs,
+        change_logs=_change_logs(partition, stats),
+        has_base=has_base,
+        has_all=len(logs) + has_base == len(names),
+    )
+
+
 def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> FileGroupChange:
     partition, file_id = group
-    instant = states.instant.requested
     before, after, was_cleaned = states.around(group)
-    names = {stat.path.rpartition("/")[2] for stat in stats}
-    logs = tuple(log for log in after.logs if log.name in names) if after is not None else ()
-    base = after.base if after is not None and after.base is not None and after.base.name in names else None
-    change_logs = [
-        log
-        for stat in stats
-        for path, size in stat.cdc_files.items()
-        if (log := parse_cdc_file(path.rpartition("/")[2], partition, size)) is not None
-    ]
-    has_all = len(logs) + (base is not None) == len(names)
-    if change_logs and not logs:
+    files = _commit_files(partition, after, stats)
+    precedes = before is not None and _follows(before, stats)
+    is_first = before is None and stats[0].prev_commit is None
+    if files.change_logs and not files.logs:
         case = ChangeCase.AS_IS
-    elif not has_all or was_cleaned:
-        raise _cleaned(instant, group)
-    elif base is None:
+    elif not files.has_all or was_cleaned or (files.has_base and not is_first and not precedes):
+        raise _cleaned(states.instant.requested, group)
+    elif not files.has_base:
         case = ChangeCase.LOG_FILE
-    elif before is None and stats[0].prev_commit is None:
+    elif is_first:
         case = ChangeCase.BASE_FILE_INSERT
-    elif before is None or not _follows(before, stats):
-        raise _cleaned(instant, group)
     else:
-        is_empty = not logs and all(stat.num_writes == 0 for stat in stats)
-        case = ChangeCase.BASE_FILE_DELETE if is_empty else ChangeCase.BASE_FILE_COMPARE
+        case = ChangeCase.BASE_FILE_COMPARE if files.logs or _has_rows(stats) else ChangeCase.BASE_FILE_DELETE
     return FileGroupChange(
-        instant=instant,
+        instant=states.instant.requested,
         partition=partition,
         file_id=file_id,
         case=case,
-        before=before if before is not None and _follows(before, stats) else None,
-        after=after if has_all else None,
-        logs=logs,
-        change_logs=tuple(sorted(change_logs, key=lambda log: (log.version, log.write_token))),
+        before=before if precedes else None,
+        after=after if files.has_all else None,
+        logs=files.logs,
+        change_logs=files.change_logs,
         may_delete=case is ChangeCase.BASE_FILE_DELETE or any(stat.num_deletes for stat in stats),
         may_upsert=case is not ChangeCase.BASE_FILE_DELETE and not _only_deletes(stats),
     )
+
+
+def _has_rows(stats: Iterable[WriteStat]) -> bool:
+    return any(stat.num_writes for stat in stats)
+
+
+def _change_logs(partition: str, stats: Iterable[WriteStat]) -> tuple[LogFile, ...]:
+    """Return the change logs that a commit wrote to one file group, oldest first."""
+    parsed = [
+        parse_cdc_file(path.rpartition("/")[2], partition, size)
+        for stat in stats
+        for path, size in stat.cdc_files.items()
+    ]
+    return tuple(sorted((log for log in parsed if log is not None), key=lambda log: (log.version, log.write_token)))
 
 
 def _only_deletes(stats: Iterable[WriteStat]) -> bool:

@@ -53,16 +53,14 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Co
     The count includes delta commits that completed after the last compaction was requested, because that compaction
     does not contain their logs. Without such a delta commit no compaction is due.
     """
-    deltas = timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
-    last = _last_compaction(timeline, requested=policy.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST")
-    if last is not None:
-        deltas = deltas.where(completed_after=last.requested)
-    if not len(deltas):
+    last = last_compaction(timeline, requested=policy.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST")
+    deltas = delta_commits_since(timeline, last)
+    if not deltas:
         since = "" if last is None else f" since compaction {last.requested}"
         return CompactionDue(
             due=False, reason=f"no delta commit{since}, so there is nothing to compact", delta_commits=0, seconds=0
         )
-    start = last.requested if last is not None else deltas.instants[0].requested
+    start = last.requested if last is not None else deltas[0].requested
     seconds = (_moment(now) - _moment(start)).total_seconds()
     many, late = len(deltas) >= policy.max_delta_commits, seconds >= policy.max_delta_seconds
     commits, age = f"{policy.max_delta_commits} delta commits", f"{policy.max_delta_seconds} s"
@@ -76,6 +74,23 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Co
     since = f"compaction {start}" if last is not None else f"the first delta commit {start}"
     reason = f"{len(deltas)} delta commits and {seconds:.0f} s since {since}; due after {needed}"
     return CompactionDue(due=due, reason=reason, delta_commits=len(deltas), seconds=seconds)
+
+
+def last_compaction(timeline: Timeline, *, requested: bool = False) -> Instant | None:
+    """Return the compaction with the greatest requested time: a completed one, or with `requested` also a pending one.
+
+    Every commit of a merge-on-read table is a compaction.
+    """
+    compactions = list(timeline.where(action=Action.COMMIT, state=State.COMPLETED))
+    if requested:
+        compactions += timeline.where(action=Action.COMPACTION, pending=True)
+    return max(compactions, key=lambda instant: instant.requested, default=None)
+
+
+def delta_commits_since(timeline: Timeline, compaction: Instant | None) -> list[Instant]:
+    """Return the completed delta commits whose logs the compaction does not contain; all if it is None."""
+    deltas = timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
+    return [delta for delta in deltas if compaction is None or delta.completion >= compaction.requested]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +112,7 @@ def log_compaction_due(compaction: CompactionDue, policy: CompactionPolicy) -> L
     return LogCompactionDue(due=commits >= threshold, reason=reason, delta_commits=commits)
 
 
-# parameters: all inputs of a plan, three of them with a default
+# parameters: all inputs of a plan, five of them with a default
 def plan_compaction(
     slices: Iterable[FileSlice],
     busy_groups: Collection[tuple[str, str]],
@@ -107,6 +122,7 @@ def plan_compaction(
     now: str | None = None,
     max_file_bytes: int = _MAX_FILE_BYTES,
     policy_of: PolicyOf | None = None,
+    every_group: bool = False,
 ) -> CompactionPlan | None:
     """Return the plan of the policy's strategies for the newest slices, or None if no group has to be compacted.
 
@@ -118,6 +134,7 @@ def plan_compaction(
         now: An instant time, which strategies by day need.
         max_file_bytes: Assumed size of the base file of a group that has none.
         policy_of: Returns the policy whose thresholds apply to a partition; None: `policy` for all.
+        every_group: Also plan file groups without log files.
 
     Raises:
         UserError: A strategy needs the dates of partitions, and a partition path has none.
@@ -131,7 +148,8 @@ def plan_compaction(
     policies = _policies(partitions, policy, policy_of)
     partitions = sorted(policies)
     in_partitions = newest.filter(members(newest.partitions, partitions))
-    operations = _operations(in_partitions, busy_groups, max_file_bytes)
+    logged = in_partitions if every_group else in_partitions.filter(in_partitions.log_counts > 0)
+    operations = _operations(logged, busy_groups, max_file_bytes)
     chosen = operations
     for strategy in policy.strategies:
         chosen = _ORDERS.get(strategy, _everything)(chosen, policy, policies)
@@ -173,6 +191,7 @@ def plan_log_compaction(
     least = max(min((found.log_blocks_threshold for found in policies.values()), default=1), 1)
     logged = columns.filter(columns.log_counts >= least)
     candidates = logged.filter(members(logged.partitions, sorted(policies)))
+    # Slice objects are made only for slices with log files.
     worth = [s for s in candidates if logs_since(s) >= max(policies[s.partition].log_blocks_threshold, 1)]
     operations = _operations(worth, busy_groups, max_file_bytes)
     return CompactionPlan(operations=tuple(operations)) if operations else None
@@ -198,25 +217,11 @@ def metrics_of(file_slice: FileSlice, max_file_bytes: int = _MAX_FILE_BYTES) -> 
 def _operations(
     slices: Iterable[FileSlice], busy_groups: Collection[tuple[str, str]], max_file_bytes: int
 ) -> _Operations:
-    # Slice objects are made only for slices with log files.
-    columns = FileSlices.of(slices)
-    logged = columns.filter(columns.log_counts > 0)
-    free = [s for s in logged if (s.partition, s.file_id) not in busy_groups]
+    free = [s for s in slices if (s.partition, s.file_id) not in busy_groups]
     return [
         CompactionOperation.of(file_slice, metrics_of(file_slice, max_file_bytes))
         for file_slice in sorted(free, key=lambda s: (s.partition, s.file_id))
     ]
-
-
-def _last_compaction(timeline: Timeline, *, requested: bool) -> Instant | None:
-    """Return the newest completed compaction, or with `requested` also a pending one.
-
-    Every commit of a merge-on-read table is a compaction.
-    """
-    compactions = list(timeline.where(action=Action.COMMIT, state=State.COMPLETED))
-    if requested:
-        compactions += timeline.where(action=Action.COMPACTION, pending=True)
-    return max(compactions, key=lambda instant: instant.requested, default=None)
 
 
 def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, now: str | None) -> list[str]:

@@ -81,17 +81,7 @@ def find_damage(
     suspected = {(stat.partition, stat.file_id) for _, stat in suspects} - visible.replaced.keys()
     if not suspected:
         return ()
-    newest: dict[Group, str] = {}
-    columns = FileSlices.of(slices)
-    file_ids = pa.array([file_id for _, file_id in suspected], pa.string())
-    for file_slice in columns.filter(members(columns.file_ids, file_ids)):
-        if file_slice.base is not None and (group := (file_slice.partition, file_slice.file_id)) in suspected:
-            newest[group] = file_slice.base_instant
-    for _, stat in suspects:
-        base = parse_base_file(stat.path.rpartition("/")[2], stat.partition, 0)
-        if base is not None:
-            group = (stat.partition, stat.file_id)
-            newest[group] = max(base.instant, newest.get(group, ""))
+    newest = _newest_bases(slices, suspected, (stat for _, stat in suspects))
     may_grow = upgraded or layout.appends_to_logs
     damages = [
         damage
@@ -100,6 +90,24 @@ def find_damage(
         and (damage := _damage(instant, stat, sizes, newest.get(group, ""), visible, may_grow)) is not None
     ]
     return tuple(sorted(damages, key=lambda damage: (damage.instant, damage.path)))
+
+
+def _newest_bases(
+    slices: Iterable[FileSlice], groups: Collection[Group], missing: Iterable[WriteStat]
+) -> dict[Group, str]:
+    """Return the instant of the newest base file of each file group, be it listed or missing."""
+    newest: dict[Group, str] = {}
+    columns = FileSlices.of(slices)
+    file_ids = pa.array([file_id for _, file_id in groups], pa.string())
+    for file_slice in columns.filter(members(columns.file_ids, file_ids)):
+        if file_slice.base is not None and (group := (file_slice.partition, file_slice.file_id)) in groups:
+            newest[group] = file_slice.base_instant
+    for stat in missing:
+        base = parse_base_file(stat.path.rpartition("/")[2], stat.partition, 0)
+        if base is not None:
+            group = (stat.partition, stat.file_id)
+            newest[group] = max(base.instant, newest.get(group, ""))
+    return newest
 
 
 def _groups_of(files: pa.Table, suspects: Collection[tuple[Instant, WriteStat]]) -> frozenset[Group]:

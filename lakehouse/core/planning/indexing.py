@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from lakehouse.model.indexing import (
     BLOOM_FILTERS,
     COLUMN_STATS,
-    EXPRESSION_PREFIX,
-    SECONDARY_PREFIX,
     IndexDue,
     IndexedPartition,
     IndexPlan,
 )
 from lakehouse.model.instant import Action, Timeline
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 from lakehouse.spec.options.indexing import IndexingPolicy
 
 FILES, PARTITION_STATS, RECORD_INDEX = "files", "partition_stats", "record_index"
@@ -41,7 +40,8 @@ class ListedPartitions:
 
 def is_named_index(partition: str) -> bool:
     """Return whether a partition has a secondary index or an index on an expression."""
-    return partition.startswith((SECONDARY_PREFIX, EXPRESSION_PREFIX))
+    kind = partition_kind(partition)
+    return kind is not None and kind.is_named_by_users
 
 
 def declared_partitions(
@@ -62,7 +62,7 @@ def declared_partitions(
         BLOOM_FILTERS: policy.bloom_filters,
         RECORD_INDEX: policy.record_index
         or policy.partitioned_record_index
-        or any(name.startswith(SECONDARY_PREFIX) for name in named),
+        or any(partition_kind(name) is PartitionKind.SECONDARY_INDEX for name in named),
     }
     return in_build_order([*(name for name, wanted in declared.items() if wanted), *named])
 

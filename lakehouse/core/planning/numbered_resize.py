@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakehouse.core.index.hash.bucket import bucket_file_id, bucket_ids, bucket_of
 from lakehouse.core.planning.clustering import Unsorted, metrics_of
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.format.hashing_metadata import DELETE, REPLACE, HashingNode, decode_nodes, encode_nodes
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.consistent_hashing import Ring
 from lakehouse.core.planning.clustering import Unsorted, metrics_of
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices

@@ -202,23 +202,29 @@ def _check_names(schema: pa.Schema) -> None:
         by_lower_case[name.lower()] = name
 
 
+#: Types that are stored as another type with the same values.
+_STORED_AS: dict[pa.DataType, pa.DataType] = {
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+    pa.uint8(): pa.int32(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+
+
 def _stored(name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _stored(name, kind.value_type)
-    if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_uint8(kind) or pa.types.is_uint16(kind):
-        return pa.int32()
-    if pa.types.is_uint32(kind):
-        return pa.int64()
-    if pa.types.is_float16(kind):
-        return pa.float32()
-    if pa.types.is_large_string(kind) or kind == pa.string_view():
-        return pa.string()
-    if pa.types.is_large_binary(kind) or kind == pa.binary_view():
-        return pa.binary()
+    if kind in _STORED_AS:
+        return _STORED_AS[kind]
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz="UTC" if kind.tz else None)
-    if pa.types.is_date64(kind):
-        return pa.date32()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(pa.field("element", _stored(name, kind.value_type), kind.value_field.nullable))
     if pa.types.is_map(kind):

@@ -8,8 +8,8 @@ from itertools import groupby
 from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.format.properties import table_checksum
-from lakehouse.core.index.bucket import bucket_of
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.bucket import bucket_of
+from lakehouse.core.index.hash.consistent_hashing import Ring
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata

@@ -15,6 +15,7 @@ from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import SUPPORTED_VERSIONS, WRITABLE_VERSIONS, has_completion_times, table_layout
 from lakehouse.core.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
 from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
 from lakehouse.model.table_identity import TABLE_ID, TableIdentity
@@ -77,6 +78,22 @@ class TableConfig:
     def is_partitioned(self) -> bool:
         """Whether the table has partitions."""
         return bool(self.keys.partition_fields)
+
+    @property
+    def path_keys(self) -> KeyConfig:
+        """The key configuration by which partition paths determine values of rows.
+
+        With a global index it has no partition fields: a row may stay in its partition although the value of its
+        partition column changed.
+        """
+        if not stored_index_type(self.raw).is_global:
+            return self.keys
+        return replace(self.keys, partition_fields=(), partition_types=())
+
+    @property
+    def appends_inserts(self) -> bool:
+        """Whether writes append new records to log files: the bucket index of a merge-on-read table does."""
+        return self.is_merge_on_read and stored_index_type(self.raw).hashes_keys
 
     @property
     def merge_rule(self) -> MergeRule:

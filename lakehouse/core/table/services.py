@@ -12,7 +12,6 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.metadata import validation
 from lakehouse.core.operations.metadata.validation import Validated
-from lakehouse.core.operations.registry import IMPLEMENTATIONS
 from lakehouse.core.operations.services import (
     archive,
     clean,
@@ -22,7 +21,6 @@ from lakehouse.core.operations.services import (
     index,
     log_compaction,
     orphan_removal,
-    ttl,
 )
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.services.clean import Cleaned
@@ -38,6 +36,8 @@ from lakehouse.core.operations.services.service import (
     ServiceOutcome,
     ServiceRequest,
 )
+from lakehouse.core.operations.services.ttl import PartitionTtl, set_ttl
+from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.archive import ArchiveDue
 from lakehouse.core.planning.clean import CleanDue
 from lakehouse.core.planning.clustering import ClusteringDue
@@ -60,7 +60,7 @@ from lakehouse.model.upkeep import UpkeepDue, ValidationPlan
 from lakehouse.spec.options.indexing import expression_index, secondary_index
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
-from lakehouse.spec.table.services import ServiceSpec, require_by_partition, service_spec
+from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec, require_by_partition, service_spec
 
 DueT = TypeVar("DueT", bound=ServiceDue)
 PlanT = TypeVar("PlanT")
@@ -194,7 +194,10 @@ class BloomFilterService(Readable):
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableServices(Readable):
-    """The services of one table, by name."""
+    """The services of one table, by name.
+
+    The properties are the registry of the services that need only the table.
+    """
 
     table: LoadedTable
     policies: Policies
@@ -232,7 +235,7 @@ class TableServices(Readable):
     @property
     def ttl(self) -> TableService[TtlDue, TtlPlan, Committed]:
         """Expired partitions are deleted, in one commit."""
-        return self._service("ttl", ttl)
+        return self._service("ttl", PartitionTtl(write))
 
     @property
     def orphan_removal(self) -> TableService[UpkeepDue, OrphanPlan, RemovedOrphans]:
@@ -255,13 +258,14 @@ class TableServices(Readable):
         Raises UserError with the nearest name for an unknown one, and for a service of the platform, such as sync.
         """
         spec = service_spec(name)
-        if name not in IMPLEMENTATIONS:
+        if not is_implemented(spec):
             raise UserError(
                 f"{name} needs more than the table: run `lakehouse {name} run`, or use "
                 "`lakehouse.platform.services.registry.table_service`",
                 service=name,
             )
-        return self._service(spec.name, IMPLEMENTATIONS[name])
+        service: TableService[Any, Any, Any] = getattr(self, spec.property_name)
+        return service
 
     def _service(
         self, name: str, implementation: Service[DueT, PlanT, OutcomeT]
@@ -286,7 +290,7 @@ class TableServices(Readable):
                 as "5TB"), and format and timezone of partition values. Without any limit the partitions are kept.
         """
         rule = ttl_rule(pattern, rule_id=rule_id, **limits)
-        ttl.set_ttl(self.table, rule)
+        set_ttl(self.table, rule)
         return rule
 
     def remove_ttl(self, rule_id: str) -> None:
@@ -330,7 +334,13 @@ class TableServices(Readable):
         return find(self.table, self.policies.clean)
 
     def _shown(self) -> Shown:
-        return shown_service(self.table, "table services", (*IMPLEMENTATIONS, "bloom_filters"))
+        names = [spec.name for spec in SERVICE_SPECS if is_implemented(spec)]
+        return shown_service(self.table, "table services", (*names, "bloom_filters"))
+
+
+def is_implemented(spec: ServiceSpec) -> bool:
+    """Return whether the service needs only the table, so that `TableServices` has a property for it."""
+    return isinstance(getattr(TableServices, spec.property_name, None), property)
 
 
 def engine_of(spark: Any, policies: Policies) -> Engine:

@@ -31,6 +31,7 @@ from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable, load_table
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.cdc import CDC, check_format
 from lakehouse.core.operations.read.commit_range import commits_in_range
 from lakehouse.core.operations.read.describe import describe
@@ -55,11 +56,10 @@ from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_expired_writes, rollback
 from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
 from lakehouse.core.operations.validate.validate import validate
-from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
-from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.state.table_config import COPY_ON_WRITE, TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
 from lakehouse.core.table.arguments import checks_arguments, option_texts, refuse_keys
@@ -98,36 +98,6 @@ class WriteCall(TypedDict, total=False):
     options: Mapping[str, str]
     allow_empty: bool
     precondition: Precondition | None
-
-
-class TableFeatures(TypedDict, total=False):
-    """Keyword arguments of `Table.create` that few tables need.
-
-    `table_type` is COPY_ON_WRITE (the default) or MERGE_ON_READ, or Hudi's abbreviation COW or MOR. `cdc` says what
-    change logs contain, such as DATA_BEFORE_AFTER. `key_generator` follows from the columns by default. `timestamp`
-    has the formats of TIMESTAMP partition columns.
-
-    `merge_mode` is EVENT_TIME_ORDERING (the default with `ordering`), COMMIT_TIME_ORDERING (the default without) or
-    CUSTOM (the default with `merger`, a function `package.module:function`). `column_groups` has columns by their
-    ordering column, so that several writers can fill one record. `partial_update` is IGNORE_DEFAULTS (a null keeps the
-    stored value) or FILL_UNAVAILABLE (`unavailable_value` does, by default the marker of Debezium). A row is a delete
-    if its `delete_field` has the value `delete_marker`.
-
-    `table_id` is the id of a table that is created again in place of a lost one.
-    """
-
-    table_type: str
-    cdc: str | None
-    key_generator: KeyGeneratorType | str | None
-    timestamp: TimestampFormat | None
-    merge_mode: str | None
-    merger: str | None
-    column_groups: Mapping[str, str | Sequence[str]]
-    partial_update: str | None
-    unavailable_value: str | None
-    delete_field: str | None
-    delete_marker: str | None
-    table_id: str | None
 
 
 @checks_arguments
@@ -181,11 +151,22 @@ class Table(Readable):
         partition_by: str | Sequence[str] = (),
         ordering: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
+        table_type: str = COPY_ON_WRITE,
+        cdc: str | None = None,
+        key_generator: KeyGeneratorType | str | None = None,
+        timestamp: TimestampFormat | None = None,
+        merge_mode: str | None = None,
+        merger: str | None = None,
+        column_groups: Mapping[str, str | Sequence[str]] | None = None,
+        partial_update: str | None = None,
+        unavailable_value: str | None = None,
+        delete_field: str | None = None,
+        delete_marker: str | None = None,
+        table_id: str | None = None,
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         env: Env | None = None,
-        **declared: Unpack[TableFeatures],
     ) -> Table:
         """Create a table and open it; name, location and record key are required.
 
@@ -200,11 +181,24 @@ class Table(Readable):
             partition_by: Column or columns of the partition path.
             ordering: Column or columns that decide which version of a record is newer.
             schema: Data columns; without it the first write declares them.
+            table_type: COPY_ON_WRITE or MERGE_ON_READ, or Hudi's abbreviation COW or MOR.
+            cdc: Content of change logs, such as DATA_BEFORE_AFTER; None for a table without change logs.
+            key_generator: Key generator; by default it follows from the columns.
+            timestamp: Formats of TIMESTAMP partition columns.
+            merge_mode: EVENT_TIME_ORDERING (the default with `ordering`), COMMIT_TIME_ORDERING (the default without),
+                or CUSTOM (the default with `merger`).
+            merger: Function `package.module:function` that merges two versions of a record.
+            column_groups: Columns by their ordering column, so that several writers can fill one record.
+            partial_update: IGNORE_DEFAULTS (a null keeps the stored value) or FILL_UNAVAILABLE (`unavailable_value`
+                does).
+            unavailable_value: Value for "not available"; by default the marker of Debezium.
+            delete_field: Column that marks deletes: a row is a delete if its value is `delete_marker`.
+            delete_marker: Value of `delete_field` in deletes.
+            table_id: Id of a table that is created again in place of a lost one.
             options: hoodie.* options that the table stores.
             storage_options: Options of the storage, such as credentials.
             exist_ok: Open the table if it exists already.
             env: Storage, clock, timers and ids; by default those of this machine.
-            **declared: The type of the table, its change logs, and how records are merged (see TableFeatures).
 
         Raises:
             UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,
@@ -217,8 +211,19 @@ class Table(Readable):
             partition_by=text_list(partition_by, "partition_by", ordered=True),
             ordering=text_list(ordering, "ordering", ordered=True),
             schema=None if schema is None else arrow_to_avro(normalise(schema), table=name),
+            key_generator=key_generator,
+            timestamp=timestamp,
+            merge_mode=merge_mode,
+            merger=merger,
+            column_groups=column_groups or {},
+            partial_update=partial_update,
+            unavailable_value=unavailable_value,
+            delete_field=delete_field,
+            delete_marker=delete_marker,
+            table_type=table_type,
+            cdc=cdc,
+            table_id=table_id,
             options=option_texts(options or {}),
-            **declared,
         )
         if schema is not None:
             plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)

@@ -148,6 +148,12 @@ class ArchivedTimeline:
             level += 1
         return level
 
+    def compact(self, batch: int, check: Callable[[], None]) -> None:
+        """Merge the files of full levels and delete the files that readers no longer use; call under the lock."""
+        merges = self.merge(batch, check)
+        check()
+        self.clean(merges)
+
     def clean(self, merges: int) -> None:
         """Delete manifests that readers no longer use, and files that no other manifest names; call under the lock."""
         listed, _ = self._storage.list_dir(self._directory)

@@ -82,7 +82,12 @@ from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.secrets import refuse_in_policy, refuse_secrets
 from lakehouse.spec.table.location import location_of, resolve
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
-from lakehouse.spec.table.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
+from lakehouse.spec.table.service_settings import (
+    ServiceSettings,
+    require_pattern_settings,
+    service_settings,
+    setting_options,
+)
 from lakehouse.spec.table.table_spec import TableSpec
 
 #: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.

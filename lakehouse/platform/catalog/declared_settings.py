@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_keys
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.bucket_rules import readable_bucket_rules
 from lakehouse.core.rows.timestamp_keys import zone_id
 from lakehouse.core.rows.timestamp_units import check_unit, resolved_format
 from lakehouse.core.state.table_config import CDC_ENABLED, CDC_MODE, TableConfig, stored_format

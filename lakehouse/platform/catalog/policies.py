@@ -20,14 +20,13 @@ from lakehouse.spec.options.partition_rules import (
     rules_text,
 )
 from lakehouse.spec.table.contradictions import check_settings
-from lakehouse.spec.table.services import (
-    SERVICE_SPECS,
-    SERVICES,
+from lakehouse.spec.table.service_settings import (
     ServiceSettings,
     pattern_settings,
     service_options,
     service_settings,
 )
+from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
 from lakehouse.spec.table.table_spec import TableSpec
 
 

@@ -26,7 +26,8 @@ from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.publish_keys import SERVICE_KEYS
 from lakehouse.spec.table.scheduling import ALL_SERVICES
-from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec, pattern_settings, service_settings
+from lakehouse.spec.table.service_settings import pattern_settings, service_settings
+from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from lakehouse.platform.catalog.models import AlarmRow, SilenceRow, TableRow
 from lakehouse.platform.fleet_views.fleet import full_name_column
 from lakehouse.platform.fleet_views.paging import Paging
+from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.pages import AlarmLine, AlarmsPage, SilenceLine
 
 
@@ -45,26 +46,14 @@ def alarms_page(session: Session, query: AlarmQuery, now_ms: int) -> AlarmsPage:
 
 def silence_line(row: SilenceRow) -> SilenceLine:
     """Return a silence."""
-    return SilenceLine(
-        id=row.id, rule=row.rule, scope=row.scope, until_ms=row.until_ms, reason=row.reason, author=row.author
-    )
+    return mirror(SilenceLine, row)
 
 
 def _line(row: AlarmRow, table: str, silences: Sequence[SilenceLine]) -> AlarmLine:
-    return AlarmLine(
-        id=row.id,
-        rule=row.rule,
+    return mirror(
+        AlarmLine,
+        row,
         table=table,
-        subject=row.subject,
-        severity=row.severity,
-        state=row.state,
-        text=row.text,
-        action=row.action,
-        value=row.value,
-        threshold=row.threshold,
-        raised_ms=row.raised_ms,
-        seen_ms=row.seen_ms,
-        resolved_ms=row.resolved_ms,
         notified=dict(row.notified or {}),
         silenced=any(_covers(silence, row.rule, table) for silence in silences),
     )

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from lakehouse.platform.catalog.models import NamespaceRow, RunRow, SpecRow, TablePointRow, TableRow, TableStateRow
 from lakehouse.platform.fleet_views.paging import Paging
+from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, FleetPage, FleetRow, RunSummary, TableProblem
 
 _DAY_MS = 86_400_000
@@ -158,12 +159,7 @@ def _newest_runs(session: Session, ids: Sequence[int]) -> dict[int, RunSummary]:
     age = func.row_number().over(partition_by=RunRow.table_id, order_by=(RunRow.started_ms.desc(), RunRow.id.desc()))
     aged = select(RunRow.id, age.label("age")).where(RunRow.table_id.in_(ids)).subquery()
     query = select(RunRow).join(aged, aged.c.id == RunRow.id).where(aged.c.age == 1)
-    return {
-        row.table_id: RunSummary(
-            service=row.service, state=row.state, started_ms=row.started_ms, ended_ms=row.ended_ms, run=row.run_id
-        )
-        for row in session.scalars(query)
-    }
+    return {row.table_id: mirror(RunSummary, row, run=row.run_id) for row in session.scalars(query)}
 
 
 def _history(session: Session, ids: Sequence[int], now_ms: int) -> dict[int, tuple[int, ...]]:

@@ -19,10 +19,11 @@ from lakehouse.platform.catalog.models import NamespaceRow, PolicyRow, SpecRow, 
 from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.fleet_views.names import table_row
+from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
-from lakehouse.spec.table.services import service_settings
+from lakehouse.spec.table.service_settings import service_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +151,4 @@ def _declared(session: Session, namespace: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _policy(row: PolicyRow) -> ServicePolicy:
-    return ServicePolicy(
-        namespace=row.namespace,
-        name=row.name,
-        pattern=row.pattern,
-        service=row.service,
-        settings=dict(row.settings),
-        author=row.author,
-    )
+    return mirror(ServicePolicy, row, settings=dict(row.settings))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakehouse.platform.catalog.models import DecisionRow, RunRow
 from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, RunState, counted_tries, error_of
+from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.pages import DecisionRecord, RunRecord
 from lakehouse.spec.decision_text import work_text
 
@@ -13,14 +14,10 @@ _INTERNAL = ("after",)
 
 def decision_record(row: DecisionRow) -> DecisionRecord:
     """Return a decision."""
-    return DecisionRecord(
-        decided_ms=row.decided_ms,
-        due=row.due,
-        chosen=row.chosen,
-        code=row.code,
-        reason=row.reason,
+    return mirror(
+        DecisionRecord,
+        row,
         score=round(row.priority, 3),
-        deadline_ms=row.deadline_ms,
         inputs=dict(row.inputs or {}),
         predicted=dict(row.predicted or {}),
         work=work_text(row.service, row.predicted or {}),

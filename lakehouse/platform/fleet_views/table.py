@@ -70,6 +70,7 @@ def why_page(session: Session, identifier: str, service: str, now_ms: int) -> Wh
     mine = {"table_id": table.id, "service": known.name}
     decisions = select(DecisionRow).filter_by(**mine).order_by(DecisionRow.id.desc()).limit(_DECISIONS)
     runs = select(RunRow).filter_by(**mine).order_by(RunRow.started_ms.desc(), RunRow.id.desc()).limit(_RUNS)
+    requests = select(RequestRow).filter_by(**mine, state=RequestState.OPEN).order_by(RequestRow.id)
     active = _active_runs(session, identifier, now_ms)
     return WhyPage(
         now_ms=now_ms,
@@ -79,6 +80,7 @@ def why_page(session: Session, identifier: str, service: str, now_ms: int) -> Wh
         runs=tuple(
             run_record(row, identifier, has_lease=active.get(service) == row.run_id) for row in session.scalars(runs)
         ),
+        requests=tuple(dict(row.parameters) for row in session.scalars(requests)),
     )
 
 

@@ -10,14 +10,14 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.platform.catalog.declared_tables import check_declaration, open_declared_table
 from lakehouse.platform.sources.registry import CHECKS
 from lakehouse.platform.sources.source_context import ingest_of
-from lakehouse.spec.command_check import REPLAY, check_declared
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.command_check import check_declared
+from lakehouse.spec.job_command import IngestJob, ReplayCommand
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec
 
 
 def check_ingest(
-    spec: TableSpec, command: JobCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
+    spec: TableSpec, command: IngestJob, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Check the options, the interval, the table and the source of an ingestion; list no data files.
 
@@ -44,7 +44,7 @@ def check_ingest(
     table = open_declared_table(placed, options, Env(storage=open_storage(placed.location, storage_options)))
     if table is None:
         check_declaration(placed, options)
-    if command.action == REPLAY:
+    if isinstance(command, ReplayCommand):
         # Dead letters are read, and the source is not.
         return ()
     CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)

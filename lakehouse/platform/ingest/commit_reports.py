@@ -20,7 +20,7 @@ from lakehouse.model.drift import Drift, decode_drift
 from lakehouse.model.instant import Instant
 from lakehouse.model.timeline_service import RUN_ID_KEY
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.table.table_spec import TableSpec
 
 #: Keys of a commit's extra metadata.
@@ -59,7 +59,7 @@ def recent_commits(table: Table, spec: TableSpec, limit: int) -> IngestCommits:
     return IngestCommits(table=table.name, commits=tuple(commits))
 
 
-def with_own_commit(report: JobReport, table: Table | None, spec: TableSpec, run_id: str | None) -> JobReport:
+def with_own_commit(report: IngestReport, table: Table | None, spec: TableSpec, run_id: str | None) -> IngestReport:
     """Return the report of a try that had nothing to do, completed with the commit of an earlier try of its run.
 
     The archived timeline is not searched: the checkpoint covers runs that are so old.
@@ -73,7 +73,7 @@ def with_own_commit(report: JobReport, table: Table | None, spec: TableSpec, run
     return report
 
 
-def unread_fields(report: JobReport) -> tuple[str, ...]:
+def unread_fields(report: IngestReport) -> tuple[str, ...]:
     """Return a sentence about each field of records that was dropped."""
     return tuple(
         f"field {one.column} of {one.rows} records is not read"

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakehouse.errors import LakehouseError
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus, combined
 from lakehouse.spec.table.table_spec import TableSpec
 
 
-def failed_report(spec: TableSpec, error: LakehouseError) -> JobReport:
+def failed_report(spec: TableSpec, error: LakehouseError) -> IngestReport:
     """Return the report of a table that cannot be read or committed."""
-    return JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
+    return IngestReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
 
 
-def joined_report(parts: Sequence[JobReport]) -> JobReport:
+def joined_report(parts: Sequence[IngestReport]) -> IngestReport:
     """Return the report of a table with the sums of its passes."""
     if len(parts) == 1:
         return parts[0]

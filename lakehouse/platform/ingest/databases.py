@@ -46,13 +46,13 @@ from lakehouse.spark.database_rows import run_tasks
 from lakehouse.spark.sources import Frame, Session
 from lakehouse.spec.contracts.job import (
     KEPT,
-    JobCommand,
+    IngestReport,
     JobReason,
-    JobReport,
     JobStatus,
     SourceLag,
     combined,
 )
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.database_source import METADATA_PREFIX, DatabaseSettings
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec
@@ -100,12 +100,12 @@ class DatabaseRun:
     tasks: SparkTasks
     spec: TableSpec
     settings: DatabaseSettings
-    command: JobCommand
+    command: IngestCommand
     server: DatabaseServer
     attempt: str
     access: Mapping[str, str]
     tables: OpenedTables
-    commit: Callable[[TableSpec, StagedSource], JobReport]
+    commit: Callable[[TableSpec, StagedSource], IngestReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +153,12 @@ class Ends:
     is_limited: bool
 
 
-def run_databases(run: DatabaseRun) -> JobReport:
+def run_databases(run: DatabaseRun) -> IngestReport:
     """Make passes until every table is as the source is; return the report of all of them."""
     with closing(run.server):
         clock = Env(storage=open_storage(run.spec.location, run.access)).clock
         started, passes = clock.now_ms(), 0
-        reports: dict[str, list[JobReport]] = {}
+        reports: dict[str, list[IngestReport]] = {}
         while True:
             passes += 1
             done, made = _pass(run, passes, clock.now_ms())
@@ -181,7 +181,7 @@ def run_databases(run: DatabaseRun) -> JobReport:
     return replace(combined(tables), table=run.spec.table)
 
 
-def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobReport]]:
+def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[IngestReport]]:
     """Read and commit once; return whether nothing is left to do, and the reports of the tables."""
     begun = run.server.log_end()
     targets, failed = _targets(run)
@@ -237,7 +237,7 @@ def _is_done(plan: DatabasePlan, staged: Staged) -> bool:
     return (plan.state.is_complete or plan.completes) and not renamed
 
 
-def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
+def _targets(run: DatabaseRun) -> tuple[list[Target], list[IngestReport]]:
     """Return the tables of the spec, and reports of those that cannot be read."""
     names = [name for name in run.server.tables() if run.settings.selects(name)]
     if not run.settings.into and not names:
@@ -245,7 +245,7 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
         names = list(run.settings.tables)
     described, problems = run.server.describe(names), target_problems(run.settings, names)
     targets: list[Target] = []
-    failed: list[JobReport] = []
+    failed: list[IngestReport] = []
     for name in names:
         target = target_spec(run.spec, run.settings, name)
         try:
@@ -263,13 +263,13 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
 
 def _starts(
     run: DatabaseRun, targets: Sequence[Target], fresh: frozenset[str]
-) -> tuple[list[Target], dict[str, LogPosition], list[JobReport]]:
+) -> tuple[list[Target], dict[str, LogPosition], list[IngestReport]]:
     """Return the tables to read, where their log is read from, and reports of tables that have to be read later."""
     # This run, or another one at the same time, may have published tables since they were described.
     tables = run.server.describe([one.source.name for one in targets])
     found: list[Target] = []
     starts: dict[str, LogPosition] = {}
-    failed: list[JobReport] = []
+    failed: list[IngestReport] = []
     for one in targets:
         name = one.source.name
         target = replace(one, source=tables.get(name, one.source), lacks_log=name in fresh)
@@ -525,7 +525,7 @@ def _marker(run: DatabaseRun, target: Target, plan: DatabasePlan) -> Marker:
     return Marker(text=rule.unavailable, needed=frozenset({*places, *rule.ordering}))
 
 
-def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> JobReport:
+def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> IngestReport:
     """Commit the window of one table; an error of the table becomes its report."""
     failure = staged.failures.get(plan.table.name)
     try:
@@ -541,7 +541,7 @@ def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Sta
         return failed_report(target.spec, error)
 
 
-def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[JobReport], end: LogPosition) -> None:
+def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[IngestReport], end: LogPosition) -> None:
     """Let the server forget the log that the commits of all tables have."""
     positions = []
     for target, report in zip(targets, reports, strict=True):
@@ -581,9 +581,9 @@ def _staging(spec: TableSpec) -> str:
     return f"{spec.location.rstrip('/')}_staging"
 
 
-def _nothing(run: DatabaseRun, target: Target) -> JobReport:
+def _nothing(run: DatabaseRun, target: Target) -> IngestReport:
     """Return the report of a table that is up to date, with the commit that an earlier try made."""
-    report = JobReport(
+    report = IngestReport(
         status=JobStatus.NOTHING_TO_DO,
         table=target.spec.table,
         reason="the log has nothing after the last commit",

@@ -17,8 +17,8 @@ from lakehouse.platform.sources.custom import plans_without_spark
 from lakehouse.platform.sources.registry import SOURCES
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.sources import Session
-from lakehouse.spec.command_check import REPLAY
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.custom_source import CustomSourceSpec
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec
@@ -28,12 +28,12 @@ _NO_SESSION = cast(Session, None)
 
 
 def end_if_idle(
-    spec: TableSpec, command: JobCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
-) -> JobReport | None:
+    spec: TableSpec, command: IngestCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
+) -> IngestReport | None:
     """Return the report of an ingestion that has nothing to read; None if it has to start Spark.
 
-    A replay of dead letters and an ingestion from a database always start Spark: None. So does a custom source, unless
-    its class says that it plans without Spark.
+    An ingestion from a database always starts Spark: None. So does a custom source, unless its class says that it plans
+    without Spark.
 
     Args:
         spec: The spec of the table.
@@ -47,7 +47,7 @@ def end_if_idle(
         RetryableError: The storage or the source does not answer.
     """
     placed = replace(spec, location=location_of(spec, environ))
-    if command.action == REPLAY or ingest_of(placed).source.KIND not in SOURCES:
+    if ingest_of(placed).source.KIND not in SOURCES:
         return None
     if ingest_of(placed).source.KIND == CustomSourceSpec.KIND and not plans_without_spark(placed, environ):
         return None

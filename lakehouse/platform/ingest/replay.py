@@ -47,7 +47,8 @@ from lakehouse.platform.sources.letter_readers import NothingReplayedError, open
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
 from lakehouse.spark.sources import FileSet, Session, storage_options_of
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport
+from lakehouse.spec.job_command import ReplayCommand
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec
 
@@ -91,11 +92,11 @@ class _Letters:
 def run_replay(
     session: Session,
     spec: TableSpec,
-    command: JobCommand,
+    command: ReplayCommand,
     *,
     environ: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
-) -> JobReport:
+) -> IngestReport:
     """Parse dead letters again, write the records that parse, and report the result.
 
     Args:
@@ -113,14 +114,14 @@ def run_replay(
     placed = replace(spec, location=location_of(spec, environ))
     context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
     run = ingest_context(context, command, _Letters(context))
-    return timed(run, session, partial(_repeated, access=access))
+    return timed(run, session, partial(_repeated, command=command, access=access))
 
 
-def _repeated(run: IngestContext, access: Mapping[str, str]) -> JobReport:
+def _repeated(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> IngestReport:
     """Run once; plan again if another run replayed letters first."""
     for number in range(1, MAX_PLANS + 1):
         try:
-            return _run_once(run, access)
+            return _run_once(run, command, access)
         except ConflictError as error:
             if number == MAX_PLANS:
                 raise
@@ -128,17 +129,17 @@ def _repeated(run: IngestContext, access: Mapping[str, str]) -> JobReport:
     raise AssertionError("the last plan returns or raises")
 
 
-def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
+def _run_once(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> IngestReport:
     table = open_declared_table(run.spec, run.options, run.env)
     loaded = None if table is None else table.refresh()
     checkpoint_commit = None if loaded is None else latest_commit(loaded, input_key(run.spec, CHECKPOINT))
     newest = None if loaded is None else newest_commit(loaded, run.spec)
-    folders = _folders(run, table)
+    folders = _folders(run, command, table)
     files = _files(folders, access)
     if not files.paths:
         what = (
             "a commit has replayed this folder already"
-            if run.command.dead_letters
+            if command.dead_letters
             else "no commit names dead letters that were not replayed"
         )
         reason = what if not folders else "the folders that commits name for dead letters are empty"
@@ -166,12 +167,12 @@ def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
     return replace(report, folders=source_plan.names)
 
 
-def _folders(run: IngestContext, table: Table | None) -> list[str]:
+def _folders(run: IngestContext, command: ReplayCommand, table: Table | None) -> list[str]:
     """Return the folders with the letters to read, without those that a commit has replayed.
 
     Raises UserError for a commit without dead letters.
     """
-    command, key = run.command, input_key(run.spec, DEAD_LETTERS)
+    key = input_key(run.spec, DEAD_LETTERS)
     if command.dead_letters is not None:
         folder = command.dead_letters.rstrip("/")
         done = None if table is None else latest_commit(table.refresh(), f"{REPLAYED}/{folder}")

@@ -83,8 +83,9 @@ from lakehouse.spark.sources import (
     schema_to_json,
     storage_options_of,
 )
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.job import IngestReport, JobReason, JobStatus, interval_text
 from lakehouse.spec.contracts.lineage import is_lineage_wanted
+from lakehouse.spec.job_command import IngestCommand, ReplayCommand
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table.location import location_of
@@ -121,7 +122,7 @@ class IngestContext:
 
     source: Source[Any]
     spec: TableSpec
-    command: JobCommand
+    command: IngestCommand | ReplayCommand
     options: Mapping[str, str]
     env: Env
     open: Callable[[str], Storage]
@@ -148,12 +149,12 @@ class IngestPlan:
 def run_ingest(
     session: Session,
     spec: TableSpec,
-    command: JobCommand,
+    command: IngestCommand,
     *,
     environ: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
     tables: OpenedTables | None = None,
-) -> JobReport:
+) -> IngestReport:
     """Ingest the records that the spec's source has and the table does not have, and report the result.
 
     Args:
@@ -180,7 +181,9 @@ def run_ingest(
     return replace(report, interval=command.interval_name)
 
 
-def ingest_context(context: SourceContext, command: JobCommand, source: Source[Any]) -> IngestContext:
+def ingest_context(
+    context: SourceContext, command: IngestCommand | ReplayCommand, source: Source[Any]
+) -> IngestContext:
     """Return the values that a run of this source works with."""
     spec, access = context.spec, context.storage_options
     return IngestContext(
@@ -194,7 +197,7 @@ def ingest_context(context: SourceContext, command: JobCommand, source: Source[A
     )
 
 
-def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], JobReport]) -> JobReport:
+def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], IngestReport]) -> IngestReport:
     """Do the work of a run with the session in UTC, and return its report with the duration."""
     clock = run.env.clock
     started_ms = clock.now_ms()
@@ -207,13 +210,13 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
 # parameters: those of a run, whose source is the server
 def run_database(
     spec: TableSpec,
-    command: JobCommand,
+    command: IngestCommand,
     server: DatabaseServer,
     tasks: SparkTasks,
     *,
     access: Mapping[str, str],
     tables: OpenedTables | None = None,
-) -> JobReport:
+) -> IngestReport:
     """Run an ingestion whose source is a database, which has one or several tables.
 
     Args:
@@ -236,7 +239,7 @@ def run_database(
     clock = SystemClock()
     started_ms = clock.now_ms()
 
-    def commit(target: TableSpec, source: Source[Any]) -> JobReport:
+    def commit(target: TableSpec, source: Source[Any]) -> IngestReport:
         return ingest(
             IngestContext(
                 source=source,
@@ -292,7 +295,7 @@ def write_batch(
     )
 
 
-def ingest(run: IngestContext) -> JobReport:
+def ingest(run: IngestContext) -> IngestReport:
     """Run once; plan again if another writer committed first or the source changed while it was read."""
     for number in range(1, MAX_PLANS + 1):
         try:
@@ -314,7 +317,7 @@ def skip_reason(interval: Interval | None, committed_at: str | None, *, repeat: 
     return f"interval {interval_text(interval)} is in commit {committed_at} already"
 
 
-def _run_once(run: IngestContext) -> JobReport:
+def _run_once(run: IngestContext) -> IngestReport:
     table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
     if plan.source is None or not plan.source.units:
@@ -326,26 +329,26 @@ def _run_once(run: IngestContext) -> JobReport:
     return replace(report, folders=plan.source.names, missing=plan.source.missing, warning=warning)
 
 
-def idle_report(run: IngestContext) -> JobReport | None:
+def idle_report(run: IngestContext) -> IngestReport | None:
     """Return the report of a run that has nothing to read, None if it has. Plans only, so that no session is needed."""
     table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
     return _idle(run, table, plan) if plan.source is None or not plan.source.units else None
 
 
-def _idle(run: IngestContext, table: Table | None, plan: IngestPlan) -> JobReport:
+def _idle(run: IngestContext, table: Table | None, plan: IngestPlan) -> IngestReport:
     if plan.source is None:
         return finished(run, table, plan.newest, nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED))
     nothing = finished(run, table, plan.newest, nothing_to_do(run, plan.reason))
     return replace(nothing, missing=plan.source.missing, warning=plan.source.warning, lag=plan.source.lag)
 
 
-def finished(run: IngestContext, table: Table | None, newest: str | None, report: JobReport) -> JobReport:
+def finished(run: IngestContext, table: Table | None, newest: str | None, report: IngestReport) -> IngestReport:
     """Return the report with the commit before the run, and with that of an earlier try if it committed nothing."""
     return replace(with_own_commit(report, table, run.spec, run.command.run_id), previous=newest)
 
 
-def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
+def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> IngestReport:
     """Read the planned records and commit their rows; look for bad records first if the last run had some."""
     log.info("table %s: %s", run.spec.table, plan.reason)
     expects_bad = int(plan.previous.get(BAD_RECORDS, 0)) > 0
@@ -362,7 +365,7 @@ class _RefusedRowsError(Exception):
 
 def _ingested(
     run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan, *, expects_bad: bool
-) -> JobReport:
+) -> IngestReport:
     """Read the planned records and commit their rows.
 
     Raises _RefusedRowsError if the write refused rows that were not counted; nothing was committed.
@@ -403,7 +406,7 @@ def _ingested(
         return _traced(run, replace(_report(run, outcome, batch), lag=lag), read)
 
 
-def _traced(run: IngestContext, report: JobReport, read: Batch | None) -> JobReport:
+def _traced(run: IngestContext, report: IngestReport, read: Batch | None) -> IngestReport:
     """Return the report of a commit with the lineage of the transform, if lineage is wanted."""
     if read is None or report.status is not JobStatus.COMMITTED or not is_lineage_wanted():
         return report
@@ -454,7 +457,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     )
     newest = None if loaded is None else newest_commit(loaded, run.spec)
     committed_at = None if committed is None else committed[0].requested
-    full_refresh = run.command.full_refresh
+    full_refresh = isinstance(run.command, IngestCommand) and run.command.full_refresh
     # Most repeated runs end here, before the source is listed.
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
@@ -553,10 +556,10 @@ def nothing_to_do(
     code: JobReason = JobReason.NO_NEW_DATA,
     *,
     bad_records: int = 0,
-) -> JobReport:
+) -> IngestReport:
     """Return the report of a run that commits nothing."""
     log.info("table %s: nothing to do: %s", run.spec.table, reason)
-    return JobReport(
+    return IngestReport(
         status=JobStatus.NOTHING_TO_DO,
         table=run.spec.table,
         bad_records=bad_records,
@@ -565,12 +568,12 @@ def nothing_to_do(
     )
 
 
-def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:
+def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> IngestReport:
     if isinstance(outcome, NothingToDo):
         nothing = nothing_to_do(run, outcome.reason, bad_records=batch.bad_records)
         return replace(nothing, late_rows_dropped=outcome.late_rows_dropped, duplicates_dropped=batch.duplicates)
     stats = outcome.metadata.stats
-    report = JobReport(
+    report = IngestReport(
         status=JobStatus.COMMITTED,
         table=run.spec.table,
         instant=outcome.instant.requested,

@@ -33,8 +33,8 @@ from lakehouse.platform.suggest.file_samples import SampledFiles, choose_files, 
 from lakehouse.platform.suggest.sample import Limits
 from lakehouse.spark.csv_dialect import CsvDialect
 from lakehouse.spark.sources import Session, ingest_settings, storage_options_of
-from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.spec_sample import BadSample, SpecSample
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.file_source import FileSourceSpec
 from lakehouse.spec.sources.interval_path import PLACEHOLDER
 from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
@@ -102,7 +102,7 @@ def _sampled(context: SourceContext, reading: _Reading, folder: Path, shown: int
     folder.mkdir()
     box = DeadLetterBox(storage=open_storage(str(folder), {}), folder="bad", attempt="sample")
     spec = context.spec
-    run = ingest_context(context, JobCommand(verb="ingest", action="run", table=spec.table), _NoSource())
+    run = ingest_context(context, IngestCommand(table=spec.table), _NoSource())
     table = open_declared_table(spec, run.options, run.env)
     with (
         reading.read(known_columns(run, table), box) as read,

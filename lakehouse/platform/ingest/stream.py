@@ -31,7 +31,7 @@ from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles
-from lakehouse.spec.contracts.job import JobError, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobReason, JobStatus
 from lakehouse.spec.contracts.stream import StopRequest, StreamStatus, sum_of_runs
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.sources.stream import StreamSpec
@@ -82,8 +82,8 @@ class Stream:
 
     table: str
     settings: StreamSpec
-    run: Callable[[str], JobReport]
-    done: Callable[[JobReport], None]
+    run: Callable[[str], IngestReport]
+    done: Callable[[IngestReport], None]
     env: Env
     lock: Lock
     stop: Stop
@@ -112,7 +112,7 @@ def stop_by_signal(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_stream(stream: Stream) -> JobReport:
+def run_stream(stream: Stream) -> IngestReport:
     """Run the stream until its time is over or it is asked to end, and return the sum of its reports.
 
     Raises:
@@ -123,7 +123,7 @@ def run_stream(stream: Stream) -> JobReport:
     found = stream.lock.try_acquire()
     if isinstance(found, Held):
         stream.lock.release()
-        return JobReport(
+        return IngestReport(
             status=JobStatus.NOTHING_TO_DO,
             table=stream.table,
             reason=f"another stream writes to the table: {found.by}",
@@ -159,7 +159,7 @@ class _Progress:
     @classmethod
     def of(cls, stream: Stream) -> _Progress:
         now_ms = stream.env.clock.now_ms()
-        report = JobReport(status=JobStatus.NOTHING_TO_DO, table=stream.table, code=JobReason.NO_NEW_DATA)
+        report = IngestReport(status=JobStatus.NOTHING_TO_DO, table=stream.table, code=JobReason.NO_NEW_DATA)
         status = StreamStatus(
             run_id=stream.run_id, table=stream.table, started_ms=now_ms, written_ms=now_ms, report=report
         )
@@ -234,7 +234,7 @@ def _renew(stream: Stream) -> None:
         log.warning("table %s: the lease of the stream was not renewed: %s", stream.table, error)
 
 
-def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> JobReport:
+def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> IngestReport:
     clock, settings = stream.env.clock, stream.settings
     started_s = clock.monotonic_s()
     runs = commits = failures = 0
@@ -251,7 +251,7 @@ def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> JobRe
         except RetryableError as error:
             failure, failures = error, failures + 1
             problem = JobError.of(error)
-            stream.done(JobReport(status=JobStatus.FAILED, table=stream.table, error=problem))
+            stream.done(IngestReport(status=JobStatus.FAILED, table=stream.table, error=problem))
             progress.write(problem=problem)
             pause_s = min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S)
             log.warning("table %s: run failed, next try in %s: %s", stream.table, duration_text(pause_s), error)

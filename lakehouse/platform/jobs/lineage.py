@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.model.publication import PublishedPartition
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, ReportT, ServiceReport
 from lakehouse.spec.contracts.lineage import (
     JobLineage,
     LineageColumn,
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _PATTERN = re.compile(r"[{*?\[]")
 
 
-def with_lineage(report: JobReport, lineage: Callable[[], JobLineage]) -> JobReport:
+def with_lineage(report: ReportT, lineage: Callable[[], JobLineage]) -> ReportT:
     """Return the report of a commit with its lineage; a failure to find the lineage never fails the job."""
     if not is_lineage_wanted() or report.status is not JobStatus.COMMITTED:
         return report
@@ -137,7 +137,7 @@ def service_lineage(table: Table, name: str) -> JobLineage:
     return JobLineage(inputs=(plain,), outputs=(written,))
 
 
-def named(report: JobReport, table: str) -> JobReport:
+def named(report: ServiceReport, table: str) -> ServiceReport:
     """Return a report whose lineage has the full name of the table in the catalog."""
     if report.lineage is None:
         return report

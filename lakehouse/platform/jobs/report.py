@@ -8,13 +8,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from lakehouse.errors import RetryableError
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport, without_lineage
 from lakehouse.spec.contracts.job_text import report_text
+from lakehouse.spec.job_command import JobArguments
 from lakehouse.spec.private_files import make_parents
 
 #: Environment variable with the id of the job; Airflow's operators set it.
@@ -56,8 +56,7 @@ class ReportFile:
         try:
             self._fill(report)
         except OSError:
-            parts = tuple(replace(part, lineage=None) for part in report.parts)
-            self._fill(replace(report, lineage=None, parts=parts))
+            self._fill(without_lineage(report))
         os.replace(self._temporary, self._path)
 
     def discard(self) -> None:
@@ -77,18 +76,18 @@ class ReportFile:
             file.unlink(missing_ok=True)
 
 
-def is_reported_by_caller(command: JobCommand, environ: Mapping[str, str]) -> bool:
+def is_reported_by_caller(command: JobArguments, environ: Mapping[str, str]) -> bool:
     """Return whether an Airflow operator reads the report file and logs it, so that the job prints no report."""
     return command.report is not None and bool(environ.get(JOB))
 
 
-def print_report(command: JobCommand, report: JobReport) -> None:
+def print_report(command: JobArguments, report: JobReport) -> None:
     """Print the report as text, or as JSON with `--output json`, unless an operator logs it."""
     if not is_reported_by_caller(command, os.environ):
         print_document(command, report, report_text(report))
 
 
-def print_document(command: JobCommand, document: Document, text: str) -> None:
+def print_document(command: JobArguments, document: Document, text: str) -> None:
     """Print a document as JSON with `--output json`, else its text."""
     shown = json.dumps(document.to_mapping(), indent=2, ensure_ascii=False) if command.output == "json" else text
     sys.stdout.write(f"{shown}\n")

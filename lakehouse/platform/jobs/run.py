@@ -19,27 +19,38 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
 from lakehouse.platform.jobs.report import ReportFile, is_reported_by_caller, print_document
 from lakehouse.platform.jobs.task_watch import watch_task
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import (
+    ErrorCode,
+    IngestReport,
+    JobError,
+    JobReport,
+    JobStatus,
+    PublicationReport,
+    ServiceReport,
+)
 from lakehouse.spec.contracts.job_check import JobCheck
+from lakehouse.spec.job_command import IngestCommand, JobArguments, PublishCommand, ServiceCommand
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
+CommandT = TypeVar("CommandT", bound=JobArguments)
 #: Control characters that are kept in messages.
 _LINES = "\n\t"
 
 
 def run_job(
-    command: JobCommand,
-    work: Callable[[JobCommand], JobReport],
-    check: Callable[[JobCommand], tuple[str, ...]],
-    end_if_idle: Callable[[JobCommand], JobReport | None] | None = None,
+    command: CommandT,
+    work: Callable[[CommandT], JobReport],
+    check: Callable[[CommandT], tuple[str, ...]],
+    end_if_idle: Callable[[CommandT], JobReport | None] | None = None,
 ) -> int:
     """Execute `work`, write its report and return the exit code: 0, or that of the error's class.
 
@@ -60,7 +71,8 @@ def run_job(
             report = work(command)
         else:
             notes = check(command)
-            ended = end_if_idle(command) if end_if_idle is not None and command.end_if_idle else None
+            may_end = isinstance(command, IngestCommand) and command.end_if_idle
+            ended = end_if_idle(command) if end_if_idle is not None and may_end else None
             if ended is None:
                 _show_check(command, notes)
                 _discard(file)
@@ -122,14 +134,17 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _show_check(command: JobCommand, notes: tuple[str, ...]) -> None:
-    checked = JobCheck(command=f"{command.verb} {command.action}", tables=command.tables, notes=notes)
+def _show_check(command: JobArguments, notes: tuple[str, ...]) -> None:
+    checked = JobCheck(command=command.title, tables=command.tables, notes=notes)
     text = "\n".join([f"{checked.command} of {', '.join(checked.tables)}: the check found no error", *notes])
     print_document(command, checked, text)
 
 
-def _failed(command: JobCommand, error: BaseException) -> JobReport:
-    return JobReport(status=JobStatus.FAILED, table=command.table, error=JobError.of(error))
+def _failed(command: JobArguments, error: BaseException) -> JobReport:
+    kind: type[JobReport] = IngestReport
+    if isinstance(command, ServiceCommand | PublishCommand):
+        kind = ServiceReport if isinstance(command, ServiceCommand) else PublicationReport
+    return kind(status=JobStatus.FAILED, table=command.table, error=JobError.of(error))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -11,8 +11,7 @@ from lakehouse.core.files.base.parquet_export import Copied, CopyContext, bins_o
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.queries import CompletedUpTo
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.timeline.publications import read_manifest

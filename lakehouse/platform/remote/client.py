@@ -108,8 +108,17 @@ class ApiClient:
         return self._get(TablePolicies, f"tables/{quote(table)}/policies", partition=partition or "")
 
     def actions(self, table: str = "", *, limit: int = 50) -> tuple[ActionRecord, ...]:
-        """Return the newest actions of users."""
-        return self._get(ActionsPage, "actions", table=table, limit=limit).actions
+        """Return the newest actions of users, `limit` at most."""
+        records: list[ActionRecord] = []
+        total = 1
+        while len(records) < min(limit, total):
+            size = min(limit - len(records), _PAGE)
+            page = self._get(ActionsPage, "actions", table=table, offset=len(records), limit=size)
+            if not page.actions:
+                break
+            records += page.actions
+            total = page.total
+        return tuple(records)
 
     def preview(self, table: str, action: str, **parameters: Any) -> ActionPreview:
         """Return what an action would do; nothing is changed."""

@@ -22,7 +22,7 @@ from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import DueService, RunBounds
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.table.quiet_hours import QuietHours, parse_quiet_hours
-from lakehouse.spec.table.scheduling import Scheduling, usual_deadline_s
+from lakehouse.spec.table.scheduling import Scheduling
 from lakehouse.spec.table.services import service_spec
 
 #: Time for which a chosen run may wait for the begin of its job; then a later pass chooses again. The end of a pass
@@ -69,7 +69,7 @@ def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
     settings, assessment = seen.settings, _stored_partitions(seen.assessment)
     seconds = predicted_seconds(assessment, past.runs)
     since = due_since(past.runs, [] if past.stored is None else [past.stored.since_ms], now_ms)
-    deadline_s = settings.deadline_s if settings.deadline_s is not None else usual_deadline_s(service)
+    deadline_s = settings.deadline_s if settings.deadline_s is not None else service_spec(service).deadline_s
     block = _block(look, service, seconds, past, now_ms)
     chosen_ms = None if past.stored is None else _pending_start(past.stored, past.runs, now_ms)
     due = DueService(

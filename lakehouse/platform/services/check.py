@@ -14,11 +14,11 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.open import open_metastore
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.services import require_by_partition, service_spec
 
 
-def check_service(table: Table, command: JobCommand) -> None:
+def check_service(table: Table, command: ServiceCommand) -> None:
     """Raise UserError if the service `command.verb` cannot run on the table, for example by its type or its columns."""
     spec, services = service_spec(command.verb), table.services_as_loaded
     loaded, policies = services.table, services.policies
@@ -39,7 +39,7 @@ def check_service(table: Table, command: JobCommand) -> None:
         pending_plan(loaded, spec.action, command.instant)
 
 
-def _check_partitions(table: Table, command: JobCommand) -> None:
+def _check_partitions(table: Table, command: ServiceCommand) -> None:
     """Look each partition up by the file that marks it; only if it has none are the partitions listed."""
     storage = table.services_as_loaded.table.env.storage
     for partition in command.partitions:

@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import UserError
-from lakehouse.model.instant import Action, State
+from lakehouse.model.instant import State
 from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.platform.catalog.open_table import open_table
@@ -26,10 +26,11 @@ from lakehouse.platform.services.retry_recovery import newest_completion
 from lakehouse.spec.contracts.fleet import TableNumbers
 from lakehouse.spec.cron import next_time_ms
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.table.services import ServiceSettings, service_spec
+from lakehouse.spec.table.service_settings import ServiceSettings
+from lakehouse.spec.table.services import SERVICE_SPECS, service_spec
 
 _METADATA = ".hoodie/metadata"
-_PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)
+_PLANNED = tuple(spec.action for spec in SERVICE_SPECS if spec.action is not None)
 #: Pause before the next look: at a table that cannot be read, with an active writer, with services that time makes due.
 _UNREADABLE_MS, _WRITER_MS, _TIMED_MS = 600_000, 300_000, 3_600_000
 

@@ -19,7 +19,7 @@ from lakehouse.core.operations.read.health import TableHealth
 from lakehouse.errors import UserError
 from lakehouse.platform.services.choose import Choice
 from lakehouse.spec.contracts.fleet import Severity, TableState
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, ServiceReport
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ class Metrics:
             assessed = choice.assessed
             self._record("service.due", int(assessed.assessment.due), table=assessed.table, service=assessed.service)
 
-    def run(self, service: str, report: JobReport, *, predicted_s: float | None = None) -> None:
+    def run(self, service: str, report: IngestReport | ServiceReport, *, predicted_s: float | None = None) -> None:
         """Record a run of a service, or of ingestion, from its report."""
         labels = {"table": report.table, "service": service}
         state = "waiting" if report.error is not None and report.error.is_wait else str(report.status)
@@ -251,14 +251,14 @@ class Metrics:
         self._record("service.run_seconds", report.seconds, **labels, state=state)
         if predicted_s is not None:
             self._record("service.predicted_seconds", predicted_s, **labels)
-        if report.conflicts:
+        if isinstance(report, IngestReport) and report.conflicts:
             self._record("conflicts", report.conflicts, **labels)
-        if report.plans_dropped:
+        if isinstance(report, ServiceReport) and report.plans_dropped:
             self._record("plans_dropped", report.plans_dropped, **labels)
         unknown = 0 if report.lineage is None else report.lineage.unknown_columns
         if unknown:
             self._record("lineage_unknown", unknown, **labels)
-        for lag in report.lag:
+        for lag in report.lag if isinstance(report, IngestReport) else ():
             of_source = {"table": report.table, "source": lag.source, "unit": lag.unit}
             self._record("source.lag", lag.left, **of_source)
             if lag.seconds is not None:

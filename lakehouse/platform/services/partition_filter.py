@@ -11,7 +11,7 @@ from lakehouse.core.planning.partition_time import partition_time
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.services import require_by_partition, service_spec
 
 #: A month, a day, or an hour behind the day in the same level of the path.
@@ -29,7 +29,7 @@ class NoPartition:
     reason: str
 
 
-def selected_partitions(service: str, table: Table, command: JobCommand) -> tuple[str, ...] | NoPartition:
+def selected_partitions(service: str, table: Table, command: ServiceCommand) -> tuple[str, ...] | NoPartition:
     """Return the paths of the partitions to which a command limits a service, empty for the whole table.
 
     Raises UserError for a service that works on whole tables, for a partition that does not exist, and for an interval

@@ -14,7 +14,7 @@ from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Instant
 from lakehouse.platform.catalog.run_history import Run, RunState
-from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobStatus, ServiceReport
 from lakehouse.spec.table.services import service_spec
 
 
@@ -40,7 +40,7 @@ class EarlierTries:
     other_instants: frozenset[str | None]
 
 
-def with_earlier_commit(report: JobReport, table: Table, earlier: EarlierTries) -> JobReport:
+def with_earlier_commit(report: ServiceReport, table: Table, earlier: EarlierTries) -> ServiceReport:
     """Return the report of a retry that had nothing to do, completed with the commit of an earlier try if there is one.
 
     Raises RetryableError while the executor of an earlier try may still be active.

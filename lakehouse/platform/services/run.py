@@ -26,7 +26,8 @@ from lakehouse.platform.jobs.lineage import named
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import EarlierTries, newest_completion, with_earlier_commit
 from lakehouse.platform.services.run_progress import RecordedProgress
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobReason, JobStatus, ServiceReport
+from lakehouse.spec.job_command import ServiceCommand
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _STATES = {
 }
 _RATES = ("rows", "bad_records", "conflicts")
 #: Runs one service of an open table with the parameters of a command, and returns the report.
-Runner = Callable[[Table, JobCommand], JobReport]
+Runner = Callable[[Table, ServiceCommand], ServiceReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +62,10 @@ def lease_key(identifier: str, service: str) -> str:
 def run_tables(
     catalog: Catalog,
     tables: Sequence[str],
-    command: JobCommand,
+    command: ServiceCommand,
     runner: Runner,
     measures: Metrics | None = None,
-) -> tuple[JobReport, ...]:
+) -> tuple[ServiceReport, ...]:
     """Run the service `command.verb` on tables of a catalog, one after the other, and return one report per table.
 
     A failure on one table does not stop the others. A table that another run works on is skipped; if the command
@@ -101,7 +102,7 @@ def _predicted(catalog: Catalog, name: str, service: str) -> float | None:
     return None if found is None else float(found)
 
 
-def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -> JobReport:
+def _run_one(catalog: Catalog, name: str, command: ServiceCommand, runner: Runner) -> ServiceReport:
     try:
         entry = catalog.entry(name)
         owner = command.run_id or f"manual-{catalog.clock.now_ms()}"
@@ -114,7 +115,7 @@ def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -
             if command.force or command.partitions or command.interval is not None:
                 # The other run does not do what this command requests, for example another day of a backfill.
                 raise TableBusyError(f"{entry.identifier}: {reason}; try the requested run again after it")
-            return JobReport(
+            return ServiceReport(
                 status=JobStatus.NOTHING_TO_DO,
                 table=entry.identifier,
                 reason=reason,
@@ -125,8 +126,8 @@ def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -
 
 
 def _run_and_record(
-    catalog: Catalog, entry: TableEntry, lease: RunLease, command: JobCommand, runner: Runner
-) -> JobReport:
+    catalog: Catalog, entry: TableEntry, lease: RunLease, command: ServiceCommand, runner: Runner
+) -> ServiceReport:
     history, service = catalog.history, command.verb
     key = RunKey(run_id=lease.owner, table_id=entry.id, service=service)
     # This run holds the lease, so other running entries of the history have crashed, and their requests are open again.
@@ -164,7 +165,12 @@ def _run_and_record(
 
 
 def record_end(
-    catalog: Catalog, key: RunKey, report: JobReport, *, try_number: int | None = None, seen: str | None = None
+    catalog: Catalog,
+    key: RunKey,
+    report: IngestReport | ServiceReport,
+    *,
+    try_number: int | None = None,
+    seen: str | None = None,
 ) -> None:
     """Record the result of a run in the catalog; wait for a catalog that is not available for a moment.
 
@@ -182,7 +188,7 @@ def record_end(
     else:
         actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
         # Rules of alarms read these.
-        actual |= {name: value for name in _RATES if (value := getattr(report, name))}
+        actual |= {name: value for name in _RATES if (value := getattr(report, name, 0))}
     outcome = RunOutcome(
         state=state,
         instant=report.instant,
@@ -221,7 +227,7 @@ def _error_of_lease(catalog: Catalog, lease: RunLease, error: Exception) -> Exce
     )
 
 
-def _with_requests(command: JobCommand, requests: Sequence[dict[str, Any]]) -> JobCommand:
+def _with_requests(command: ServiceCommand, requests: Sequence[dict[str, Any]]) -> ServiceCommand:
     """Return the command extended by requests of users: forced, and limited to the partitions of all requests.
 
     One request without partitions is for the whole table.
@@ -234,7 +240,7 @@ def _with_requests(command: JobCommand, requests: Sequence[dict[str, Any]]) -> J
     return replace(command, force=True, partitions=tuple(sorted({*command.partitions, *requested})))
 
 
-def _failed(table: str, error: Exception) -> JobReport:
+def _failed(table: str, error: Exception) -> ServiceReport:
     if not isinstance(error, LakehouseError):
         logger.exception("%s failed", table)
-    return JobReport(status=JobStatus.FAILED, table=table, error=JobError.of(error))
+    return ServiceReport(status=JobStatus.FAILED, table=table, error=JobError.of(error))

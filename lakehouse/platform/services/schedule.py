@@ -16,7 +16,7 @@ from lakehouse.platform.catalog.run_history import Decision, Run, RunState
 from lakehouse.platform.services.assess import Assessment, assess, log_fault, unreadable
 from lakehouse.platform.services.choose import AssessedService, Choice, Limits, Load, choose
 from lakehouse.platform.services.run import lease_key
-from lakehouse.spec.table.services import ServiceSettings
+from lakehouse.spec.table.service_settings import ServiceSettings
 
 _HOUR_MS = 3_600_000
 _READERS = 8

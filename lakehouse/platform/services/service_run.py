@@ -12,16 +12,17 @@ from lakehouse.platform.jobs.lineage import service_lineage, with_lineage
 from lakehouse.platform.services.partition_filter import NoPartition, selected_partitions
 from lakehouse.platform.services.registry import table_service
 from lakehouse.platform.services.run import Runner
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobStatus, ServiceReport
+from lakehouse.spec.job_command import ServiceCommand
 
 
-def run_service(service: str, table: Table, command: JobCommand, spark: Any = None) -> JobReport:
+def run_service(service: str, table: Table, command: ServiceCommand, spark: Any = None) -> ServiceReport:
     """Run one service of one table and report; raises the errors of the service."""
     clock = table.clock
     started = clock.monotonic_s()
     selected = selected_partitions(service, table, command)
     if isinstance(selected, NoPartition):
-        return JobReport(
+        return ServiceReport(
             status=JobStatus.NOTHING_TO_DO,
             table=table.name,
             reason=selected.reason,
@@ -40,9 +41,9 @@ def runner(service: str, spark: Any = None) -> Runner:
     return lambda table, command: run_service(service, table, command, spark)
 
 
-def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -> JobReport:
+def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -> ServiceReport:
     if isinstance(outcome, NothingToDo):
-        return JobReport(
+        return ServiceReport(
             status=JobStatus.NOTHING_TO_DO,
             table=table,
             reason=outcome.reason,
@@ -51,7 +52,7 @@ def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -
             plans_dropped=len(outcome.dropped),
         )
     dropped = getattr(outcome, "dropped", ())
-    return JobReport(
+    return ServiceReport(
         status=JobStatus.COMMITTED,
         table=table,
         instant=None if outcome.instant is None else outcome.instant.requested,

@@ -37,10 +37,12 @@ class Document(Readable):
     """A value that one process writes as JSON and another process reads.
 
     A subclass is a frozen dataclass. Its fields are JSON scalars, enums, frozen dataclasses, tuples and mappings of
-    these. `VERSION` increases when an older reader would misunderstand a document.
+    these. `VERSION` increases when an older reader would misunderstand a document. `CONSTANTS` are values that each
+    document of the class contains in addition to its fields.
     """
 
     VERSION: ClassVar[int] = 1
+    CONSTANTS: ClassVar[Mapping[str, Any]] = {}
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the document as a mapping of JSON values."""
@@ -58,22 +60,22 @@ class Document(Readable):
         """
         title = _title(cls)
         if not isinstance(mapping, Mapping):
-            raise UserError(f"not a {title} document: expected an object with {_names(cls)}, not {_excerpt(mapping)}")
+            raise UserError(f"not {title} document: expected an object with {_names(cls)}, not {_excerpt(mapping)}")
         version = mapping.get(_VERSION)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise UserError(
-                f"not a {title} document: its version is {version!r}, not a positive number: {_excerpt(mapping)}"
+                f"not {title} document: its version is {version!r}, not a positive number: {_excerpt(mapping)}"
             )
         if version > cls.VERSION:
             raise UserError(
-                f"a {title} document of version {version} was written by a newer lakehouse; this one reads versions up "
+                f"{title} document of version {version} was written by a newer lakehouse; this one reads versions up "
                 f"to {cls.VERSION}. Install the same version of lakehouse in both environments",
                 version=version,
             )
         try:
             decoded: Self = _decode_dataclass(cls, mapping)
         except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"not a {title} document: {error}; expected {_names(cls)}: {_excerpt(mapping)}") from error
+            raise UserError(f"not {title} document: {error}; expected {_names(cls)}: {_excerpt(mapping)}") from error
         return decoded
 
     @classmethod
@@ -83,7 +85,7 @@ class Document(Readable):
             mapping = parse_json(text)
         except ValueError as error:
             raise UserError(
-                f"not a {_title(cls)} document: {error}; expected JSON with {_names(cls)}: {text[:200]!r}"
+                f"not {_title(cls)} document: {error}; expected JSON with {_names(cls)}: {text[:200]!r}"
             ) from error
         return cls.from_mapping(mapping)
 
@@ -95,7 +97,8 @@ def encode(value: object) -> Any:
     if isinstance(value, str | int | float | None):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        constants = value.CONSTANTS if isinstance(value, Document) else {}
+        return {**encode(constants), **{field.name: encode(getattr(value, field.name)) for field in fields(value)}}
     if isinstance(value, Mapping):
         return {str(key): encode(part) for key, part in value.items()}
     if isinstance(value, tuple | list | set | frozenset):
@@ -103,12 +106,27 @@ def encode(value: object) -> Any:
     return str(value)
 
 
+def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
+    """Return a dataclass of a contract with the values that `source` has under the same names.
+
+    Args:
+        kind: A dataclass.
+        source: A value with an attribute for each field of `kind` that is not in `others`.
+        others: The fields that `source` lacks or has in another form.
+
+    Raises:
+        AttributeError: `source` lacks a field, so the contract and its source have diverged.
+    """
+    same = {field.name: getattr(source, field.name) for field in fields(kind) if field.name not in others}  # type: ignore[arg-type]
+    return kind(**same, **others)
+
+
 def decode(kind: type[KindT], mapping: object) -> KindT:
     """Return the dataclass that `encode` encoded; raise UserError for a mapping that is none."""
     try:
         decoded: KindT = _decode(kind, mapping, _title(kind))
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"not a {_title(kind)}: {error}; expected {_names(kind)}: {_excerpt(mapping)}") from error
+        raise UserError(f"not {_title(kind)}: {error}; expected {_names(kind)}: {_excerpt(mapping)}") from error
     return decoded
 
 
@@ -163,7 +181,9 @@ def _is_integer(value: object) -> bool:
 
 
 def _title(kind: type) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+    """Return the words of a class name, with an article: `a job error`."""
+    title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+    return f"{'an' if title[0] in 'aeiou' else 'a'} {title}"
 
 
 def _names(kind: Any) -> str:

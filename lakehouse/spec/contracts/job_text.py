@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.model.texts import printable
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobReport, JobStatus, PublicationReport, ServiceReport
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.quantities import size_text
 
@@ -48,6 +48,20 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
         yield "error", f"{report.error.kind}: {report.error.message}"
     yield "reason", report.reason
     yield "interval", report.interval.replace("/", " to ")
+    if isinstance(report, PublicationReport):
+        yield "partitions", _names(report.partitions)
+    else:
+        yield from _written(report)
+    if isinstance(report, IngestReport):
+        yield from _ingested(report)
+    if isinstance(report, ServiceReport):
+        for table in report.tables:
+            yield f"metastore table {table.table}", _synced(table)
+    if not report.parts:
+        yield "warning", report.warning
+
+
+def _written(report: IngestReport | ServiceReport) -> Iterable[tuple[str, str]]:
     if report.rows:
         kinds = {"inserted": report.inserts, "updated": report.updates, "deleted": report.deletes}
         shown = [f"{number:,} {kind}" for kind, number in kinds.items() if number]
@@ -56,11 +70,11 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
         yield "rows", f"{report.deletes:,} deleted"
     if report.files or report.bytes:
         yield "files", f"{report.files:,}" + (f", {size_text(report.bytes)}" if report.bytes else "")
+
+
+def _ingested(report: IngestReport) -> Iterable[tuple[str, str]]:
     yield "read", _names(report.folders)
     yield "folders without data, skipped", _names(report.missing)
-    yield "partitions", _names(report.partitions)
-    for table in report.tables:
-        yield f"metastore table {table.table}", _synced(table)
     if report.bad_records:
         yield "bad records", f"{report.bad_records:,}, written as dead letters beside the table"
     if report.late_rows_dropped:
@@ -77,8 +91,6 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
             yield "left for later runs", f"{lag.left:,} {lag.unit} of {lag.source}{age}"
     if report.conflicts:
         yield "retries after conflicts with other writers", f"{report.conflicts}"
-    if not report.parts:
-        yield "warning", report.warning
 
 
 def _names(names: Sequence[str]) -> str:

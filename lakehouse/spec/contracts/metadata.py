@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.model.metadata_report import MetadataCheck, MetadataPartition, MetadataReport, MetadataSummary
-from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.document import Document, mirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +24,7 @@ class MetadataPartitionInfo:
     @classmethod
     def of(cls, part: MetadataPartition) -> MetadataPartitionInfo:
         """Return a partition as a contract."""
-        return cls(
-            partition=part.partition,
-            state=part.state,
-            groups=part.groups,
-            base_files=part.base_files,
-            log_files=part.log_files,
-            bytes=part.bytes,
-            indexes=part.indexes,
-            reason=part.reason,
-        )
+        return mirror(cls, part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +45,7 @@ class MetadataDescription(Document):
     @classmethod
     def of(cls, summary: MetadataSummary) -> MetadataDescription:
         """Return the content of a metadata table as a contract."""
-        return cls(
-            usable=summary.usable,
-            reason=summary.reason,
-            compacted=summary.compacted,
-            delta_commits=summary.delta_commits,
-            pending=summary.pending,
-            partitions=tuple(map(MetadataPartitionInfo.of, summary.partitions)),
-        )
+        return mirror(cls, summary, partitions=tuple(map(MetadataPartitionInfo.of, summary.partitions)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +67,7 @@ class MetadataCheckInfo:
     @classmethod
     def of(cls, check: MetadataCheck) -> MetadataCheckInfo:
         """Return a comparison as a contract."""
-        return cls(
-            partition=check.partition,
-            ok=check.ok,
-            records=check.records,
-            missing=check.missing,
-            surplus=check.surplus,
-            different=check.different,
-            examples=check.examples,
-            error=check.error,
-        )
+        return mirror(cls, check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +82,7 @@ class MetadataValidation(Document):
     @classmethod
     def of(cls, report: MetadataReport) -> MetadataValidation:
         """Return the report of a validation as a contract."""
-        checks = tuple(map(MetadataCheckInfo.of, report.checks))
-        return cls(ok=report.ok, usable=report.usable, reason=report.reason, checks=checks)
+        return mirror(cls, report, checks=tuple(map(MetadataCheckInfo.of, report.checks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,13 +232,17 @@ class TablePage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyPage(Document):
-    """Decisions and runs of one service of a table, the newest first."""
+    """Decisions and runs of one service of a table, the newest first.
+
+    `requests` are the parameters of the open requests, oldest first.
+    """
 
     now_ms: int
     table: str
     service: str
     decisions: tuple[DecisionRecord, ...] = ()
     runs: tuple[RunRecord, ...] = ()
+    requests: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.document import Document, mirror
 from lakehouse.spec.contracts.job import JobStatus
 
 
@@ -217,13 +217,7 @@ class PartitionEvent(Document):
     @classmethod
     def of(cls, target: str, status: PartitionStatus) -> PartitionEvent:
         """Return the event of a visible partition of the publication `target`."""
-        return cls(
-            table=target,
-            partition=status.partition,
-            instant=status.instant,
-            event_time=status.event_time,
-            published=status.published,
-        )
+        return mirror(cls, status, table=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Conditions and plans of the services of one table, as `lakehouse <service> due | plan` prints them.
 
-A dry run prints the plan document of the service: `PLAN_DOCUMENTS` names its type. The document of a service that has
+A dry run prints the plan document of the service: `plan_type` returns its type. The document of a service that has
 nothing to do has the same type, no rows, and the reason.
 """
 
@@ -174,7 +174,6 @@ class IndexPlanDocument(ServicePlan):
     indexes: tuple[PlannedIndex, ...] = ()
 
 
-#: The type of the document that a dry run of each service prints.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFile:
     """A data file that no write names. `modified` is in UTC."""
@@ -215,7 +214,14 @@ class SyncPlanDocument(ServicePlan):
     partitions: tuple[SyncedPartition, ...] = ()
 
 
-#: The type of the plan of each service.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFields(ServicePlan):
+    """The plan of a service without a type of document of its own: the fields of the plan by name."""
+
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: The type of the plan of each service; `PlanFields` for the others.
 PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "compaction": CompactionPlanDocument,
     "logcompaction": CompactionPlanDocument,
@@ -228,6 +234,11 @@ PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "validation": ValidationPlanDocument,
     "sync": SyncPlanDocument,
 }
+
+
+def plan_type(service: str) -> type[ServicePlan]:
+    """Return the type of the document that a dry run of a service prints."""
+    return PLAN_DOCUMENTS.get(service, PlanFields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobError, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobReason, JobStatus
 
 _SUMS = (
     "rows",
@@ -51,7 +51,7 @@ class StreamStatus(Document):
     runs: int = 0
     commits: int = 0
     committed_ms: int = 0
-    report: JobReport
+    report: IngestReport
     problem: JobError | None = None
     ended: bool = False
 
@@ -149,7 +149,7 @@ class StreamEvent(Document):
 
     end: StreamEnd
     run_id: str
-    report: JobReport | None = None
+    report: IngestReport | None = None
     problem: str = ""
 
 
@@ -166,11 +166,11 @@ class StreamRun(Document):
 
     until_ms: int
     restarts: int = 0
-    total: JobReport | None = None
+    total: IngestReport | None = None
     problem: str = ""
 
 
-def sum_of_runs(total: JobReport, report: JobReport) -> JobReport:
+def sum_of_runs(total: IngestReport, report: IngestReport) -> IngestReport:
     """Return the sum of the reports of two runs, with the facts of the newer one."""
     sums = {name: getattr(total, name) + getattr(report, name) for name in _SUMS}
     if report.status is not JobStatus.COMMITTED:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lakehouse.model.drift import ColumnDrift
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport, JobReport
+from lakehouse.spec.job_command import IntervalArguments, JobCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEvent(Document):
     """The `extra` of an event of a table's asset: the instant and the numbers of one commit.
 
-    The other fields have the meaning of those of JobReport.
+    The other fields have the meaning of the fields of IngestReport.
 
     Attributes:
         missing: Number of folders of the source that had no data.
@@ -39,19 +40,9 @@ class TableEvent(Document):
     @classmethod
     def of(cls, command: JobCommand, report: JobReport) -> TableEvent:
         """Return the event of a job that committed."""
-        return cls(
-            instant=report.instant,
-            rows=report.rows,
-            inserts=report.inserts,
-            updates=report.updates,
-            deletes=report.deletes,
-            files=report.files,
-            bytes=report.bytes,
-            bad_records=report.bad_records,
-            late_rows_dropped=report.late_rows_dropped,
-            seconds=report.seconds,
-            drift=report.drift,
-            missing=len(report.missing),
-            interval_start=command.interval_start,
-            interval_end=command.interval_end,
-        )
+        shared = {field.name: getattr(report, field.name) for field in fields(cls) if hasattr(report, field.name)}
+        if isinstance(report, IngestReport):
+            shared["missing"] = len(report.missing)
+        if isinstance(command, IntervalArguments):
+            shared |= {"interval_start": command.interval_start, "interval_end": command.interval_end}
+        return cls(**shared)

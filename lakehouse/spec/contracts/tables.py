@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.model.validation import Finding, Severity, ValidationReport
-from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.document import Document, mirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +125,7 @@ class FindingInfo:
     @classmethod
     def of(cls, finding: Finding) -> FindingInfo:
         """Return a finding of a validation as a part of its contract."""
-        return cls(
-            invariant=finding.invariant,
-            severity=finding.severity,
-            problem=finding.problem,
-            repair=finding.way_out,
-            path=finding.path,
-            instant=finding.instant,
-        )
+        return mirror(cls, finding, repair=finding.way_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +148,9 @@ class TableValidation(Document):
     @classmethod
     def of(cls, report: ValidationReport) -> TableValidation:
         """Return the report of a validation as a contract."""
-        return cls(
-            location=report.location,
-            deep=report.deep,
-            instants=report.instants,
-            files=report.files,
-            file_groups=report.file_groups,
-            rows=report.rows,
+        return mirror(
+            cls,
+            report,
             corrupt=len(report.corrupt),
             warnings=len(report.warnings),
             findings=tuple(map(FindingInfo.of, report.findings)),

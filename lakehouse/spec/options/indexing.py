@@ -15,6 +15,7 @@ from lakehouse.model.indexing import (
     SECONDARY_INDEX,
     DeclaredIndex,
 )
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 from lakehouse.spec.options.option import option
 
 RECORD_INDEX_ENABLE = "hoodie.metadata.global.record.level.index.enable"
@@ -104,7 +105,8 @@ class IndexingPolicy:
         names = [index.partition for index in found]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            key = SECONDARY_KEY if twice.startswith(SECONDARY_INDEX) else EXPRESSIONS_KEY
+            is_secondary = partition_kind(twice) is PartitionKind.SECONDARY_INDEX
+            key = SECONDARY_KEY if is_secondary else EXPRESSIONS_KEY
             raise SettingError(f"option {key}: the index {twice} is declared twice; name each index once", setting=key)
         return found
 

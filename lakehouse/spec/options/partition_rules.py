@@ -11,7 +11,7 @@ service cannot honour for some partitions only (`lakehouse.spec.table.services.r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -67,6 +67,12 @@ class PartitionPolicies:
         rules = [rule for rule in self.of(service) if rule.covers(partition)]
         enabled = next((rule.enabled for rule in reversed(rules) if rule.enabled is not None), True)
         return {key: value for rule in rules for key, value in rule.options.items()} if enabled else None
+
+    def switched_off(self, service: str, partitions: Iterable[str]) -> tuple[str, ...]:
+        """Return those of some partitions in which a service is switched off, sorted."""
+        if not self.of(service):
+            return ()
+        return tuple(path for path in sorted(set(partitions)) if self.options_of(service, path) is None)
 
 
 def rules_text(rules: Sequence[PartitionRule]) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from lakehouse.errors import SettingError
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.table.services import SERVICES, service_settings
+from lakehouse.spec.table.service_settings import service_settings
+from lakehouse.spec.table.services import SERVICES
 
 _COMMITS_KEPT, _COMMITS_CLEANED = "hoodie.keep.min.commits", "hoodie.clean.commits.retained"
 

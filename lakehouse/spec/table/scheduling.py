@@ -7,26 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lakehouse.errors import SettingError
 from lakehouse.spec.quantities import parse_count, parse_duration, parse_size
 from lakehouse.spec.table.quiet_hours import QuietHours, parse_quiet_hours
 
-_HOUR_S = 3600
-#: The deadlines that apply without a setting, in seconds; services that are not named have one day.
-DEADLINES_S: Mapping[str, int] = MappingProxyType(
-    {
-        "compaction": 2 * _HOUR_S,
-        "logcompaction": 2 * _HOUR_S,
-        "index": 12 * _HOUR_S,
-        "clean": 12 * _HOUR_S,
-        "archive": 12 * _HOUR_S,
-        "sync": 2 * _HOUR_S,
-    }
-)
-_LONGEST_DEADLINE_S = 24 * _HOUR_S
 #: The name under which a policy of a namespace limits the runs of all services together, and its settings.
 ALL_SERVICES = "all"
 ALL_SERVICES_KEYS = ("max_runs", "bytes_per_hour")
@@ -88,11 +74,6 @@ def deadline_s(service: str, settings: Mapping[str, Any]) -> float | None:
     """Return the deadline among the settings of a service in seconds, None if it is not set."""
     given = settings.get("deadline")
     return None if given is None else parse_duration(f"services.{service}.deadline", str(given))
-
-
-def usual_deadline_s(service: str) -> float:
-    """Return the deadline that the fleet scheduler applies to a service without a setting, in seconds."""
-    return DEADLINES_S.get(service, _LONGEST_DEADLINE_S)
 
 
 def _text(value: object) -> str:

@@ -1,37 +1,34 @@
-"""The table services, and the settings of a service in a table spec or in a policy of the catalog.
+"""The table services: what the platform knows about each of them.
 
-    services:
-      compaction: {max_delta_commits: 5, deadline: 2h}
-      clean: {commits_retained: 10}
-      clustering: {enabled: false}
-
-A setting is a field of the service's policy (`lakehouse.spec.options`) or its full `hoodie.*` key. The scheduler reads
-more settings of each service: `enabled`, `priority`, `deadline`, and those of `lakehouse.spec.table.scheduling`.
+Everything else that lists services is derived from `SERVICE_SPECS`: CLI verbs, sections of the table spec, policies,
+decisions, DAGs and pages. Every process that prints a help text imports this module, so it imports little.
+`lakehouse.spec.table.service_settings` parses the settings of a service.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
-from lakehouse.errors import SettingError, UserError, nearest
+from lakehouse.errors import UserError, nearest
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action
-from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.options.policies import POLICIES
-from lakehouse.spec.spec_key import key_names
-from lakehouse.spec.table.publish_keys import SERVICE_KEYS
-from lakehouse.spec.table.scheduling import Scheduling, deadline_s, parse_scheduling
+
+_HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec:
-    """One table service: the value from which CLI verbs, spec sections, decisions, runs and DAGs are derived.
+    """One table service: the value from which CLI verbs, spec sections, decisions, runs, DAGs and pages are derived.
 
     Attributes:
         name: Name of the CLI verb, of the section of the table spec, of the policy and of the DAG `services.<name>`.
+        attribute: Name of the property of `table.services`; empty if it is the same name.
         options: Field of `Policies` that holds the options of the service.
+        text: One sentence for the list of commands, without its full stop.
+        doc: Documentation of the DAG in Markdown.
+        work: Sentence about a run for decisions, a template of `lakehouse.spec.decision_text`. If it is empty,
+            the sentence of a rewrite for services that hold file groups, and the number of files for others.
+        deadline_s: Number of seconds for which the service may be due without a run, if no setting changes it.
         action: Action of the plans that the service puts on the timeline; None if a run plans and executes in one step.
         operation: Operation in the metadata of the commits that the service makes; None if it makes no such commits.
         by_partition: Whether a run can be limited to some partitions, for example to those of a data interval.
@@ -47,6 +44,11 @@ class ServiceSpec:
 
     name: str
     options: str
+    text: str
+    doc: str
+    attribute: str = ""
+    work: str = ""
+    deadline_s: int = 24 * _HOUR_S
     action: Action | None = None
     operation: Operation | None = None
     by_partition: bool = False
@@ -59,14 +61,32 @@ class ServiceSpec:
     pattern_settings: tuple[str, ...] = ()
     pattern_advice: str = "set it for the table, without a pattern"
 
+    @property
+    def property_name(self) -> str:
+        """The name of the property of `table.services`."""
+        return self.attribute or self.name
+
+    @property
+    def leaves_instants(self) -> bool:
+        """Whether a run leaves an instant on the timeline."""
+        return self.action is not None or self.operation is not None
+
 
 _RUN_OF_PARTITIONS = "run `lakehouse {} run --partition` for these partitions with `--option`"
+_COMPACTION = (
+    "Compaction: merges the log files of merge-on-read tables into base files, so that readers have less to merge.\n\n"
+    "A run plans and executes while writers are active. The next run resumes the plan of a failed run. Between two "
+    "compactions, a log compaction merges the log files of a file group into one, without base files."
+)
 
 #: All services. A later service cleans up what an earlier one leaves behind, so ties are broken in this order.
 SERVICE_SPECS = (
     ServiceSpec(
         name="compaction",
         options="compaction",
+        text="Merge log files into new base files",
+        doc=_COMPACTION,
+        deadline_s=2 * _HOUR_S,
         action=Action.COMPACTION,
         operation=Operation.COMPACT,
         by_partition=True,
@@ -77,7 +97,11 @@ SERVICE_SPECS = (
     ),
     ServiceSpec(
         name="logcompaction",
+        attribute="log_compaction",
         options="compaction",
+        text="Merge the log files of a file group into one log file",
+        doc=_COMPACTION,
+        deadline_s=2 * _HOUR_S,
         action=Action.LOGCOMPACTION,
         operation=Operation.LOG_COMPACT,
         by_partition=True,
@@ -88,6 +112,11 @@ SERVICE_SPECS = (
     ServiceSpec(
         name="clustering",
         options="clustering",
+        text="Merge small files into large ones and sort their rows",
+        doc="Clustering: merges small files into large ones and sorts rows, so that queries skip files.\n\n"
+        "A backfill clusters the partitions of its days again. Example for March: `airflow backfill create --dag-id "
+        "services.clustering --from-date 2026-03-01T00:00:00+00:00 --to-date 2026-03-31T00:00:00+00:00`. Without the "
+        "offset the dates are in Airflow's time zone, and the days of this DAG are in UTC.",
         action=Action.CLUSTERING,
         operation=Operation.CLUSTER,
         by_partition=True,
@@ -103,10 +132,24 @@ SERVICE_SPECS = (
         pattern_advice=f"set it for the table, without a pattern, or {_RUN_OF_PARTITIONS.format('clustering')}",
         conflicts_with_writers=True,
     ),
-    ServiceSpec(name="index", options="indexing", action=Action.INDEXING),
+    ServiceSpec(
+        name="index",
+        options="indexing",
+        text="Build indexes of the metadata table beside writers",
+        doc="Index: builds declared indexes of the metadata table beside writers.\n\n"
+        "From the plan on all commits maintain the index; readers use it when the build is complete. The next run "
+        "resumes the plan of a failed run. `lakehouse index create` and `drop` declare and drop indexes.",
+        work="reads {size} in {files:file}{time}; queries and writes can then use the index",
+        deadline_s=12 * _HOUR_S,
+        action=Action.INDEXING,
+    ),
     ServiceSpec(
         name="ttl",
         options="ttl",
+        text="Delete partitions that expired by age, count or size",
+        doc="TTL: partitions expire by age, count or size; the next clean removes their files.\n\n"
+        "`lakehouse ttl policy` edits the rules.",
+        work="deletes {files:expired partition} with {benefit:file}{time}",
         operation=Operation.DELETE_PARTITION,
         needs_spark=False,
         takes_pins=True,
@@ -116,23 +159,65 @@ SERVICE_SPECS = (
     ServiceSpec(
         name="clean",
         options="clean",
+        text="Remove files that no retained write needs",
+        doc="Clean: removes files that no retained version needs.\n\n"
+        "Files of savepoints, of pinned versions and of versions within the retention stay.",
+        work="deletes {files:old file}{time}",
+        deadline_s=12 * _HOUR_S,
         action=Action.CLEAN,
         takes_pins=True,
         pattern_advice="a clean retains versions of the whole table: set it for the table, without a pattern, or keep "
         "versions with `lakehouse savepoint create`",
     ),
-    ServiceSpec(name="archive", options="archive", needs_spark=False),
-    ServiceSpec(name="orphans", options="orphans", needs_spark=False, enabled_by_default=False),
-    ServiceSpec(name="validation", options="validation", enabled_by_default=False),
-    ServiceSpec(name="sync", options="sync", needs_spark=False),
+    ServiceSpec(
+        name="archive",
+        options="archive",
+        text="Move the oldest actions of the timeline to the archive",
+        doc="Archive: moves the oldest instants from the active timeline to the archived timeline.\n\n"
+        "Readers still find the times of archived commits.",
+        work="archives {files:file} of the timeline{time}; every read and write then lists fewer files",
+        deadline_s=12 * _HOUR_S,
+        needs_spark=False,
+    ),
+    ServiceSpec(
+        name="orphans",
+        attribute="orphan_removal",
+        options="orphans",
+        text="Delete data files that no write names",
+        doc="Orphans: deletes data files that no write names, left by failed tasks.\n\n"
+        "Files of pending writes and files younger than `lakehouse.clean.orphans.hours` stay. Orphans of tables that "
+        "other programs write are reported, unless `lakehouse.clean.orphans.shared` is true. Each table is searched "
+        "every `lakehouse.orphans.every.hours`.",
+        work="lists the files of the table, and deletes those that no commit has written{time}",
+        needs_spark=False,
+        enabled_by_default=False,
+    ),
+    ServiceSpec(
+        name="validation",
+        options="validation",
+        text="Check listing, metadata table and footers; repair nothing",
+        doc="Validation: checks a sample of the tables each night, and repairs nothing.\n\n"
+        "A run compares the listing, the timeline and the metadata table, and reads footers of base files. A violation "
+        "fails the run with its details. Each table is due every `lakehouse.validation.every.hours`.",
+        work="compares the files of the table with its metadata{time}",
+        enabled_by_default=False,
+    ),
+    ServiceSpec(
+        name="sync",
+        options="sync",
+        text="Register a table with its partitions in a Hive Metastore",
+        doc="Sync: declares a table with its partitions in a Hive Metastore, so that engines find it by name.\n\n"
+        "A table whose spec sets `hoodie.datasource.hive_sync.enable: true` is due after each write that was not "
+        "synced. A run compares all partitions, so a second run changes nothing.",
+        work="writes the partitions and columns to the metastore{time}",
+        deadline_s=2 * _HOUR_S,
+        needs_spark=False,
+    ),
 )
 #: The names of all services, in the same order.
 SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
 #: The names of the services that can be limited to some partitions.
 BY_PARTITION = tuple(spec.name for spec in SERVICE_SPECS if spec.by_partition)
-_LARGEST_PRIORITY = 1_000_000_000
-#: Settings of the scheduler, which every service has.
-_SCHEDULING = key_names(SERVICE_KEYS)
 
 
 def service_spec(name: str) -> ServiceSpec:
@@ -150,116 +235,3 @@ def require_by_partition(spec: ServiceSpec) -> None:
             f"{spec.name} works on whole tables; only {', '.join(BY_PARTITION)} can be limited to partitions",
             service=spec.name,
         )
-
-
-def pattern_settings(service: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings of a service that it honours for the partitions of a pattern."""
-    spec, keys = service_spec(service), _keys(service)
-    honoured = {*spec.pattern_settings, *(keys[name] for name in spec.pattern_settings if name in keys)}
-    return {name: value for name, value in settings.items() if name in honoured}
-
-
-def require_pattern_settings(service: str, settings: Mapping[str, Any]) -> None:
-    """Raise SettingError for a setting that a service cannot honour for the partitions of a pattern."""
-    spec, honoured = service_spec(service), pattern_settings(service, settings)
-    refused = next((name for name in settings if name not in honoured), None)
-    if refused is None:
-        return
-    able = f"only {', '.join(spec.pattern_settings)}" if spec.pattern_settings else "no setting of this service"
-    raise SettingError(
-        f"services.{service}: {refused} cannot be set for the partitions of a pattern; {able} can. Instead, "
-        f"{spec.pattern_advice}",
-        service=service,
-        setting=refused,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
-    """The settings of one service of one table.
-
-    Services with a higher `priority` run first. `deadline_s` is the number of seconds for which the service may be due
-    without a run. `options` maps option keys of the service's policy to texts. `scheduling` are restrictions of runs.
-    """
-
-    enabled: bool = True
-    priority: float = 1.0
-    deadline_s: float | None = None
-    options: Mapping[str, str]
-    scheduling: Scheduling = field(default_factory=Scheduling)
-
-
-def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettings:
-    """Parse the settings of a service.
-
-    Raises UserError for an unknown service, an unknown setting (with the nearest known one) and an invalid value.
-    """
-    service_spec(service)
-    options = setting_options(service, settings)
-    parse_options(options)
-    return ServiceSettings(
-        enabled=_flag(service, settings.get("enabled", service_spec(service).enabled_by_default)),
-        priority=_number(service, settings.get("priority", 1.0)),
-        deadline_s=deadline_s(service, settings),
-        options=options,
-        scheduling=parse_scheduling(service, settings),
-    )
-
-
-def setting_options(service: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Translate settings into options, without checking the values; raise UserError for an unknown setting."""
-    keys = _keys(service)
-    options: dict[str, str] = {}
-    for name, value in settings.items():
-        if name in _SCHEDULING:
-            continue
-        if name not in keys and name not in keys.values():
-            known = tuple(dict.fromkeys((*_SCHEDULING, *keys)))
-            raise SettingError(
-                f"services.{service}: unknown setting {name!r}.{nearest(name, known)} Known: {', '.join(known)}.",
-                setting=name,
-            )
-        options[keys.get(name, name)] = _text(value)
-    return options
-
-
-def service_options(services: Mapping[str, Any]) -> dict[str, str]:
-    """Translate all settings of a `services:` section into options; raise UserError as `service_settings` does."""
-    options: dict[str, str] = {}
-    for service, settings in services.items():
-        if service in SERVICES:
-            options |= service_settings(service, settings or {}).options
-    return options
-
-
-def _keys(service: str) -> dict[str, str]:
-    """Map the fields of the service's policy to their option keys."""
-    policy = POLICIES[service_spec(service).options]
-    return {declared.name: declared.metadata["key"] for declared in fields(policy)}
-
-
-def _text(value: object) -> str:
-    """Format a YAML value as an option text: booleans in lower case, lists separated by commas."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _flag(service: str, value: object) -> bool:
-    if str(value).lower() not in ("true", "false"):
-        raise SettingError(f"services.{service}.enabled: {value!r} is neither true nor false", setting="enabled")
-    return str(value).lower() == "true"
-
-
-def _number(service: str, value: object) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        raise SettingError(f"services.{service}.priority: {value!r} is not a number", setting="priority") from None
-    # Not a number compares false.
-    if not abs(number) <= _LARGEST_PRIORITY:
-        raise SettingError(
-            f"services.{service}.priority: {value!r} is not between -{_LARGEST_PRIORITY:,} and {_LARGEST_PRIORITY:,}",
-            setting="priority",
-        )
-    return number

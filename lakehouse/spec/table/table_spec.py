@@ -38,7 +38,8 @@ from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKE
 from lakehouse.spec.table.contradictions import check_settings
 from lakehouse.spec.table.partition_fields import PartitionField, parse_partition_by, partition_entry
 from lakehouse.spec.table.publish import PublishSpec, is_enabled, parse_publish
-from lakehouse.spec.table.services import SERVICES, service_options, service_settings, setting_options
+from lakehouse.spec.table.service_settings import service_options, service_settings, setting_options
+from lakehouse.spec.table.services import SERVICES
 from lakehouse.spec.table.table_keys import (
     INDEX_KEYS,
     MERGE_MODES,
@@ -100,7 +101,7 @@ class TableSpec:
         ingest: The ingestion; None if there is none, or if there are `inputs`.
         inputs: Several ingestions by name.
         input: The name of the input whose ingestion this spec has (see `of_input`); empty for the spec of a file.
-        whole: The spec of the file, in the spec of an input.
+        shared_schema: In the spec of an input, the `schema` of the file; the input may have a schema of its own.
         services: The settings of services and publication, as written.
         options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
         source: The file of the spec.
@@ -128,7 +129,7 @@ class TableSpec:
     ingest: IngestSpec | None = None
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     input: str = ""
-    whole: TableSpec | None = field(default=None, compare=False, repr=False)
+    shared_schema: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     services: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     source: str = field(default="", compare=False)
@@ -194,8 +195,13 @@ class TableSpec:
                 f"{known}",
                 flag="--input",
             )
-        found = self.inputs[name]
-        return replace(self, ingest=found.ingest, schema=found.schema or self.schema, input=name, whole=self)
+        chosen, shared = self.inputs[name], self.file_schema
+        return replace(self, ingest=chosen.ingest, schema=chosen.schema or shared, input=name, shared_schema=shared)
+
+    @property
+    def file_schema(self) -> Mapping[str, str]:
+        """The columns that the file declares for all inputs."""
+        return self.shared_schema if self.input else self.schema
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -213,9 +219,7 @@ class TableSpec:
         return _publish(self.table, settings) if settings is not None and is_enabled(settings) else None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the spec as YAML holds it, without default values; `parse_spec` of that YAML is equal."""
-        if self.whole is not None:
-            return self.whole.to_mapping()
+        """Return the spec of the file as YAML holds it, without default values; `parse_spec` of that YAML is equal."""
         mapping: dict[str, Any] = {"table": self.table, "location": self.location}
         if self.type != "COPY_ON_WRITE":
             mapping["type"] = self.type
@@ -236,11 +240,13 @@ class TableSpec:
             index = {"type": self.index.type, "buckets": self.index.buckets, "hash_field": list(self.index.hash_fields)}
             index["partitions"] = dict(self.index.partitions)
             mapping["index"] = {name: value for name, value in index.items() if value}
-        if self.ingest is not None or self.inputs:
-            mapping["ingest"] = inputs_mapping(self.inputs) if self.ingest is None else ingest_mapping(self.ingest)
-        for name in ("schema", "services", "options"):
-            if getattr(self, name):
-                mapping[name] = dict(getattr(self, name))
+        if self.inputs:
+            mapping["ingest"] = inputs_mapping(self.inputs)
+        elif self.ingest is not None:
+            mapping["ingest"] = ingest_mapping(self.ingest)
+        for name, values in (("schema", self.file_schema), ("services", self.services), ("options", self.options)):
+            if values:
+                mapping[name] = dict(values)
         return mapping
 
 

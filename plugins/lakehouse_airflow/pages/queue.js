@@ -3,10 +3,11 @@ import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, p
 import { whole, Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
 import { ActionButton } from './actions.js';
 import { DagNotices, SCHEDULE } from './dag-states.js';
+// The API serves this module, which page_list.py makes from the specs of services.
+import { SERVICES } from './declared.js';
 
 const { Box, Flex, Text, Heading, Progress } = UI;
 const SECTIONS = [['due', 'Due now'], ['running', 'Running'], ['done', 'Done in the last day']];
-const SERVICES = ['compaction', 'logcompaction', 'clustering', 'index', 'ttl', 'clean', 'archive', 'orphans', 'validation', 'sync'];
 const LIMIT = 50;
 
 export function Queue() {

@@ -1,15 +1,14 @@
 // The model of the timeline: rows from columns, lanes, and the boxes of a range. Pure: no DOM, tested apart.
+// The API serves declared.js, which page_list.py makes from the specs of services.
+import { WITHOUT_INSTANT, WORDS as OF_INSTANTS } from './declared.js';
+
 const WRITES = ['commit', 'deltacommit', 'replacecommit'];
 
-// The lane of publications, and lanes of services that leave no instant: their rows are runs of the catalog.
+// The lane of publications. Rows of services that leave no instant are runs of the catalog.
 export const PUBLISH = 'publish';
-const WITHOUT_INSTANT = ['archive', 'orphans', 'validation', 'sync'];
-// Lanes from top to bottom, with their words. The services of instants come from the API (model/timeline_service.py).
-export const WORDS = {
-  write: 'write', compaction: 'compaction', logcompaction: 'log compaction', clustering: 'clustering', replacement: 'clustering or overwrite',
-  index: 'indexing', ttl: 'TTL', clean: 'clean', archive: 'archive', orphans: 'orphans', validation: 'validation', sync: 'sync',
-  savepoint: 'savepoint', rollback: 'rollback', restore: 'restore', [PUBLISH]: 'publication',
-};
+export const NO_INSTANTS = [PUBLISH, ...WITHOUT_INSTANT];
+// Lanes from top to bottom, with their words.
+const WORDS = { ...OF_INSTANTS, [PUBLISH]: 'publication' };
 export const word = (service) => WORDS[service] || service;
 export const operationWord = (operation) => operation.toLowerCase().replaceAll('_', ' ');
 

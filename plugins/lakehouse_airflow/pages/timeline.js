@@ -3,7 +3,7 @@ import { h, UI, useData, useQuery, useState, useEffect, useRef, useMemo, count, 
 import { Panel, Waiting, Failure, State, Go } from './ui.js';
 import { ActionButton } from './actions.js';
 import { dagRun } from './queue.js';
-import { place, decimate, lanesOf, publications, serviceRuns, ticks, word, operationWord, PUBLISH } from './timeline-model.js';
+import { place, decimate, lanesOf, publications, serviceRuns, ticks, word, operationWord, NO_INSTANTS, PUBLISH } from './timeline-model.js';
 import { InstantList } from './timeline-list.js';
 
 const { Box, Flex, Text, Button } = UI;
@@ -82,8 +82,6 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
     h(InstantList, { table, service: only, archived, choose: setChosen, range: get('from') || get('to') ? [from, to] : null, others: { only: NO_INSTANTS.includes(only), rows: visible.filter((r) => NO_INSTANTS.includes(r.service)) } }));
 }
 
-// Lanes whose rows are not read as instants: publications, and runs of services that leave none.
-const NO_INSTANTS = [PUBLISH, 'archive', 'orphans', 'validation', 'sync'];
 // Each is visible on the background of the light and of the dark theme.
 const PALETTE = { completed: '#22a06b', pending: '#0891b2', failed: '#dc2626', undone: '#d97706', many: '#5b7fa6' };
 const LEGEND = [['completed', 'completed'], ['pending', 'pending'], ['failed', 'pending without heartbeat'], ['undone', 'rollback or restore'], ['many', 'several instants; click to zoom']];

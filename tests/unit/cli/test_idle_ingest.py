@@ -14,7 +14,8 @@ from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.ingest.run import IngestContext, ingest
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReason, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.job import ErrorCode, IngestReport, JobReason, JobStatus, interval_text, parse_report
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 from tests.support.ingested import files_source
 
@@ -45,13 +46,11 @@ def land(folder: Path, name: str, *keys: str) -> None:
     file.write_text("".join(f'{{"id": "{key}", "p": "p", "ts": 1}}\n' for key in keys))
 
 
-def ingested(spec: Path, run_id: str, *interval: str) -> JobReport:
+def ingested(spec: Path, run_id: str, *interval: str) -> IngestReport:
     """Run the ingestion with a reader that needs no Spark; it is the run that `idle` must repeat."""
     loaded = load_spec(spec)
     start, end = interval or (None, None)
-    command = JobCommand(
-        verb="ingest", action="run", table=str(spec), run_id=run_id, interval_start=start, interval_end=end
-    )
+    command = IngestCommand(table=str(spec), run_id=run_id, interval_start=start, interval_end=end)
     return ingest(
         IngestContext(
             source=files_source(loaded),
@@ -64,14 +63,14 @@ def ingested(spec: Path, run_id: str, *interval: str) -> JobReport:
     )
 
 
-def idle(spec: Path, *words: str, run_id: str = RUN) -> tuple[int, JobReport | None]:
+def idle(spec: Path, *words: str, run_id: str = RUN) -> tuple[int, IngestReport | None]:
     """Run the check of an Airflow task, and return its exit code and the report that it leaves."""
     path = spec.parent / "reports" / "report.json"
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     job = ["ingest", "run", "--table", str(spec), "--run-id", run_id, "--report", str(path)]
     code = main([*job, "--check", "--end-if-idle", *words])
-    return code, JobReport.from_json(path.read_text()) if path.exists() else None
+    return code, parse_report(path.read_text()) if path.exists() else None
 
 
 def test_run_without_new_files_ends_in_its_check_with_a_report_and_a_record(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.metastore.memory import MemoryMetastore
-from lakehouse.spec.contracts.job import JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, combined, parse_report
 
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a spec; its ingestion is replaced by a report, because tests with Spark cover it."""
-    done = JobReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000", rows=3)
+    done = IngestReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000", rows=3)
     monkeypatch.setattr(command, "job_session", lambda name: None)
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: done)
     path = tmp_path / "orders.yaml"
@@ -44,7 +44,7 @@ def test_ingest_records_successful_and_failed_runs(spec: Path, tmp_path: Path, m
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     assert main(["ingest", "run", "--table", str(spec), "--run-id", "r1"]) == 0
 
-    def fails(*args: object, **kwargs: object) -> JobReport:
+    def fails(*args: object, **kwargs: object) -> IngestReport:
         raise UserError("no such file")
 
     monkeypatch.setattr(command, "run_ingest", fails)
@@ -76,7 +76,7 @@ def test_failed_sync_is_a_warning_of_a_successful_ingest(
     spec.write_text(spec.read_text() + SYNCED)
     report = tmp_path / "report.json"
     assert main(["ingest", "run", "--table", str(spec), "--report", str(report)]) == 0
-    found = JobReport.from_json(report.read_text())
+    found = parse_report(report.read_text())
     assert found.status is JobStatus.COMMITTED
     assert found.warning.startswith("metastore sync: RetryableError: thrift://127.0.0.1:1")
     assert "the sync to the metastore failed" in caplog.text
@@ -85,9 +85,9 @@ def test_failed_sync_is_a_warning_of_a_successful_ingest(
 def test_runs_of_a_stream_share_the_tables_that_stay_open(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def ingested(*args: Any, tables: Any, **kwargs: Any) -> JobReport:
+    def ingested(*args: Any, tables: Any, **kwargs: Any) -> IngestReport:
         seen.append(tables)
-        return JobReport(status=JobStatus.NOTHING_TO_DO, table="orders", reason="no new files")
+        return IngestReport(status=JobStatus.NOTHING_TO_DO, table="orders", reason="no new files")
 
     monkeypatch.setattr(command, "run_ingest", ingested)
     monkeypatch.setattr(command, "_checked", lambda *args: ())
@@ -128,9 +128,9 @@ def test_sync_updates_the_metastore_for_each_table_of_a_database(
     for name in ("items", "orders"):
         Table.create(str(tmp_path / "shop" / name), name=name, record_key=["id"]).insert(pa.table({"id": ["a"]}))
     parts = [
-        JobReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000"),
-        JobReport(status=JobStatus.NOTHING_TO_DO, table="items"),
-        JobReport(status=JobStatus.COMMITTED, table="gone", instant="20260101000000000"),
+        IngestReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000"),
+        IngestReport(status=JobStatus.NOTHING_TO_DO, table="items"),
+        IngestReport(status=JobStatus.COMMITTED, table="gone", instant="20260101000000000"),
     ]
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: combined(parts))
     monkeypatch.setattr(command, "_checked", lambda *args: ())
@@ -142,6 +142,6 @@ def test_sync_updates_the_metastore_for_each_table_of_a_database(
     report = tmp_path / "report.json"
     assert main(["ingest", "run", "--table", str(spec), "--report", str(report)]) == 0
     assert [metastore.table("default", name) is not None for name in ("items", "orders", "gone")] == [True, True, False]
-    found = JobReport.from_json(report.read_text())
+    found = parse_report(report.read_text())
     assert found.warning.startswith("gone: metastore sync: ")
     assert [part.warning != "" for part in found.parts] == [False, False, True]

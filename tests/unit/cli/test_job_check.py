@@ -16,7 +16,7 @@ from lakehouse.cli import job_check, service_job
 from lakehouse.cli import publish as publish_command
 from lakehouse.cli.main import main
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.spec.contracts.job import ErrorCode, JobReport
+from lakehouse.spec.contracts.job import ErrorCode, parse_report
 from lakehouse.spec.contracts.job_check import JobCheck
 
 SORT = "hoodie.clustering.plan.strategy.sort.columns"
@@ -91,7 +91,7 @@ def test_wrong_configuration_is_a_user_error_of_the_check_and_of_the_run(
         assert main([*command, *flags]) in (64, 69)
         printed = capsys.readouterr()
         assert message in printed.err and "Traceback" not in printed.err
-        error = JobReport.from_json((tmp_path / "report.json").read_text()).error
+        error = parse_report((tmp_path / "report.json").read_text()).error
         assert error is not None and error.code in (ErrorCode.USER, ErrorCode.UNSUPPORTED) and message in error.message
         (tmp_path / "report.json").unlink()
 
@@ -143,7 +143,7 @@ def test_source_that_waits_for_data_is_reported_as_missing(spec: Path, capsys: p
     spec.write_text(spec.read_text().replace("/landing}", "/late, missing: wait, wait_for: 2h}"))
     report = spec.parent / "report.json"
     assert check(capsys, "ingest", "run", "--table", str(spec), "--report", str(report))[0] == 75
-    error = JobReport.from_json(report.read_text()).error
+    error = parse_report(report.read_text()).error
     assert error is not None and (error.code, error.wait_for_s) == (ErrorCode.SOURCE_MISSING, 7200)
 
 

@@ -11,7 +11,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.stream_files import StreamFiles, open_lease
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.contracts.stream import StreamState, StreamStatus
 
 STATUS = StreamStatus(
@@ -21,7 +21,7 @@ STATUS = StreamStatus(
     written_ms=3_000,
     commits=2,
     committed_ms=2_000,
-    report=JobReport(status=JobStatus.COMMITTED, table="t", instant="i7", rows=7),
+    report=IngestReport(status=JobStatus.COMMITTED, table="t", instant="i7", rows=7),
 )
 
 

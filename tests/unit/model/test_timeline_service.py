@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from lakehouse.model.commit import Operation
@@ -76,12 +73,3 @@ def test_services_of_a_timeline_have_the_names_of_table_services() -> None:
 )
 def test_writer_of_a_commit_follows_its_extra_metadata(extra: dict[str, str], writer: CommitWriter) -> None:
     assert commit_writer(extra) == writer
-
-
-def test_page_has_the_same_words() -> None:
-    page = Path(__file__).resolve().parents[3] / "plugins" / "lakehouse_airflow" / "pages" / "timeline-model.js"
-    (table,) = re.findall(r"export const WORDS = \{(.*?)\};", page.read_text(encoding="utf-8"), re.DOTALL)
-    words = dict(re.findall(r"(\w+): '([^']+)'", table))
-    assert {str(service): service.word for service in TimelineService}.items() <= words.items()
-    # The others are services that leave no instant.
-    assert set(words) - {str(service) for service in TimelineService} <= set(SERVICES)

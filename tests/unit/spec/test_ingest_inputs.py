@@ -9,7 +9,7 @@ import yaml
 
 from lakehouse.errors import UserError
 from lakehouse.spec.command_check import check_declared
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand, command_of
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 TEXT = """\
@@ -39,6 +39,15 @@ def test_each_input_is_an_ingestion_with_its_own_columns() -> None:
     assert (payments.ingest.on_delete, payments.schema) == ("clear", {})
     assert riders.to_mapping() == spec.to_mapping()
     assert parse(yaml.safe_dump(spec.to_mapping())) == spec
+
+
+def test_spec_of_an_input_has_the_document_of_its_file() -> None:
+    spec = parse(f"{TEXT}schema: {{trip_id: string, paid_at: long, amount: double}}\n")
+    riders, payments = spec.ingestions
+    assert (tuple(riders.schema), payments.schema) == (("trip_id", "rider_at", "rider"), spec.schema)
+    for one in (riders, payments, riders.of_input("payments"), payments.of_input("riders")):
+        assert one.to_mapping() == spec.to_mapping()
+    assert riders.of_input("payments").schema == spec.schema
 
 
 def test_spec_without_inputs_is_its_own_ingestion() -> None:
@@ -91,14 +100,14 @@ def test_wrong_inputs_are_refused_with_their_line(old: str, new: str, problem: s
     ],
 )
 def test_command_with_a_wrong_input_is_refused(text: str, name: str | None, problem: str) -> None:
-    command = JobCommand(verb="ingest", action="run", table="trips.yaml", input=name)
+    command = IngestCommand(table="trips.yaml", input=name)
     with pytest.raises(UserError, match=problem):
         check_declared(parse(text), command, {})
 
 
 def test_input_is_for_ingestions_only() -> None:
     with pytest.raises(UserError, match="--input: clean works on the whole table"):
-        JobCommand(verb="clean", action="run", table="t", input="riders")
+        command_of("clean", "run", table="t", input="riders")
 
 
 @pytest.mark.parametrize(
@@ -114,4 +123,4 @@ def test_input_is_for_ingestions_only() -> None:
 )
 def test_flags_that_contradict_a_stream_are_refused(action: str, values: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        JobCommand(verb="ingest", action=action, table="t.yaml", **values)
+        command_of("ingest", action, table="t.yaml", **values)

@@ -18,7 +18,8 @@ from lakehouse.platform.catalog.catalog import document_of
 from lakehouse.platform.catalog.connect import Database, catalog_url
 from lakehouse.platform.catalog.run_history import Decision, _decision_row
 from lakehouse.platform.jobs.run import run_job
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport
+from lakehouse.spec.contracts.job import JobError, ServiceReport
+from lakehouse.spec.job_command import IngestCommand, JobCommand, ServiceCommand, parse_command
 from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
@@ -95,10 +96,10 @@ def test_command_line_refuses_a_secret_and_does_not_print_it(
 
 def test_job_command_with_a_secret_is_refused() -> None:
     with pytest.raises(UserError, match=r"\$\{NAME\}") as error:
-        JobCommand(verb="ingest", action="run", table="t.yaml", options={KEY: URL})
+        IngestCommand(table="t.yaml", options={KEY: URL})
     assert PASSWORD not in str(error.value)
-    command = JobCommand(verb="ingest", action="run", table="t.yaml", options={KEY: "airflow:locks"})
-    assert JobCommand.from_argv(command.to_argv()) == command
+    command = IngestCommand(table="t.yaml", options={KEY: "airflow:locks"})
+    assert parse_command(command.to_argv()) == command
 
 
 def test_spec_with_a_password_is_refused_and_with_a_reference_accepted(tmp_path: Path) -> None:
@@ -255,11 +256,11 @@ def test_logs_and_reports_of_a_job_hide_passwords(tmp_path: Path, capfd: pytest.
     main(["options"])
     report = tmp_path / "reports" / "report.json"
 
-    def work(command: JobCommand) -> JobReport:
+    def work(command: JobCommand) -> ServiceReport:
         logging.getLogger("some.library").warning("connecting to %s", URL)
         raise RuntimeError(f"no answer from {URL}")
 
-    run_job(JobCommand(verb="clean", action="run", table="t", report=str(report)), work, lambda command: ())
+    run_job(ServiceCommand(service="clean", table="t", report=str(report)), work, lambda command: ())
     printed = capfd.readouterr()
     assert "no answer from postgresql+psycopg://me:***@db" in printed.err
     assert "pa55" not in printed.err + printed.out + report.read_text()

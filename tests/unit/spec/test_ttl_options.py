@@ -9,7 +9,7 @@ from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.ttl import TtlPolicy, ttl_rule
 from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
-from lakehouse.spec.table.services import service_options
+from lakehouse.spec.table.service_settings import service_options
 
 DAY = 86_400
 HUDI = "hoodie.partition.ttl."

@@ -19,8 +19,7 @@ from lakehouse.core.files.base.column_bounds import RowBounds
 from lakehouse.core.files.base.file_bloom_filter import FileBloom
 from lakehouse.core.files.base.parquet_footer import TOKEN, FooterSink
 from lakehouse.core.files.stage.markers import TaskMarkers, base_marker
-from lakehouse.core.files.stage.memory_budget import give_back
-from lakehouse.core.files.stage.write_context import WriteContext
+from lakehouse.core.files.stage.write_context import WriteContext, give_back
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range

@@ -16,9 +16,8 @@ import pyarrow as pa
 from lakehouse.core.files.base.base_writer import BaseFileWriter
 from lakehouse.core.files.base.file_bloom_filter import complete_small
 from lakehouse.core.files.stage.markers import TaskMarkers, base_marker
-from lakehouse.core.files.stage.memory_budget import MIN_KEYS_PER_FILE, give_back
 from lakehouse.core.files.stage.staging import KEY, PATH, keyed
-from lakehouse.core.files.stage.write_context import Batches, WriteContext
+from lakehouse.core.files.stage.write_context import MIN_KEYS_PER_FILE, Batches, WriteContext, give_back
 from lakehouse.core.rows.record_merge import says_deleted
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
-from lakehouse.core.files.keys.key_lookup import Entries, key_parts, staged_keys
+from lakehouse.core.files.keys.key_lookup import CandidateKeys, Entries, key_parts, staged_keys
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
@@ -69,10 +68,10 @@ def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt
     texts = rows.column("filter").combine_chunks()
     by_partition: dict[str, list[int]] = {}
     for number, (partition, _, _) in enumerate(names):
-        by_partition.setdefault("" if context.global_keys else partition, []).append(number)
+        by_partition.setdefault(context.layout.scope(partition), []).append(number)
     for searched, numbers in by_partition.items():
-        entries = tuple(e for e in task.entries if context.global_keys or e.partition == searched)
-        for part in key_parts(context, entries, uses_filters=True) if entries else ():
+        entries = context.layout.entries_for(task.entries, searched)
+        for part in key_parts(context, entries, asks_filters=True) if entries else ():
             candidates = CandidateKeys(staged_keys(context, part))
             for number in numbers:
                 partition, name, kind = names[number]

@@ -15,7 +15,7 @@ from lakehouse.core.files.base.column_bounds import leaf_types
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.files.log.slice_reader import read_slice
 from lakehouse.core.files.stage.external_sort import RunSorter
-from lakehouse.core.files.stage.memory_budget import Budget
+from lakehouse.core.files.stage.write_context import Budget
 from lakehouse.core.rows.casting import writable
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import Storage

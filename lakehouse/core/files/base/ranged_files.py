@@ -67,7 +67,7 @@ def usable_ranges(ranges: pa.Table) -> pa.Table:
 def files_without_keys(context: WriteContext, attempt: Attempt, task: RangeTask) -> np.ndarray:
     """Return the numbers (column `file`) of the task's files that have no staged key in their range."""
     rest = task.ranges
-    for part in key_parts(context, task.entries, uses_filters=True):
+    for part in key_parts(context, task.entries, asks_filters=True):
         keys = staged_keys(context, part).combine_chunks()
         for some in (keys.slice(0, _SAMPLE), keys):
             rest = rest.filter(pa.array(~has_key(rest, some)))

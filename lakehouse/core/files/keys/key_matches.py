@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.files.stage.write_context import WriteContext
-from lakehouse.core.index.matched_rows import row_hashes, run_seed, united
-from lakehouse.core.index.write_tasks import StagedEntry, TagResult
+from lakehouse.core.index.write_tasks import StagedEntry, TagResult, row_hashes, run_seed, united
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice

@@ -67,7 +67,9 @@ def _find(
     entries = staged.entries
     keys = staged.keys.combine_chunks() if isinstance(staged.keys, pa.ChunkedArray) else staged.keys
     rows, positions, orderings, start = [], [], [], 0
-    counts = SliceCounts(deleted_keys=None if context.global_keys or context.incoming.deletes_only else [])
+    counts = SliceCounts(
+        deleted_keys=[] if context.layout.finds_deleted_keys and not context.incoming.deletes_only else None
+    )
     for _, stored in read_slice(read, file_slice, columns, counts):
         found = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
         hit = np.flatnonzero(np.asarray(pc.is_valid(found)))

@@ -16,13 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.core.files.base.hash_ranges import hashes_of
 from lakehouse.core.files.keys.key_lookup import entry_parts, staged_keys
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.files.log.slice_reader import read_slice
 from lakehouse.core.files.stage.staging import KEY, RUN_BATCH_ROWS, StagedReader, write_run_rows
 from lakehouse.core.files.stage.write_context import WriteContext
-from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun, TagTask
 from lakehouse.core.planning.tombstones import TOMBSTONES, TombstoneFile, Tombstones, tombstone_name
 from lakehouse.core.rows.deduplicate import combine
@@ -108,25 +106,20 @@ def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, 
             return None
         writer.write_table(_piece(context, pending))
         pieces.append(pending.num_rows)
-    bucket = -1 if context.layout.buckets is None else bucket_of(file_slice.file_id)
+    bucket = context.layout.bucket_of_group(file_slice.file_id)
     whole = StagedEntry(run=path, partition=file_slice.partition, bucket=bucket, offset=0, rows=count, deletes=count)
     entries, start = [], 0
-    for rows in pieces if context.layout.hash_order else [count]:
+    for rows in context.layout.parts(pieces):
         entries.append(replace(whole, offset=start, rows=rows, deletes=rows))
         start += rows
-    return StagedRun(
-        path=path, entries=tuple(e for e in entries if e.rows), rows=count, size_bytes=0, buckets=context.layout.buckets
-    )
+    return context.layout.run(path, tuple(e for e in entries if e.rows), count, 0)
 
 
 def _piece(context: WriteContext, rows: pa.Table) -> pa.Table:
     """Return rows as one chunk; with consistent hashing in the order of the hash."""
     rows = rows.combine_chunks()
-    return (
-        rows.take(pa.array(np.argsort(hashes_of(context, rows.column(KEY)), kind="stable")))
-        if context.layout.hash_order
-        else rows
-    )
+    order = context.layout.hash_positions(rows.column(KEY), context.keys.record_key_fields)
+    return rows if order is None else rows.take(pa.array(order))
 
 
 def count_late(context: WriteContext, deletes: KnownDeletes, _attempt: Attempt, run: StagedRun) -> int:
@@ -181,8 +174,9 @@ def may_be_late(context: WriteContext, deletes: KnownDeletes, run: StagedRun) ->
 def _scopes(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> list[_Scope]:
     """Return the scopes of the upserts of the run for which at least one file may have deletes."""
     names = _partitions(run)
-    scopes = [_Scope(names=None if context.global_keys else names, by_key=context.global_keys)]
-    if context.keys.partition_fields and not context.global_keys:
+    searched = context.layout.searched(names)
+    scopes = [_Scope(names=searched, by_key=searched is None)]
+    if context.keys.partition_fields and searched is not None:
         # Deletes without partition apply to all partitions.
         scopes.append(_Scope(names=[_ANYWHERE], by_key=True))
     return [scope for scope in scopes if names and any(scope.may_be_in(file) for file in deletes.known.files)]

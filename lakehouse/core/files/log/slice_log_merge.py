@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from lakehouse.core.files.log.log_reader import KEY, SliceContext, read_entries
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock
 from lakehouse.core.format.log.record_positions import decode_positions
-from lakehouse.core.index.bucket import bucket_ids
+from lakehouse.core.index.hash.bucket import bucket_ids
 from lakehouse.core.rows.delta_merge import merge_entries
 from lakehouse.core.rows.log_entries import RECORD, ColumnSets, Control
 from lakehouse.model.files import LogFile

@@ -21,8 +21,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.scan import lost_blocks
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.places import KeyPlaces
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.log_entries import ColumnSets
@@ -31,7 +30,6 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.validation import Finding
-from lakehouse.spec.table.bucket_rules import BucketRules
 
 _, _, KEY, PATH, FILE_NAME = META_COLUMNS
 _KEY_RANGE = ("hoodie_min_record_key", "hoodie_max_record_key")
@@ -41,19 +39,19 @@ _KEY_RANGE = ("hoodie_min_record_key", "hoodie_max_record_key")
 class CheckContext:
     """The settings for checking slices; small and picklable.
 
-    `buckets` is None without numbered buckets; `rings` has the rings of partitions with consistent hashing. `resizes`
-    are the completed replacecommits: after a resize of buckets, logs with its name have blocks of later writes
-    (MDT-12.5).
+    `places` are the buckets of keys. `resizes` are the completed replacecommits: after a resize of buckets, logs with
+    its name have blocks of later writes (MDT-12.5).
     """
 
     read: SliceContext
     layout: TableLayout
     has_keys: bool = True
-    buckets: BucketRules | None = None
-    rings: Mapping[str, Ring] = field(default_factory=dict)
-    hash_fields: tuple[str, ...] = ()
-    compares_paths: bool = True
+    places: KeyPlaces = field(default_factory=KeyPlaces)
     resizes: frozenset[str] = frozenset()
+
+    def misplaced(self, file: BaseFile | LogFile, keys: pa.ChunkedArray) -> int:
+        """Return the number of keys that do not belong to the bucket of a file."""
+        return self.places.misplaced(file, keys, self.read.keys.record_key_fields)
 
     @property
     def appended(self) -> bool:
@@ -142,7 +140,7 @@ class _BaseCheck:
         self._nulls: dict[str, int] = {}
         self._outside: dict[str, int] = {}
         self._foreign = {PATH: 0, FILE_NAME: 0}
-        self._values = KeyValues(context.read.keys, context.compares_paths)
+        self._values = KeyValues(context.read.keys, context.places.follows_paths)
 
     def findings(self) -> Iterator[Finding]:
         """Yield the findings about the file. Raises CorruptTableError if it is not a readable Parquet file."""
@@ -215,7 +213,7 @@ class _BaseCheck:
         self._high = high if self._high is None else max(high, self._high)
         if self._bloom is not None:
             self._missed += int(np.count_nonzero(~self._bloom.might_contain(keys)))
-        self._elsewhere += in_other_buckets(self._context, self._base, keys)
+        self._elsewhere += self._context.misplaced(self._base, keys)
 
     def _take_meta(self, rows: pa.Table) -> None:
         for name, expected in ((PATH, self._base.partition), (FILE_NAME, self._base.name)):
@@ -250,34 +248,6 @@ class _BaseCheck:
         return Finding(invariant=invariant, problem=problem, path=self._base.path, instant=self._base.instant)
 
 
-def in_other_buckets(context: CheckContext, file: BaseFile | LogFile, keys: pa.ChunkedArray) -> int:
-    """Return the number of keys that do not belong to the bucket of a file; 0 without buckets or bucket number."""
-    fields, hash_fields = context.read.keys.record_key_fields, context.hash_fields
-    ring = context.rings.get(file.partition)
-    node = None if ring is None else ring.node_of_group(file.file_id)
-    try:
-        if ring is not None and node is not None:
-            hashes = key_hashes(keys, key_fields=fields, hash_fields=hash_fields)
-            return int(np.count_nonzero(ring.places(hashes) != ring.metadata.nodes.index(node)))
-        bucket = None if context.buckets is None else _bucket_of(file.file_id)
-        if context.buckets is None or bucket is None:
-            return 0
-        count = context.buckets.of(file.partition)
-        buckets = bucket_ids(keys, key_fields=fields, hash_fields=hash_fields, buckets=count)
-    except UserError:
-        # Keys of a form that the key fields do not produce belong to no bucket.
-        return len(keys)
-    return int(np.count_nonzero(buckets != bucket))
-
-
-def _bucket_of(file_id: str) -> int | None:
-    """Return the bucket number of a file id; None if it has none, which another finding reports."""
-    try:
-        return bucket_of(file_id)
-    except UserError:
-        return None
-
-
 def _parses(schema: str) -> bool:
     try:
         avro_to_arrow(schema)
@@ -310,7 +280,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
             problem = f"the schema of the block at byte {block.offset} does not parse"
             yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     elsewhere = nulls = 0
-    values = KeyValues(context.read.keys, context.compares_paths)
+    values = KeyValues(context.read.keys, context.places.follows_paths)
     try:
         # Damaged files are reported above. The other files are still checked.
         read = replace(context.read, skips_damage=True)
@@ -322,7 +292,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
             nulls += keys.null_count
             if log.instant not in context.resizes:
                 # A delete without partition columns is copied to all buckets that replace a bucket (MDT-12.5).
-                elsewhere += in_other_buckets(context, log, keys.drop_null())
+                elsewhere += context.misplaced(log, keys.drop_null())
     except UserError as error:
         if isinstance(error, UnsupportedError):
             raise

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.stage.memory_budget import give_back
+from lakehouse.core.files.stage.write_context import give_back
 
 #: The number of runs that are merged at once. More runs are merged in several passes.
 _WAYS = 32

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.base.base_reader import align
-from lakehouse.core.files.stage.memory_budget import give_back
-from lakehouse.core.files.stage.write_context import Batches, WriteContext
+from lakehouse.core.files.stage.write_context import Batches, WriteContext, give_back
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.index.bucket import bucket_ids
-from lakehouse.core.index.consistent_hashing import key_hashes
+from lakehouse.core.index.hash.bucket import bucket_ids
+from lakehouse.core.index.hash.consistent_hashing import key_hashes
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun
 from lakehouse.core.rows.absent_columns import LACKS, bits_of, bits_without
 from lakehouse.core.rows.casting import writable
@@ -111,7 +110,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         refuse_ambiguous_keys(data, context.keys)
         keys = record_keys(data, context.keys)
         refuse_long_keys(keys, context.policy.max_key_bytes)
-    if not context.keys.partition_fields or (context.global_keys and context.incoming.deletes_only):
+    if not context.keys.partition_fields or (context.layout.global_keys and context.incoming.deletes_only):
         # A delete with a global index finds its row in any partition, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
@@ -291,7 +290,7 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     rows = _joined(tables)
     if not context.incoming.combine:
         return rows
-    keys = (KEY,) if context.global_keys else (KEY, PATH)
+    keys = context.layout.identity(KEY, PATH)
     rule = context.rule
     if context.incoming.deletes_only:
         # Without ordering columns a batch of keys to delete has no other columns, so no version is preferred.
@@ -323,14 +322,7 @@ def _store_run(context: WriteContext, path: str, rows: pa.Table) -> StagedRun:
         for start in range(0, count, RUN_BATCH_ROWS):
             writer.write_table(data.take(pa.array(order[start : start + RUN_BATCH_ROWS])))
     entries = tuple(StagedEntry(run=path, **group) for group in groups)
-    return StagedRun(
-        path=path,
-        entries=entries,
-        rows=count,
-        size_bytes=size,
-        buckets=context.layout.buckets,
-        values=_value_counts(context, data),
-    )
+    return replace(context.layout.run(path, entries, count, size), values=_value_counts(context, data))
 
 
 def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int], ...]:

@@ -68,7 +68,7 @@ def cells_by_suffix(data: U8, starts: I64, ends: I64) -> I64 | None:
 
 def _content_lengths(data: U8, starts: I64, ends: I64) -> list[int] | None:
     """Return the lengths of the first keys of the blocks; None if they are too many."""
-    found: set[int] = set()
+    lengths: set[int] = set()
     at, end = starts, ends
     for _ in range(_FIRST_CELLS):
         fits = end - at >= CELL_BYTES
@@ -79,11 +79,11 @@ def _content_lengths(data: U8, starts: I64, ends: I64) -> list[int] | None:
         key, value = heads["key"].astype(np.int64), heads["value"].astype(np.int64)
         if (heads["content"] < 0).any() or (key < 0).any() or (value < 0).any():
             return None
-        found.update(np.unique(heads["content"]).tolist())
-        if len(found) > _MOST_LENGTHS:
+        lengths.update(np.unique(heads["content"]).tolist())
+        if len(lengths) > _MOST_LENGTHS:
             return None
         at = at + key + value + 9
-    return sorted(found)
+    return sorted(lengths)
 
 
 def _suffixes(data: U8, start: int, end: int) -> I64:
@@ -92,13 +92,13 @@ def _suffixes(data: U8, start: int, end: int) -> I64:
     first = start + -(address + start) % _WORD
     words = data[first : first + (end - first) // _WORD * _WORD].view(np.uint32)
     ones = first + np.flatnonzero(words == _ONES) * _WORD
-    found = []
+    parts = []
     # Seven bytes contain exactly one aligned word; it begins at one of the first four of them.
     for shift in range(_WORD):
         at = ones - (_ONES_AT + shift)
         at = at[(at >= start) & (at + len(KEY_SUFFIX) <= end)]
-        found.append(at[(_items(data, at, 8).view("<u8") == _HEAD) & (data[at + 8] == 0xFF) & (data[at + 9] == 4)])
-    positions = np.concatenate(found)
+        parts.append(at[(_items(data, at, 8).view("<u8") == _HEAD) & (data[at + 8] == 0xFF) & (data[at + 9] == 4)])
+    positions = np.concatenate(parts)
     positions.sort()
     return positions
 

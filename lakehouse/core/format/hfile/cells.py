@@ -77,14 +77,14 @@ def decode_cells(payloads: Payloads, name: str) -> Cells:
 
 
 def _walk_one_by_one(payloads: Payloads, name: str) -> I64:
-    found = []
+    parts = []
     view = payloads.data.data
     for start, end, offset in zip(
         payloads.starts.tolist(), payloads.ends.tolist(), payloads.offsets.tolist(), strict=True
     ):
         equal = _equal_cells(payloads.data[start:end])
-        found.append(_chain(view, start, end, offset, name) if equal is None else start + equal)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+        parts.append(_chain(view, start, end, offset, name) if equal is None else start + equal)
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _equal_cells(block: U8) -> I64 | None:
@@ -130,19 +130,19 @@ def _walk_in_lock_step(payloads: Payloads, name: str) -> I64:
     is_filled = payloads.starts < payloads.ends
     at, starts = payloads.starts[is_filled], payloads.starts[is_filled]
     ends, offsets = payloads.ends[is_filled], payloads.offsets[is_filled]
-    found = []
+    parts = []
     while len(at):
         _check(at <= ends - _LEAST_BYTES, (offsets, at - starts, at * 0 - 1, at * 0 - 1), name)
         key, value = _lengths_at(payloads.data, at)
         after = at + key + value + (_LENGTHS.size + 1)
         _check((key >= 2) & (value >= 0) & (after <= ends), (offsets, at - starts, key, value), name)
-        found.append(at)
+        parts.append(at)
         more = after < ends
         if more.all():
             at = after
         else:
             at, starts, ends, offsets = after[more], starts[more], ends[more], offsets[more]
-    positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+    positions = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     positions.sort()  # blocks do not overlap and ascend, so this is the order of the file
     return positions
 

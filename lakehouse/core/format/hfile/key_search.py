@@ -93,10 +93,10 @@ def search(data: U8, starts: I64, ends: I64, wanted: Wanted, name: str) -> Found
     rows, values, value_ends = [], [], []
     for first in range(0, len(wanted), _LANES):
         lanes = np.arange(first, min(first + _LANES, len(wanted)))
-        for found in _steps(data, starts, ends, wanted, lanes, name):
-            rows.append(found.rows)
-            values.append(found.values)
-            value_ends.append(found.value_ends)
+        for step in _steps(data, starts, ends, wanted, lanes, name):
+            rows.append(step.rows)
+            values.append(step.values)
+            value_ends.append(step.value_ends)
     if not rows:
         none = np.zeros(0, np.int64)
         return Found(none, none, none)
@@ -107,7 +107,7 @@ def search(data: U8, starts: I64, ends: I64, wanted: Wanted, name: str) -> Found
 def _steps(  # parameters: those of `search`, and the numbers of some keys
     data: U8, starts: I64, ends: I64, wanted: Wanted, lanes: I64, name: str
 ) -> list[Found]:
-    found: list[Found] = []
+    matches: list[Found] = []
     at, end = starts[lanes], ends[lanes]
     word: Any = wanted.words[lanes, 0]
     length, mask = wanted.lengths[lanes], wanted.masks[lanes]
@@ -118,7 +118,7 @@ def _steps(  # parameters: those of `search`, and the numbers of some keys
         open_lanes = len(at) - np.count_nonzero(is_done)
         if open_lanes * _KEPT_DONE <= len(at) * (_KEPT_DONE - 1):
             if open_lanes == 0:
-                return found
+                return matches
             going = ~is_done
             at, end, lanes = at[going], end[going], lanes[going]
             word, length, mask, compared = word[going], length[going], mask[going], compared[going]
@@ -141,7 +141,7 @@ def _steps(  # parameters: those of `search`, and the numbers of some keys
             hits = hits[_same_rest(data, at[hits], wanted, lanes[hits])]
         if len(hits):
             begins = at[hits] + 8 + key[hits]
-            found.append(Found(lanes[hits], begins, begins + value[hits]))
+            matches.append(Found(lanes[hits], begins, begins + value[hits]))
             is_done[hits] = True
         is_done |= after == end
         at = np.where(is_done, at, after)

@@ -173,12 +173,12 @@ class HFile:
             blocks = [self._blocks_of(index, wants) for index, wants in orders]
             return self._select(np.unique(np.concatenate(blocks)), lambda stored: pc.is_in(stored, wanted))
         blocks_of_keys = _search(self._index.keys, wanted, "right") - 1
-        found = []
+        tables = []
         for run in self._runs(np.unique(blocks_of_keys[blocks_of_keys >= 0])):
             begin, end = np.searchsorted(blocks_of_keys, [run[0], run[-1] + 1]).tolist()
             keys = _Keys(wanted[begin:end], lanes.slice(begin, end), np.searchsorted(run, blocks_of_keys[begin:end]))
-            found.append(self._find_in(run, keys))
-        return _sorted(pa.concat_tables(found) if found else ENTRIES.empty_table(), self._name)
+            tables.append(self._find_in(run, keys))
+        return _sorted(pa.concat_tables(tables) if tables else ENTRIES.empty_table(), self._name)
 
     def _find_in(self, run: I64, keys: _Keys) -> pa.Table:
         payloads, is_verified = self._payloads(run)
@@ -213,10 +213,10 @@ class HFile:
 
     def _select(self, numbers: I64, is_found: Callable[[Any], Any]) -> pa.Table:
         """Return the entries of some blocks, given by ascending numbers, whose keys pass a test."""
-        found = []
+        tables = []
         for run in self._runs(numbers):
-            found.append(self._pick(self._cells(run), is_found))
-        return _sorted(pa.concat_tables(found) if found else ENTRIES.empty_table(), self._name)
+            tables.append(self._pick(self._cells(run), is_found))
+        return _sorted(pa.concat_tables(tables) if tables else ENTRIES.empty_table(), self._name)
 
     def _pick(self, cells: Cells, is_found: Callable[[Any], Any]) -> pa.Table:
         stored = slices(cells.data, cells.keys, cells.key_ends)
@@ -343,8 +343,8 @@ class HFile:
         if len(checksums) != checksum_bytes(length, piece):
             raise corrupt(self._name, "a block has no checksums")
         for number, start in enumerate(range(0, length, piece)):
-            found = zlib.crc32(stored[start : min(start + piece, length)])
-            if found.to_bytes(4, "big") != checksums[4 * number : 4 * number + 4]:
+            checksum = zlib.crc32(stored[start : min(start + piece, length)])
+            if checksum.to_bytes(4, "big") != checksums[4 * number : 4 * number + 4]:
                 raise corrupt(self._name, "the checksum of a block is wrong")
 
     def _runs(self, numbers: I64) -> Iterator[I64]:
@@ -391,9 +391,9 @@ class HFile:
         is_short = lengths <= headers["piece"]
         short = np.flatnonzero(is_short)
         ends = places[short] + lengths[short]
-        found = [crc32(view[start:end]) for start, end in zip(places[short].tolist(), ends.tolist(), strict=True)]
+        checksums = [crc32(view[start:end]) for start, end in zip(places[short].tolist(), ends.tolist(), strict=True)]
         has_one = headers["stored"][short] + HEADER_BYTES - lengths[short] == 4
-        if not has_one.all() or (load(data, ends, ">u4") != np.array(found, np.uint32)).any():
+        if not has_one.all() or (load(data, ends, ">u4") != np.array(checksums, np.uint32)).any():
             raise corrupt(self._name, "the checksum of a block is wrong")
         for number in np.flatnonzero(~is_short).tolist():
             start, size = int(places[number]), int(headers["stored"][number]) + HEADER_BYTES
@@ -433,9 +433,9 @@ class HFile:
         if offset >= self._tail_start:
             start = offset - self._tail_start
             return self._tail[start : start + length]
-        known = self._ranges.get((offset, length))
-        if known is not None:
-            return known
+        held = self._ranges.get((offset, length))
+        if held is not None:
+            return held
         data = self._read(offset, length)
         if len(data) != length:
             raise corrupt(self._name, f"it ends at byte {offset + len(data)}, {self._size} expected")
@@ -477,8 +477,10 @@ class OpenedEntries:
             rows = place.astype(np.int64)
         order = np.argsort(rows)
         values = slices(self.cells.data, self.cells.values[rows[order]], self.cells.value_ends[rows[order]])
-        found = pa.Table.from_arrays([self.keys.take(pa.array(rows[order])), values], schema=ENTRIES)
-        return found if self.is_ascending else found.take(pc.array_sort_indices(found.column("key").combine_chunks()))
+        entries = pa.Table.from_arrays([self.keys.take(pa.array(rows[order])), values], schema=ENTRIES)
+        if self.is_ascending:
+            return entries
+        return entries.take(pc.array_sort_indices(entries.column("key").combine_chunks()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -492,9 +494,9 @@ class _Keys:
 
 def _search_cells(payloads: Payloads, keys: _Keys, name: str) -> pa.Table:
     starts, ends = payloads.starts[keys.places], payloads.ends[keys.places]
-    found = search(payloads.data, starts, ends, keys.words, name)
-    values = slices(payloads.data, found.values, found.value_ends)
-    return pa.Table.from_arrays([keys.keys.take(pa.array(found.rows)), values], schema=ENTRIES)
+    matches = search(payloads.data, starts, ends, keys.words, name)
+    values = slices(payloads.data, matches.values, matches.value_ends)
+    return pa.Table.from_arrays([keys.keys.take(pa.array(matches.rows)), values], schema=ENTRIES)
 
 
 def _ends(data: U8, places: I64, headers: Any) -> Any:
@@ -520,11 +522,11 @@ def _plain(keys: Any) -> Any:
 
 def _outermost(prefixes: Any) -> Any:
     """Return the ascending prefixes that do not start with another one of them."""
-    kept: list[bytes] = []
+    outermost: list[bytes] = []
     for prefix in prefixes.to_pylist():
-        if not kept or not prefix.startswith(kept[-1]):
-            kept.append(prefix)
-    return pa.array(kept, pa.binary())
+        if not outermost or not prefix.startswith(outermost[-1]):
+            outermost.append(prefix)
+    return pa.array(outermost, pa.binary())
 
 
 def _uppers(prefixes: Any) -> Any:

@@ -3,6 +3,12 @@
 Cells of a batch are built by one Arrow kernel; then each block is compressed. Entries may arrive in several batches, so
 the memory of the writer does not grow with the file.
 
+A small commit writes several files of few entries. They have one data block and are written without kernels, whose
+fixed cost is larger than the rest. Their largest part is the schema in the file info. Its compressed form is kept: a
+gzip stream may contain parts that were compressed before.
+
+    gzip header | other pairs of the file info, as they are | schema, compressed once | empty last part | CRC32, length
+
 Hudi's reader does not see cells that start in the last bytes of a block (MDT-1.6). With raw blocks of at most 64 KB no
 cell is that short, so larger blocks are refused.
 
@@ -12,8 +18,10 @@ The size of blocks decides the cost of a look-up, which reads a whole block for 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -22,10 +30,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.few_writer import MAX_FEW_KEY_BYTES, few_hfile
+from lakehouse.core.format.hfile.entries import Entries, entry_bytes, entry_count, entry_mapping, entry_table
 from lakehouse.core.format.hfile.key_order import is_ascending
 from lakehouse.core.format.hfile.layout import (
     CELL_BYTES,
+    COMPRESSION_LEVEL,
     DATA,
     FILE_INFO,
     GZ,
@@ -59,6 +68,16 @@ _STEP_BYTES = 1 << 25
 _FEW_CELLS = 256
 
 
+#: Keys up to this length are written here, so that the parts that are not compressed fit into one part of gzip.
+_ONE_BLOCK_KEY_BYTES = 1024
+_CELL_HEAD = struct.Struct(">iih")
+_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+#: The parts of a gzip stream: whether it is the last one, the length and its complement.
+_PART, _END, _TAIL = struct.Struct("<BHH"), b"\1\0\0\xff\xff", struct.Struct("<II")
+_NO_BYTES = _GZIP_HEAD + _END + bytes(8)
+_RAW_DEFLATE = -15
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How the blocks of an HFile are stored.
@@ -84,17 +103,17 @@ LOOKED_UP = Layout(block_bytes=4096, compression="none")
 
 
 def write_hfile(  # parameters: contents and layout of one file
-    entries: pa.Table,
+    entries: Entries,
     *,
     schema: str,
     created_ms: int,
     layout: Layout = SCANNED,
     bounds: bool = False,
 ) -> bytes:
-    """Return the bytes of an HFile.
+    """Return the bytes of an HFile. A few entries that fit into one block are written without kernels.
 
     Args:
-        entries: Columns `key` and `value`, both binary; keys are ascending and distinct.
+        entries: Columns `key` and `value`, both binary, or key -> value; keys are ascending and distinct.
         schema: Avro schema of the values, as JSON.
         created_ms: Creation time, in milliseconds since 1970.
         layout: Size, compression and checksums of blocks.
@@ -104,45 +123,32 @@ def write_hfile(  # parameters: contents and layout of one file
         ValueError: The keys are not ascending, or the blocks of the layout are too large.
         UnsupportedError: A key or the file is longer than the format allows.
     """
-    if entries.num_rows <= _FEW_CELLS and entries.nbytes + CELL_BYTES * entries.num_rows <= layout.block_bytes:
-        keys, values = (entries.column(name).to_pylist() for name in ENTRIES.names)
-        if max(map(len, keys), default=0) <= MAX_FEW_KEY_BYTES:
-            return write_few(keys, values, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
+    _check_layout(layout)
+    few = _one_block(entries, layout)
+    if few is not None:
+        return _one_block_hfile(
+            few,
+            schema=schema,
+            created_ms=created_ms,
+            compressed=layout.compression == "gz",
+            checksums=layout.checksums,
+            bounds=bounds,
+        )
     pieces: list[bytes] = []
     writer = HFileWriter(pieces.append, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
-    writer.add(entries)
+    writer.add(entry_table(entries))
     writer.close()
     return b"".join(pieces)
 
 
-def write_few(  # parameters: contents and layout of one file
-    keys: Sequence[bytes],
-    values: Sequence[bytes],
-    *,
-    schema: str,
-    created_ms: int,
-    layout: Layout = SCANNED,
-    bounds: bool = False,
-) -> bytes:
-    """Return the bytes of an HFile as `write_hfile` does, of entries that fit into one block (`fits_one_block`)."""
-    _check_layout(layout)
-    return few_hfile(
-        keys,
-        values,
-        schema=schema,
-        created_ms=created_ms,
-        compressed=layout.compression == "gz",
-        checksums=layout.checksums,
-        bounds=bounds,
-    )
-
-
-def fits_one_block(keys: Sequence[bytes], values: Sequence[bytes], layout: Layout = SCANNED) -> bool:
-    """Return whether `write_few` writes these entries."""
-    size = sum(map(len, keys)) + sum(map(len, values)) + CELL_BYTES * len(keys)
-    return (
-        len(keys) <= _FEW_CELLS and size <= layout.block_bytes and max(map(len, keys), default=0) <= MAX_FEW_KEY_BYTES
-    )
+def _one_block(entries: Entries, layout: Layout) -> Mapping[bytes, bytes] | None:
+    """Return entries that fit into one block and are few; None for others."""
+    count = entry_count(entries)
+    if count > _FEW_CELLS or entry_bytes(entries) + CELL_BYTES * count > layout.block_bytes:
+        return None
+    few = entry_mapping(entries)
+    # Two equal keys are one key of a mapping; the general writer refuses them.
+    return few if len(few) == count and max(map(len, few), default=0) <= _ONE_BLOCK_KEY_BYTES else None
 
 
 def _check_layout(layout: Layout) -> None:
@@ -315,3 +321,107 @@ def _cells(keys: Any, values: Any, key_lengths: I64, value_lengths: I64) -> Any:
     suffix, end, separator = (pa.scalar(text, large) for text in (KEY_SUFFIX, b"\0", b""))
     joined = pc.binary_join_element_wise(prefix, keys.cast(large), suffix, values.cast(large), end, separator)
     return memoryview(joined.buffers()[2])
+
+
+def _one_block_hfile(  # parameters: contents and layout of one file
+    entries: Mapping[bytes, bytes],
+    *,
+    schema: str,
+    created_ms: int,
+    compressed: bool,
+    checksums: bool,
+    bounds: bool,
+) -> bytes:
+    """Return the HFile of entries that fit into one block; the arguments are those of `write_hfile`.
+
+    The keys have at most _ONE_BLOCK_KEY_BYTES bytes. Raises ValueError if they are not ascending.
+    """
+    pieces: list[bytes] = []
+    before: bytes | None = None
+    for key, value in entries.items():
+        if before is not None and before >= key:
+            raise ValueError(f"key {key!r} does not follow {before!r} in ascending order")
+        size = len(key) + 2 + len(KEY_SUFFIX)
+        pieces += (_CELL_HEAD.pack(size, len(value), len(key)), key, KEY_SUFFIX, value, b"\0")
+        before = key
+    cells = b"".join(pieces)
+    has_checksums = checksums and not compressed
+    blocks, size = [], 0
+
+    def add(magic: bytes, payload: bytes, raw_bytes: int) -> None:
+        nonlocal size
+        blocks.append(framed_block(magic, payload, raw_bytes, checksums=has_checksums))
+        size += len(blocks[-1])
+
+    if entries:
+        add(DATA, gzipped(cells) if compressed else cells, len(cells))
+    load_on_open = size
+    index = index_entry(0, load_on_open, next(iter(entries))) if entries else b""
+    add(ROOT_INDEX, _stored(index) if compressed else index, len(index))
+    add(ROOT_INDEX, _NO_BYTES if compressed else b"", 0)
+    info_offset = size
+    info = _one_block_info(entries, created_ms, schema, bounds=bounds)
+    raw = b"".join(info)
+    add(FILE_INFO, _gzipped_info(info, raw, schema) if compressed else raw, len(raw))
+    trailer = Trailer(
+        info_offset=info_offset,
+        load_on_open=load_on_open,
+        raw_bytes=len(cells),
+        blocks=1 if entries else 0,
+        meta_blocks=0,
+        entries=len(entries),
+        first_block=0 if entries else -1,
+        last_block=0,
+        codec=GZ if compressed else NONE,
+    )
+    return b"".join((*blocks, encode_trailer(trailer)))
+
+
+def _one_block_info(
+    entries: Mapping[bytes, bytes], created_ms: int, schema: str, *, bounds: bool
+) -> tuple[bytes, bytes, bytes]:
+    """Return the file info: the pairs before the schema, the schema, and the pairs after it."""
+    keys = [*entries]
+    last = keys[-1] if keys else b""
+    sizes = (sum(map(len, keys)), sum(map(len, entries.values())))
+    numbers = info_numbers(len(keys), sizes, created_ms)
+    head = [_pair("hfile.LASTKEY", struct.pack(">h", len(last)) + last if keys else b"")]
+    head += [_pair(name, value) for name, value in numbers.items()]
+    own = _schema(schema)[0]
+    tail = _pair("minRecordKey", keys[0] if keys else b"") + _pair("maxRecordKey", last) if bounds else b""
+    message = b"".join(head)
+    return INFO_MAGIC + write_varint(len(message) + len(own) + len(tail)) + message, own, tail
+
+
+def _gzipped_info(info: tuple[bytes, bytes, bytes], raw: bytes, schema: str) -> bytes:
+    head, _, tail = info
+    parts = (_GZIP_HEAD, _part(head), _schema(schema)[1], _part(tail), _END)
+    return b"".join((*parts, _TAIL.pack(zlib.crc32(raw), len(raw))))
+
+
+def _stored(raw: bytes) -> bytes:
+    """Return a gzip stream that contains the bytes as they are."""
+    return b"".join((_GZIP_HEAD, _part(raw), _END, _TAIL.pack(zlib.crc32(raw), len(raw))))
+
+
+def _part(raw: bytes) -> bytes:
+    return _PART.pack(0, len(raw), 0xFFFF ^ len(raw)) + raw
+
+
+@lru_cache(maxsize=8)
+def _schema(schema: str) -> tuple[bytes, bytes]:
+    """Return the pair of the schema, and it as a part of a gzip stream that ends at a byte."""
+    raw = _pair("schema", schema.encode())
+    stream = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, _RAW_DEFLATE)
+    return raw, stream.compress(raw) + stream.flush(zlib.Z_FULL_FLUSH)
+
+
+def _pair(name: str, value: bytes) -> bytes:
+    return _pair_head(name, len(value)) + value
+
+
+@lru_cache(maxsize=256)
+def _pair_head(name: str, length: int) -> bytes:
+    """Return the bytes of a pair of the file info before its value."""
+    inner = bytes_field(1, name.encode()) + write_varint(2 << 3 | 2) + write_varint(length)
+    return write_varint(1 << 3 | 2) + write_varint(len(inner) + length) + inner

@@ -160,22 +160,22 @@ def _texts(parts: dict[str, pa.Array], ordinals: Any, *, upper: bool) -> pa.Arra
     """
     wrappers, numbers = np.asarray(parts["wrapper"]), parts["number"]
     is_text = (wrappers == STRING) | ((wrappers == BYTES) & (ordinals == _BYTES_TYPE))
-    found = _cast(_masked(parts["data"], is_text), pa.string())
+    texts = _cast(_masked(parts["data"], is_text), pa.string())
     is_date = np.isin(wrappers, (DATE, LOCAL_DATE)) | ((wrappers == INT) & (ordinals == _DATE_TYPE))
     if is_date.any():
         days = _masked(numbers, is_date & _between(numbers, *_FOUR_DIGIT_YEARS))
-        found = pc.coalesce(found, days.cast(pa.int32()).view(pa.date32()).cast(pa.string()))
+        texts = pc.coalesce(texts, days.cast(pa.int32()).view(pa.date32()).cast(pa.string()))
     is_whole = np.isin(wrappers, (INT, LONG)) & np.isin(ordinals, (0, *_WHOLE_TYPES))
     if is_whole.any():
         least, greatest = ("-" + _GREATEST_WHOLE, _GREATEST_WHOLE) if upper else ("-", "0")
         covering = pc.if_else(pc.less(numbers, 0), pa.scalar(least), pa.scalar(greatest))
-        found = pc.coalesce(found, _masked(covering, is_whole))
+        texts = pc.coalesce(texts, _masked(covering, is_whole))
     is_real = np.isin(wrappers, REALS)
     if is_real.any():
         # Texts of floating-point numbers begin with a digit, a minus, "Infinity" or "NaN".
         covering = pc.if_else(pc.greater(parts["real"], 0), pa.scalar("0"), pa.scalar("-"))
-        found = pc.coalesce(found, _masked(pa.repeat(_GREATEST_REAL, len(wrappers)) if upper else covering, is_real))
-    return found
+        texts = pc.coalesce(texts, _masked(pa.repeat(_GREATEST_REAL, len(wrappers)) if upper else covering, is_real))
+    return texts
 
 
 def _between(numbers: pa.Array, low: int, high: int) -> Any:
@@ -197,8 +197,8 @@ def decimal_bytes(values: pa.Array) -> pa.Array:
     is_used = np.arange(16) >= skipped[:, None]
     offsets = np.append(0, np.cumsum(16 - skipped)).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits[is_used]))]
-    found = pa.Array.from_buffers(pa.binary(), len(present), buffers)
-    return spread(found, np.asarray(values.is_valid()), nullable=True)
+    numbers = pa.Array.from_buffers(pa.binary(), len(present), buffers)
+    return spread(numbers, np.asarray(values.is_valid()), nullable=True)
 
 
 def decimals_of_bytes(data: pa.Array, scale: int) -> pa.Array:
@@ -213,24 +213,24 @@ def decimals_of_bytes(data: pa.Array, scale: int) -> pa.Array:
     first = raw[np.minimum(offsets[:-1], len(raw) - 1)].view(np.int8)
     digits = np.where(is_stored, raw[np.maximum(at, 0)], ((first >> 7).view(np.uint8))[:, None]).astype(np.uint8)
     memory = pa.py_buffer(np.ascontiguousarray(digits[:, ::-1]))
-    found = pa.Array.from_buffers(pa.decimal128(38, scale), len(present), [None, memory])
-    return spread(found, is_valid, nullable=True)
+    decimals = pa.Array.from_buffers(pa.decimal128(38, scale), len(present), [None, memory])
+    return spread(decimals, is_valid, nullable=True)
 
 
 def _decimals(data: pa.Array, wrappers: Any, infos: pa.Array | None, kind: pa.DataType) -> pa.Array:
-    found = pa.nulls(len(data), kind)
+    bounds = pa.nulls(len(data), kind)
     if (wrappers == DECIMAL).any() and kind.scale <= V1_SCALE:
-        found = _cast(decimals_of_bytes(_masked(data, wrappers == DECIMAL), V1_SCALE), kind)
+        bounds = _cast(decimals_of_bytes(_masked(data, wrappers == DECIMAL), V1_SCALE), kind)
     if infos is None or not (wrappers == BYTES).any():
-        return found
+        return bounds
     # All rows of a column have the same scale unless the type of the column was changed.
     for info in pc.unique(infos.drop_null()).to_pylist():
         scale = _scale(info)
         if scale is None or scale > kind.scale:
             continue
         has_info = (wrappers == BYTES) & np.asarray(pc.equal(infos, info).fill_null(False))
-        found = pc.coalesce(found, _cast(decimals_of_bytes(_masked(data, has_info), scale), kind))
-    return found
+        bounds = pc.coalesce(bounds, _cast(decimals_of_bytes(_masked(data, has_info), scale), kind))
+    return bounds
 
 
 def _scale(info: str) -> int | None:

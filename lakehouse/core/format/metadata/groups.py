@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from lakehouse.core.format.java_hash import string_hashes
 from lakehouse.core.format.metadata.keys import as_text, split_secondary_keys
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 #: The bytes of one entry that Hudi assumes when it estimates the size of a record index.
 _ENTRY_BYTES = 48
 #: Keys up to this number are hashed one by one.
 _FEW_KEYS = 64
-_COLUMN_STATS = "column_stats"
-_SECONDARY = "secondary_index_"
 #: Characters that Hudi's escaping of path names replaces, and the two characters that separate parts of a file name.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^\-_]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
@@ -28,9 +27,9 @@ _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 def shards(keys: Any, groups: int) -> NDArray[np.int64]:
     """Return the position of the file group of each key among the sorted file groups of its partition."""
     if len(keys) <= _FEW_KEYS:
-        found = [key if isinstance(key, bytes) else key.encode() for key in keys.to_pylist()]
-        if all(map(bytes.isascii, found)):
-            return np.array([shard_of(key, groups) for key in found], np.int64)
+        plain = [key if isinstance(key, bytes) else key.encode() for key in keys.to_pylist()]
+        if all(map(bytes.isascii, plain)):
+            return np.array([shard_of(key, groups) for key in plain], np.int64)
     texts = as_text(keys)
     if groups == 1:
         return np.zeros(len(texts), np.int64)
@@ -42,10 +41,10 @@ def shard_of(key: bytes, groups: int) -> int:
     """Return the position of the file group of one ASCII key, as `shards` does."""
     if groups == 1:
         return 0
-    found = 0
+    code = 0
     for unit in key:
-        found = (31 * found + unit) & 0xFFFFFFFF
-    return abs(found - (1 << 32) if found >= 1 << 31 else found) % groups
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return abs(code - (1 << 32) if code >= 1 << 31 else code) % groups
 
 
 def secondary_shards(keys: Any, groups: int, version: str) -> NDArray[np.int64]:
@@ -58,7 +57,7 @@ def secondary_shards(keys: Any, groups: int, version: str) -> NDArray[np.int64]:
 
 def partition_shards(partition: str, keys: Any, groups: int, version: str) -> NDArray[np.int64]:
     """Return the shards of keys in a metadata partition; `version` is the version of its index definition."""
-    if partition.startswith(_SECONDARY):
+    if partition_kind(partition) is PartitionKind.SECONDARY_INDEX:
         return secondary_shards(keys, groups, version)
     return shards(keys, groups)
 
@@ -68,7 +67,7 @@ def file_id_prefix(partition: str, data_partition: str | None = None) -> str:
 
     `data_partition` is given for a partitioned record index only.
     """
-    prefix = "col-stats-" if partition == _COLUMN_STATS else partition.replace("_", "-") + "-"
+    prefix = "col-stats-" if partition == PartitionKind.COLUMN_STATS else partition.replace("_", "-") + "-"
     return prefix if data_partition is None else f"{prefix}{escape_partition(data_partition)}-"
 
 

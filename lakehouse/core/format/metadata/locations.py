@@ -106,8 +106,8 @@ def _uuid_ids(fields: dict[str, Any]) -> pa.Array:
     numbers = pa.array(distinct[:, 2])
     suffix = pc.binary_join_element_wise("-", numbers.cast(pa.string()), "")
     suffix = pc.if_else(pc.equal(numbers, _WITHOUT_INDEX), "", suffix)
-    found = pc.binary_join_element_wise(texts, suffix, "").take(pa.array(inverse))
-    return found if is_valid.all() else pc.if_else(pa.array(is_valid), found, None)
+    ids = pc.binary_join_element_wise(texts, suffix, "").take(pa.array(inverse))
+    return ids if is_valid.all() else pc.if_else(pa.array(is_valid), ids, None)
 
 
 def _distinct(triples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

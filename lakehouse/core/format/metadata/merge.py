@@ -126,8 +126,8 @@ def _unreplaced(rows: pa.Table) -> tuple[pa.Table, I64]:
         return rows, numbers
     first = np.zeros(int(numbers.max()) + 1, np.int64)
     first[numbers[begins]] = begins  # NumPy assigns in order, so the last row of a key stays
-    kept = np.arange(len(numbers)) >= first[numbers]
-    return rows.filter(pa.array(kept)).combine_chunks(), numbers[kept]
+    is_newest = np.arange(len(numbers)) >= first[numbers]
+    return rows.filter(pa.array(is_newest)).combine_chunks(), numbers[is_newest]
 
 
 def _base_and_changes(layers: Sequence[Layer]) -> tuple[pa.Table, pa.Table | None]:
@@ -161,10 +161,10 @@ def _folded_files(rows: pa.Table) -> pa.Table:
         both_live = (older == _LIVE) & ~dead
         size[group] = np.where(both_live, np.maximum(size[group], sizes[row]), sizes[row])
         state[group] = np.where(dead, np.where(older == _LIVE, _ABSENT, _TOMBSTONE), _LIVE)
-    kept = state != _ABSENT
-    found = rows.take(pa.array(firsts[kept]))
-    columns = [found.column("key"), found.column("name"), pa.array(size[kept]), pa.array(state[kept] == _TOMBSTONE)]
-    return pa.table(columns, schema=FILE_ROWS)
+    is_present = state != _ABSENT
+    files = rows.take(pa.array(firsts[is_present]))
+    merged_sizes, deleted = pa.array(size[is_present]), pa.array(state[is_present] == _TOMBSTONE)
+    return pa.table([files.column("key"), files.column("name"), merged_sizes, deleted], schema=FILE_ROWS)
 
 
 def _rounds(groups: I64) -> tuple[I64, list[tuple[I64, I64]]]:
@@ -247,8 +247,8 @@ def _has_no_values(rows: pa.Table, wrapper: NDArray[Any], other: NDArray[Any], o
     """
     values, nulls = (np.asarray(rows.column(name).fill_null(-1)) for name in ("value_count", "null_count"))
     is_text = np.isin(other, (STRING, BYTES)) & ~other_is_decimal
-    found: Mask = (wrapper == 0) & ((values == 0) | ((values == nulls) & (values >= 0) & ~is_text))
-    return found
+    is_empty: Mask = (wrapper == 0) & ((values == 0) | ((values == nulls) & (values >= 0) & ~is_text))
+    return is_empty
 
 
 def _numbers(column: Any) -> I64:

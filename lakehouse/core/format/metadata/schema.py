@@ -193,7 +193,7 @@ def record_node(schema: str) -> AvroNode:
 
 def schema_of_form(schema: str) -> RecordSchema | None:
     """Return the record schema with the fields of an Avro schema; None if this package does not write its form."""
-    forms = (known for known in (CURRENT, HUDI_1_0) if record_node(schema) == record_node(known.files))
+    forms = (form for form in (CURRENT, HUDI_1_0) if record_node(schema) == record_node(form.files))
     return next(forms, None)
 
 
@@ -203,25 +203,25 @@ def is_current(schema: str) -> bool:
     return schema == SCHEMA or record_node(schema) == record_node(SCHEMA)
 
 
-def _require_compatible(found: pa.DataType, expected: pa.DataType, path: str) -> None:
+def _require_compatible(actual: pa.DataType, expected: pa.DataType, path: str) -> None:
     """Raise CorruptTableError if a type lacks fields that no release lacks, or has fields of other types.
 
     Unions are structs here; a release may know fewer branches.
     """
     if not pa.types.is_struct(expected):
-        if pa.types.is_map(expected) and pa.types.is_map(found):
-            return _require_compatible(found.item_type, expected.item_type, path)
-        if found != expected and not pa.types.is_list(expected):
+        if pa.types.is_map(expected) and pa.types.is_map(actual):
+            return _require_compatible(actual.item_type, expected.item_type, path)
+        if actual != expected and not pa.types.is_list(expected):
             raise CorruptTableError(
-                f"the Avro schema of the metadata records declares {path!r} as {found}", column=path
+                f"the Avro schema of the metadata records declares {path!r} as {actual}", column=path
             )
         return None
-    if not pa.types.is_struct(found):
-        raise CorruptTableError(f"the Avro schema does not declare metadata records: {path!r} is {found}", column=path)
+    if not pa.types.is_struct(actual):
+        raise CorruptTableError(f"the Avro schema does not declare metadata records: {path!r} is {actual}", column=path)
     for field in expected:
         place = f"{path}.{field.name}" if path else field.name
-        if found.get_field_index(field.name) >= 0:
-            _require_compatible(found.field(field.name).type, field.type, place)
+        if actual.get_field_index(field.name) >= 0:
+            _require_compatible(actual.field(field.name).type, field.type, place)
         elif field.name not in _OPTIONAL and not field.name.endswith("Wrapper"):
             raise CorruptTableError(
                 f"the Avro schema does not declare metadata records: it has no field {place!r}", column=place

@@ -207,16 +207,16 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
         for bound in ("min", "max")
     )
     nulls, values = _one(rows.column("null_count")), _one(rows.column("value_count"))
-    known = pc.and_(minima.is_valid(), maxima.is_valid())
+    is_known = pc.and_(minima.is_valid(), maxima.is_valid())
     if pat.is_floating(kind):
-        known = pc.and_(known, pc.invert(_is_suspicious(minima, maxima)))
+        is_known = pc.and_(is_known, pc.invert(_is_suspicious(minima, maxima)))
     if not (pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind)):
         # Hudi stores null bounds also for long texts whose bounds the Parquet footer omits.
         is_unbounded = pc.and_(pc.equal(rows.column("min_wrapper"), 0), pc.equal(rows.column("max_wrapper"), 0))
         all_null = pc.and_(_one(is_unbounded), pc.equal(nulls, values).fill_null(False))
-        known = pc.or_(known, all_null)
+        is_known = pc.or_(is_known, all_null)
     names = ["name", "min", "max", "null_count", "value_count", "known"]
-    return pa.table([_one(rows.column("name")), minima, maxima, nulls, values, known], names=names)
+    return pa.table([_one(rows.column("name")), minima, maxima, nulls, values, is_known], names=names)
 
 
 def retyped_statistics(rows: pa.Table, kinds: Mapping[str, pa.DataType], version: str) -> pa.Table:
@@ -274,7 +274,7 @@ def _is_suspicious(minima: pa.Array, maxima: pa.Array) -> pa.Array:
 def _parts(union: Any, count: int) -> dict[str, pa.Array]:
     """Return decoded bounds as the columns of `PARTS`."""
     wrappers = np.zeros(count, np.int8)
-    found: dict[str, Any] = {name: None for name in PARTS.names[1:]}
+    arrays: dict[str, Any] = {name: None for name in PARTS.names[1:]}
     if union is not None and not pat.is_struct(union.type):
         raise CorruptTableError(f"the schema of the metadata records declares bounds of type {union.type}")
     for index, field in enumerate(union.type if union is not None else ()):
@@ -289,9 +289,9 @@ def _parts(union: Any, count: int) -> dict[str, pa.Array]:
         stored = values.flatten()[0]
         stored = stored.cast(pa.int8()) if pat.is_boolean(stored.type) else stored
         stored = stored.cast(PARTS.field(part).type)
-        found[part] = stored if found[part] is None else pc.coalesce(found[part], stored)
+        arrays[part] = stored if arrays[part] is None else pc.coalesce(arrays[part], stored)
     return {"wrapper": pa.array(wrappers)} | {
-        name: _or_nulls(array, count, PARTS.field(name).type) for name, array in found.items()
+        name: _or_nulls(array, count, PARTS.field(name).type) for name, array in arrays.items()
     }
 
 

@@ -28,6 +28,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 BLOOM_FILTERS = "bloom_filters"
@@ -38,8 +39,7 @@ _PARQUET = ".parquet"
 class BloomFiltersPartition:
     """One record per base file that has a bloom filter."""
 
-    def is_named(self, name: str) -> bool:
-        return name == BLOOM_FILTERS
+    kind = PartitionKind.BLOOM_FILTERS
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         return None
@@ -55,8 +55,8 @@ class BloomFiltersPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         groups = self.group_ids(name, table)
-        found = [entries.cast(ENTRIES) for _, entries in self.build_groups(name, table, groups)]
-        return pa.concat_tables([ENTRIES.empty_table(), *found])
+        tables = [entries.cast(ENTRIES) for _, entries in self.build_groups(name, table, groups)]
+        return pa.concat_tables([ENTRIES.empty_table(), *tables])
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
         """Yield file groups with their records; the filters of one group are in memory."""
@@ -107,16 +107,16 @@ def _records(storage: Storage, bases: Sequence[BaseFile]) -> pa.Table:
     """Return the records of the files that have a filter."""
     with ThreadPoolExecutor(_READERS) as pool:
         filters = list(pool.map(lambda base: _footer_filter(storage, base), bases))
-    found = [(base, *stored) for base, stored in zip(bases, filters, strict=True) if stored is not None]
+    stored_filters = [(base, *stored) for base, stored in zip(bases, filters, strict=True) if stored is not None]
     keys = bloom_keys(
-        pa.array([base.partition for base, _, _ in found], pa.string()),
-        pa.array([base.name for base, _, _ in found], pa.string()),
+        pa.array([base.partition for base, _, _ in stored_filters], pa.string()),
+        pa.array([base.name for base, _, _ in stored_filters], pa.string()),
     )
     columns = [
         keys,
-        pa.array([kind for _, kind, _ in found], pa.string()),
-        pa.array([base.instant for base, _, _ in found], pa.string()),
-        pa.array([text.encode() for _, _, text in found], pa.binary()),
+        pa.array([kind for _, kind, _ in stored_filters], pa.string()),
+        pa.array([base.instant for base, _, _ in stored_filters], pa.string()),
+        pa.array([text.encode() for _, _, text in stored_filters], pa.binary()),
     ]
     return encode_blooms(pa.table(columns, schema=BLOOM_ROWS))
 
@@ -143,9 +143,9 @@ def _by_group(bases: Sequence[BaseFile], groups: int) -> Iterator[tuple[int, tup
 
 def _written(stats: Sequence[WriteStat]) -> list[BaseFile]:
     """Return the base files in write statistics."""
-    found = []
+    bases = []
     for stat in stats:
         base = parse_base_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
         if base is not None:
-            found.append(base)
-    return found
+            bases.append(base)
+    return bases

@@ -8,27 +8,17 @@ record: a merged row may match although neither of its versions does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.metadata.few_records import (
-    UnusualRecordError,
-    encode_statistic,
-    file_suffix,
-    hash64_of,
-)
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
-from lakehouse.core.metadata.partitions.few_statistics import FEW_ROWS, form_of, statistic_of
 from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
     FileBounds,
-    absent,
     bounds_of_commit,
     bounds_of_files,
     column_values,
@@ -42,14 +32,14 @@ from lakehouse.core.metadata.partitions.file_statistics import (
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
 from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 
 class ColumnStatsPartition:
     """One record per file and indexed column."""
 
-    def is_named(self, name: str) -> bool:
-        return name == COLUMN_STATS
+    kind = PartitionKind.COLUMN_STATS
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         return None if definition is not None else "it has no index definition, so its columns are not known"
@@ -70,18 +60,20 @@ class ColumnStatsPartition:
     def build(self, name: str, table: TableFiles) -> pa.Table:
         definition = table.definitions[COLUMN_STATS]
         files = bounds_of_files(table, definition.source_fields)
-        return _entries(_complete(files, table.config, definition), definition, table.schema)
+        return _entries(complete_files(files, table.config, definition), definition, table.schema)
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
-        found = bounds_of_commit(commit, definition.source_fields)
-        deletes = [_deleted_keys(commit.change.removed, definition.source_fields)]
+        bounds = bounds_of_commit(commit, definition.source_fields)
+        deletes = [deleted_keys(commit.change.removed, definition.source_fields)]
         unsupported = unsupported_columns(commit)
         if unsupported:
             deletes.append(one_array(commit.reader().ranges(unsupported).column("key").cast(pa.binary())))
         return Update(
             # A row of a file never changes. While the partition is built, the build may have it as well.
-            **_records(found, commit.config, definition, commit.schema, tight=commit.is_building),
+            entries=_entries(
+                complete_files(bounds, commit.config, definition), definition, commit.schema, tight=commit.is_building
+            ),
             deletes=pa.concat_arrays(deletes),
             definition=definition,
         )
@@ -90,18 +82,8 @@ class ColumnStatsPartition:
         return pa.array(shards(keys, len(groups)))
 
 
-def _records(
-    files: Sequence[FileBounds], config: TableConfig, definition: Definition, schema: pa.Schema | None, *, tight: bool
-) -> dict[str, Any]:
-    """Return the rows of the files of a commit as arguments of `Update`: `few` or `entries`."""
-    held = _complete(files, config, definition)
-    if definition.version == "V2" and len(held) * len(definition.source_fields) <= FEW_ROWS:
-        with suppress(UnusualRecordError):
-            return {"few": _few_records(held, definition, schema, tight=tight)}
-    return {"entries": _entries(held, definition, schema, tight=tight)}
-
-
-def _complete(files: Sequence[FileBounds], config: TableConfig, definition: Definition) -> list[FileBounds]:
+def complete_files(files: Sequence[FileBounds], config: TableConfig, definition: Definition) -> list[FileBounds]:
+    """Return the files that have rows in `column_stats`."""
     mixed = is_mixed(config)
     return [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
 
@@ -123,23 +105,6 @@ def _entries(
     return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
 
 
-def _few_records(
-    files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None, *, tight: bool
-) -> dict[bytes, bytes]:
-    kinds = indexed_types(schema)
-    columns = [
-        (hash64_of(column), column, form_of(kinds.get(column, pa.string()))) for column in definition.source_fields
-    ]
-    found: dict[bytes, bytes] = {}
-    for file in files:
-        suffix, bounds = file_suffix(file.partition, file.name), file.bounds or {}
-        for prefix, column, form in columns:
-            of_column = bounds.get(column) or absent(file)
-            row = statistic_of(file.name, column, of_column, form, tight=tight, of_partition=False)
-            found[prefix + suffix] = encode_statistic(row)
-    return found
-
-
 def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bool:
     """Return whether a file may have rows: all its bounds are known, and its rows are whole versions of records."""
     if file.bounds is None or file.is_partial or (file.is_log and mixed):
@@ -147,7 +112,7 @@ def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bo
     return all(file.bounds[name].known for name in columns if name in file.bounds)
 
 
-def _deleted_keys(removed: pa.Table, columns: Sequence[str]) -> pa.Array:
+def deleted_keys(removed: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Return the keys of the rows of removed files; change logs have none."""
     if not removed.num_rows:
         return pa.array([], pa.binary())

@@ -42,7 +42,8 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
-from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_PREFIX
+from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 #: The number of file groups that Hudi gives such an index.
@@ -60,9 +61,7 @@ _UTC_MARKS = pa.array([f"\0UTC{number}" for number in range(16)])
 class ExpressionIndexPartition:
     """The results of one function of one column."""
 
-    def is_named(self, name: str) -> bool:
-        """Return whether a partition is an index on an expression."""
-        return name.startswith(EXPRESSION_PREFIX)
+    kind = PartitionKind.EXPRESSION_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         """Return why the index cannot be maintained: an unknown function, kind or option, or a type of the column."""
@@ -97,8 +96,8 @@ class ExpressionIndexPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         """Return the records of the newest files."""
-        found = [entries for _, entries in self.build_groups(name, table, self.group_ids(name, table))]
-        return pa.concat_tables([ENTRIES.empty_table(), *(entries.cast(ENTRIES) for entries in found)])
+        tables = [entries for _, entries in self.build_groups(name, table, self.group_ids(name, table))]
+        return pa.concat_tables([ENTRIES.empty_table(), *(entries.cast(ENTRIES) for entries in tables)])
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
         """Yield file groups with their records; the filters of one group are in memory."""
@@ -168,9 +167,9 @@ def type_refusal(function: IndexFunction, index_type: str, kind: pa.DataType, ve
     return None
 
 
-def says_utc(found: BloomFilter) -> bool:
+def says_utc(bloom: BloomFilter) -> bool:
     """Return whether this package evaluated the function of a filter, in UTC; see `evaluated_in_utc`."""
-    return bool(found.might_contain(pa.chunked_array([_UTC_MARKS])).all())
+    return bool(bloom.might_contain(pa.chunked_array([_UTC_MARKS])).all())
 
 
 def has_text(kind: pa.DataType) -> bool:
@@ -188,8 +187,8 @@ def stage_expression(name: str, definition: Definition, staging: Staging) -> Sta
     encoding = _Encoding(expression=expression, logs=staging.logs(name))
     tasks = list(_by_group(files, len(staging.groups)))
     logs = staging.run(partial(_encode_group, encoding), tasks) if tasks else []
-    found = tuple(log for log in logs if log is not None)
-    return StagedUpdate(groups=staging.groups, logs=found, source=_source(definition))
+    staged = tuple(log for log in logs if log is not None)
+    return StagedUpdate(groups=staging.groups, logs=staged, source=_source(definition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,11 +207,11 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, task: tuple[int, list[I
 
 def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile) -> tuple[str, bytes] | None:
     """Return the type and the text of the filter of a file; None if a result depends on the engine."""
-    found = distinct_results(expression, file)
-    if found is None:
+    results = distinct_results(expression, file)
+    if results is None:
         return None
-    entries = max(_MIN_ENTRIES, int(_CAPACITY_FACTOR * len(found)))
-    texts = [found.cast(pa.string())]
+    entries = max(_MIN_ENTRIES, int(_CAPACITY_FACTOR * len(results)))
+    texts = [results.cast(pa.string())]
     if expression.function.depends_on_zone(expression.field.type):
         texts.append(_UTC_MARKS)
     bloom = BloomFilter.build(pa.chunked_array(texts), entries=entries, fpp=_FPP)
@@ -222,16 +221,16 @@ def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile
 def _encoded_filters(
     files: Sequence[IndexedFile], filters: Sequence[tuple[str, bytes] | None], instant: str
 ) -> pa.Table:
-    found = [(file, *made) for file, made in zip(files, filters, strict=True) if made is not None]
+    encoded = [(file, *made) for file, made in zip(files, filters, strict=True) if made is not None]
     keys = bloom_keys(
-        pa.array([file.partition for file, _, _ in found], pa.string()),
-        pa.array([file.name for file, _, _ in found], pa.string()),
+        pa.array([file.partition for file, _, _ in encoded], pa.string()),
+        pa.array([file.name for file, _, _ in encoded], pa.string()),
     )
     columns = [
         keys,
-        pa.array([kind for _, kind, _ in found], pa.string()),
-        pa.array([instant] * len(found), pa.string()),
-        pa.array([text for _, _, text in found], pa.binary()),
+        pa.array([kind for _, kind, _ in encoded], pa.string()),
+        pa.array([instant] * len(encoded), pa.string()),
+        pa.array([text for _, _, text in encoded], pa.binary()),
     ]
     return encode_blooms(pa.table(columns, schema=BLOOM_ROWS))
 

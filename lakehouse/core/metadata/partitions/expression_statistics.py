@@ -52,8 +52,8 @@ def measured_files(expression: Expression, files: Sequence[IndexedFile], run: Ru
     """
     tasks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
     results = run(partial(statistics_of_files, expression), tasks) if tasks else []
-    found = [found for of_task in results for found in of_task]
-    pairs = [(file, bounds) for file, bounds in zip(files, found, strict=True) if bounds is not None]
+    of_files = [of_file for of_task in results for of_file in of_task]
+    pairs = [(file, bounds) for file, bounds in zip(files, of_files, strict=True) if bounds is not None]
     kind = expression.function.result_type(expression.field.type)
     return _values([file for file, _ in pairs], [bounds for _, bounds in pairs], kind)
 
@@ -63,12 +63,12 @@ def _values(files: Sequence[IndexedFile], bounds: Sequence[ColumnBounds], kind: 
         {
             "partition": pa.array([file.partition for file in files], pa.string()),
             "name": pa.array([file.name for file in files], pa.string()),
-            "min": bounds_array([found.low for found in bounds], kind),
-            "max": bounds_array([found.high for found in bounds], kind),
-            "value_count": pa.array([found.values - found.nulls for found in bounds], pa.int64()),
-            "null_count": pa.array([found.nulls for found in bounds], pa.int64()),
-            "size_bytes": pa.array([found.size_bytes for found in bounds], pa.int64()),
-            "uncompressed_bytes": pa.array([found.raw_bytes for found in bounds], pa.int64()),
+            "min": bounds_array([of_file.low for of_file in bounds], kind),
+            "max": bounds_array([of_file.high for of_file in bounds], kind),
+            "value_count": pa.array([of_file.values - of_file.nulls for of_file in bounds], pa.int64()),
+            "null_count": pa.array([of_file.nulls for of_file in bounds], pa.int64()),
+            "size_bytes": pa.array([of_file.size_bytes for of_file in bounds], pa.int64()),
+            "uncompressed_bytes": pa.array([of_file.raw_bytes for of_file in bounds], pa.int64()),
             # The row of a file never changes, so a second one of a build and of a commit replaces the first.
             "tight": pa.array(np.ones(len(files), np.bool_)),
         }
@@ -164,19 +164,19 @@ def _live_values(
         complete[numbers] = False
         return new, complete
     at = pc.index_in(_file_keys(commit.definitions[name], old), value_set=one_array(stored.column("key")))
-    known = at.is_valid().to_numpy(zero_copy_only=False)
-    for position in np.flatnonzero(~known)[:_MOST_EXAMINED].tolist():
+    is_stored = at.is_valid().to_numpy(zero_copy_only=False)
+    for position in np.flatnonzero(~is_stored)[:_MOST_EXAMINED].tolist():
         partition, file_name = (old.column(column)[position].as_py() for column in ("partition", "name"))
         file = IndexedFile(partition=partition, name=file_name, size_bytes=0)
         complete[numbers[position]] &= not has_rows(commit.env.storage, file)
-    complete[numbers[np.flatnonzero(~known)[_MOST_EXAMINED:]]] = False
-    found = stored.take(at.drop_null())
-    typed = typed_statistics(found, statistics.schema.field("min").type)
-    complete[numbers[known][_lacks_bounds(typed)]] = False
+    complete[numbers[np.flatnonzero(~is_stored)[_MOST_EXAMINED:]]] = False
+    rows = stored.take(at.drop_null())
+    typed = typed_statistics(rows, statistics.schema.field("min").type)
+    complete[numbers[is_stored][_lacks_bounds(typed)]] = False
     for column in _SIZES:
-        typed = typed.append_column(column, found.column(column))
-    typed = typed.append_column("partition", old.column("partition").filter(pa.array(known)))
-    typed = typed.append_column("tight", found.column("tight"))
+        typed = typed.append_column(column, rows.column(column))
+    typed = typed.append_column("partition", old.column("partition").filter(pa.array(is_stored)))
+    typed = typed.append_column("tight", rows.column("tight"))
     return pa.concat_tables([new, typed.select(new.column_names).cast(new.schema)]), complete
 
 
@@ -191,11 +191,11 @@ def _lacks_bounds(typed: pa.Table) -> np.ndarray[Any, Any]:
 def _stored_rows(name: str, commit: MetadataCommit, files: pa.Table) -> pa.Table | None:
     keys = _file_keys(commit.definitions[name], files).cast(pa.binary())
     try:
-        found: pa.Table = commit.reader().found(name, keys.take(pc.sort_indices(keys)))
+        rows: pa.Table = commit.reader().found(name, keys.take(pc.sort_indices(keys)))
     except MetadataUnusableError as error:
         logger.warning("The statistics of partitions in %s are widened, not computed: %s", name, error.message)
         return None
-    return found
+    return rows
 
 
 def _places(files: pa.Table) -> pa.Array:

@@ -72,8 +72,8 @@ def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Pol
         usable = [name for name in declared if name not in kinds or has_statistics(kinds[name], version)]
         return tuple(dict.fromkeys((*META, *usable)))
     limit = int(config.raw.get(STATISTICS_LIMIT, policy.max_columns))
-    found = () if schema is None else supported_columns(schema, version_of(config))
-    return (*META, *found[:limit])
+    columns = () if schema is None else supported_columns(schema, version_of(config))
+    return (*META, *columns[:limit])
 
 
 def measured_columns(
@@ -85,8 +85,8 @@ def measured_columns(
     """
     if COLUMN_STATS not in config.metadata_partitions:
         return None
-    known = definitions[COLUMN_STATS].source_fields if COLUMN_STATS in definitions else ()
-    return tuple(dict.fromkeys((*known, *default_columns(schema, config, policies))))
+    columns = definitions[COLUMN_STATS].source_fields if COLUMN_STATS in definitions else ()
+    return tuple(dict.fromkeys((*columns, *default_columns(schema, config, policies))))
 
 
 def definition_of_new(table: TableFiles) -> Definition:
@@ -104,20 +104,22 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     the table had before has values in stored files, so it is not added. A column is taken out if its new type has no
     statistics in this version of the index; see `unsupported_columns`.
     """
-    known = commit.definitions[COLUMN_STATS]
+    definition = commit.definitions[COLUMN_STATS]
     gone = unsupported_columns(commit)
     if gone:
-        known = replace(known, source_fields=tuple(name for name in known.source_fields if name not in gone))
+        usable = tuple(name for name in definition.source_fields if name not in gone)
+        definition = replace(definition, source_fields=usable)
     if _declared(commit.config) or commit.schema is None:
-        return known
+        return definition
     limit = int(commit.config.raw.get(STATISTICS_LIMIT, commit.policies.transaction.metadata.max_columns))
-    candidates = [name for name in supported_columns(commit.schema, known.version) if name not in known.source_fields]
-    free = limit - sum(name not in META for name in known.source_fields)
+    supported = supported_columns(commit.schema, definition.version)
+    candidates = [name for name in supported if name not in definition.source_fields]
+    free = limit - sum(name not in META for name in definition.source_fields)
     if not candidates or free <= 0:
-        return known
+        return definition
     before = commit.previous_schema()
     added = [name for name in candidates if before is None or name not in before.names][:free]
-    return replace(known, source_fields=(*known.source_fields, *added)) if added else known
+    return replace(definition, source_fields=(*definition.source_fields, *added)) if added else definition
 
 
 def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
@@ -126,11 +128,12 @@ def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
     Version V1 has no bounds of decimals with many digits. All stored rows of such a column are deleted: engines take a
     column of which only some files have rows as null in the others.
     """
-    known, kinds = commit.definitions[COLUMN_STATS], indexed_types(commit.schema)
-    if known.version == "V2":
+    definition, kinds = commit.definitions[COLUMN_STATS], indexed_types(commit.schema)
+    if definition.version == "V2":
         return ()
+    version = definition.version
     return tuple(
-        name for name in known.source_fields if name in kinds and not has_statistics(kinds[name], known.version)
+        name for name in definition.source_fields if name in kinds and not has_statistics(kinds[name], version)
     )
 
 
@@ -144,8 +147,8 @@ def bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[Fil
     """Return the bounds of the files of a commit: those that its tasks measured, or those read from the files."""
     if "bounds" not in commit.shared:
         commit.shared["bounds"] = _bounds_of_commit(commit, columns)
-    found: list[FileBounds] = commit.shared["bounds"]
-    return found
+    bounds: list[FileBounds] = commit.shared["bounds"]
+    return bounds
 
 
 def _bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
@@ -187,14 +190,14 @@ def _in_table_types(
 ) -> Mapping[str, ColumnBounds] | None:
     """Return measured bounds in the types that the columns have at the commit; None if one cannot be converted."""
     others = {
-        name: found
-        for name, found in bounds.items()
-        if found.kind is not None and name in kinds and found.kind != kinds[name]
+        name: of_column
+        for name, of_column in bounds.items()
+        if of_column.kind is not None and name in kinds and of_column.kind != kinds[name]
     }
     if not others:
         return bounds
-    converted = {name: converted_bounds(found, found.kind, kinds[name]) for name, found in others.items()}
-    usable = {name: found for name, found in converted.items() if found is not None}
+    converted = {name: converted_bounds(of_column, of_column.kind, kinds[name]) for name, of_column in others.items()}
+    usable = {name: of_column for name, of_column in converted.items() if of_column is not None}
     return {**bounds, **usable} if len(usable) == len(others) else None
 
 
@@ -223,7 +226,7 @@ def _of_file(
 ) -> FileBounds:
     path = f"{partition}/{name}" if partition else name
     bounds, is_partial = _read(storage, path, kinds)
-    rows = max((found.values for found in (bounds or {}).values()), default=0)
+    rows = max((of_column.values for of_column in (bounds or {}).values()), default=0)
     return FileBounds(
         partition=partition, name=name, size_bytes=size_bytes, rows=rows, bounds=bounds, is_partial=is_partial
     )
@@ -245,29 +248,29 @@ def column_values(
 
     A column that a file lacks is null.
     """
-    found = [(file.bounds or {}).get(column) or absent(file) for column in columns for file in files]
-    return bounds_table([*names] * len(columns), found, kind, tight=tight)
+    values = [(file.bounds or {}).get(column) or absent(file) for column in columns for file in files]
+    return bounds_table([*names] * len(columns), values, kind, tight=tight)
 
 
 def columns_by_type(columns: Iterable[str], kinds: Mapping[str, pa.DataType]) -> Mapping[pa.DataType, Sequence[str]]:
     """Return the columns of each type, so that a kernel runs once for all of them; unknown columns are text."""
-    found: dict[pa.DataType, list[str]] = {}
+    by_type: dict[pa.DataType, list[str]] = {}
     for column in columns:
-        found.setdefault(kinds.get(column, pa.string()), []).append(column)
-    return found
+        by_type.setdefault(kinds.get(column, pa.string()), []).append(column)
+    return by_type
 
 
-def bounds_table(names: Sequence[str], found: Sequence[ColumnBounds], kind: pa.DataType, *, tight: bool) -> pa.Table:
+def bounds_table(names: Sequence[str], values: Sequence[ColumnBounds], kind: pa.DataType, *, tight: bool) -> pa.Table:
     """Return bounds of columns of one type in the form of `statistics_of`."""
     return pa.table(
         {
             "name": pa.array(names, pa.string()),
-            "min": bounds_array([bounds.low for bounds in found], kind),
-            "max": bounds_array([bounds.high for bounds in found], kind),
-            "value_count": pa.array([bounds.values for bounds in found], pa.int64()),
-            "null_count": pa.array([bounds.nulls for bounds in found], pa.int64()),
-            "size_bytes": pa.array([bounds.size_bytes for bounds in found], pa.int64()),
-            "uncompressed_bytes": pa.array([bounds.raw_bytes for bounds in found], pa.int64()),
+            "min": bounds_array([bounds.low for bounds in values], kind),
+            "max": bounds_array([bounds.high for bounds in values], kind),
+            "value_count": pa.array([bounds.values for bounds in values], pa.int64()),
+            "null_count": pa.array([bounds.nulls for bounds in values], pa.int64()),
+            "size_bytes": pa.array([bounds.size_bytes for bounds in values], pa.int64()),
+            "uncompressed_bytes": pa.array([bounds.raw_bytes for bounds in values], pa.int64()),
             "tight": pa.repeat(pa.scalar(tight), len(names)),
         }
     )

@@ -7,27 +7,23 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.metadata.few_records import encode_file_map
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
-from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, NON_PARTITIONED, identifiers
+from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, identifiers
 from lakehouse.core.format.metadata.records import FILE_ROWS, encode_files
-from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 FILES = "files"
 #: Operations that may write no file and still are recorded with an empty list of partitions, as in Hudi.
-_CLEAN = "clean"
-#: Files up to which no kernels are used.
-_FEW_FILES = 64
+CLEAN = "clean"
 
 
 class FilesPartition:
     """One record per partition with its files, and one record with all partitions."""
 
-    def is_named(self, name: str) -> bool:
-        return name == FILES
+    kind = PartitionKind.FILES
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         return None
@@ -48,15 +44,13 @@ class FilesPartition:
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
         change = commit.change
-        if change.written.num_rows + change.removed.num_rows <= _FEW_FILES:
-            return _few_update(change)
         gone = pa.array(change.removed_partitions, pa.string())
         removed = change.removed
         if len(gone):
             removed = removed.filter(pc.invert(pc.is_in(removed.column("partition"), gone)))
         rows = [_file_rows(change.written), _tombstones(removed)]
         partitions = pc.unique(change.written.column("partition"))
-        if change.operation != _CLEAN:
+        if change.operation != CLEAN:
             rows.append(_partition_rows(partitions))
         elif len(gone):
             rows.append(_partition_rows(gone, deleted=True))
@@ -64,24 +58,6 @@ class FilesPartition:
 
     def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
         return pa.array(shards(keys, len(groups)))
-
-
-def _few_update(change: MetadataChange) -> Update:
-    """Return the update of an action with few files, as the method `update` computes it on tables."""
-    records = dict[str, dict[str, tuple[int, bool]]]()
-    for partition, name, size in zip(*(column.to_pylist() for column in change.written.columns), strict=True):
-        records.setdefault(partition or NON_PARTITIONED, {})[name] = (size, False)
-    touched = list(records)
-    gone = [partition or NON_PARTITIONED for partition in change.removed_partitions]
-    for partition, name in zip(*(column.to_pylist() for column in change.removed.columns), strict=True):
-        if (partition or NON_PARTITIONED) not in gone:
-            records.setdefault(partition or NON_PARTITIONED, {})[name] = (0, True)
-    few = {key.encode(): encode_file_map(files) for key, files in records.items()}
-    if change.operation != _CLEAN or gone:
-        listed = gone if change.operation == _CLEAN else touched
-        names = dict.fromkeys(listed, (0, change.operation == _CLEAN))
-        few[ALL_PARTITIONS.encode()] = encode_file_map(names, partitions=True)
-    return Update(few=few, deletes=pa.array([key.encode() for key in gone], pa.binary()))
 
 
 def _partition_rows(partitions: pa.Array, *, deleted: bool = False) -> pa.Table:

@@ -9,21 +9,18 @@ bounds are then wider than the values, never narrower.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.metadata.few_records import UnusualRecordError, file_suffix, hash64_of
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
-from lakehouse.core.metadata.partitions.few_statistics import FEW_ROWS, FewChanges
-from lakehouse.core.metadata.partitions.file_statistics import COLUMN_STATS, FileBounds, column_values, indexed_types
-from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit
+from lakehouse.core.metadata.partitions.file_statistics import FileBounds, column_values
+from lakehouse.core.metadata.partitions.protocol import MetadataCommit
 from lakehouse.core.state.data_files import one_array
-from lakehouse.model.commit import REWRITES, Operation
 
 #: Rows of files and columns that one commit reads at most.
 _MOST_ROWS = 50_000
@@ -43,20 +40,6 @@ class LiveStatistics:
     empty: tuple[str, ...] = ()
 
 
-def superseded_partitions(commit: MetadataCommit) -> list[str]:
-    """Return the partitions in which the action supersedes or replaces files; a log compaction changes no value."""
-    change = commit.change
-    if change.operation == Operation.LOG_COMPACT:
-        return []
-    found = set(change.replaced.column("partition").to_pylist())
-    rewrites = change.operation in REWRITES
-    for stat in change.stats:
-        is_base = bool(stat.path) and not stat.path.rpartition("/")[2].startswith(".")
-        if is_base and (rewrites or stat.prev_commit is not None):
-            found.add(stat.partition)
-    return sorted(found)
-
-
 def live_statistics(
     commit: MetadataCommit, columns: Sequence[str], kinds: Mapping[str, pa.DataType], added: Sequence[FileBounds]
 ) -> LiveStatistics:
@@ -64,15 +47,15 @@ def live_statistics(
 
     `added` are the bounds of the files that the action writes.
     """
-    wanted = superseded_partitions(commit)
+    wanted = commit.change.superseded_partitions()
     live = commit.live_files(wanted) if wanted else None
     if live is None:
         return LiveStatistics()
     places = one_array(pc.binary_join_element_wise(live.column("partition"), live.column("name"), "\0"))
     is_new = _flags(pc.is_in(places, value_set=pa.array([f"{f.partition}\0{f.name}" for f in added], pa.string())))
     old = live.filter(pa.array(~is_new))
-    known = {f"{file.partition}\0{file.name}": file for file in added}
-    new = [known[place] for place in places.filter(pa.array(is_new)).to_pylist()]
+    by_place = {f"{file.partition}\0{file.name}": file for file in added}
+    new = [by_place[place] for place in places.filter(pa.array(is_new)).to_pylist()]
     if (old.num_rows + len(new)) * len(columns) > _MOST_ROWS:
         return LiveStatistics()
     stored = commit.stored_ranges(columns, old) if old.num_rows else None
@@ -87,32 +70,6 @@ def live_statistics(
         },
         empty=tuple(partition for partition in wanted if partition not in held),
     )
-
-
-def few_changes(commit: MetadataCommit, definition: Definition, added: Sequence[FileBounds]) -> FewChanges:
-    """Return the input of the rows of a commit of few files; no partition is superseded if its rows are widened.
-
-    Raises:
-        UnusualRecordError: The superseded partitions have many files.
-    """
-    columns = definition.source_fields
-    changes = FewChanges(definition=definition, kinds=indexed_types(commit.schema), added=added)
-    wanted = superseded_partitions(commit)
-    live = commit.live_files(wanted) if wanted else None
-    if live is None:
-        return changes
-    if live.num_rows * len(columns) > FEW_ROWS:
-        raise UnusualRecordError
-    names: dict[str, list[str]] = {partition: [] for partition in wanted}
-    for partition, name in zip(*(live.column(name).to_pylist() for name in ("partition", "name")), strict=True):
-        names[partition].append(name)
-    new = {(file.partition, file.name) for file in added}
-    old = [(path, name) for path, held in names.items() for name in held if (path, name) not in new]
-    suffixes = {file: file_suffix(*file) for file in old}
-    keys = {(column, *file): hash64_of(column) + suffixes[file] for column in columns for file in old}
-    stored = commit.reader().few_statistics(COLUMN_STATS, sorted(keys.values())) if keys else {}
-    files = {place: stored[key] for place, key in keys.items() if key in stored}
-    return replace(changes, superseded=names, files=files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +99,10 @@ def _column_rows(
         partitions = np.array([number[path] for path in old.column("partition").to_pylist()], np.int64)
         at = pc.index_in(keys, value_set=one_array(stored.column("key")))
         is_complete[partitions[_flags(at.is_null())]] = False
-        held, found = partitions[_flags(at.is_valid())], stored.take(at.drop_null())
-        typed = typed_statistics(found, kind)
+        held, rows = partitions[_flags(at.is_valid())], stored.take(at.drop_null())
+        typed = typed_statistics(rows, kind)
         for name in ("size_bytes", "uncompressed_bytes"):
-            typed = typed.append_column(name, found.column(name))
+            typed = typed.append_column(name, rows.column(name))
         is_complete[held[~_flags(typed.column("known"))]] = False
         parts.append(part_rows(typed, kind, held))
     return pa.concat_tables(parts), is_complete

@@ -14,7 +14,6 @@ write, which completes later.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -22,12 +21,6 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.base.column_bounds import united
 from lakehouse.core.format.metadata.bounds import BYTES, NULL_TYPE, STRING, value_type
-from lakehouse.core.format.metadata.few_records import (
-    Statistic,
-    UnusualRecordError,
-    encode_statistic,
-    partition_key,
-)
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
 from lakehouse.core.format.metadata.merge import widened_statistics
@@ -37,13 +30,6 @@ from lakehouse.core.format.metadata.statistics import (
     encode_statistics,
     retyped_statistics,
     statistics_of,
-)
-from lakehouse.core.metadata.partitions.few_statistics import (
-    FEW_ROWS,
-    computed_rows,
-    form_of,
-    statistic_of,
-    widened_row,
 )
 from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
@@ -58,13 +44,13 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     indexed_types,
     unsupported_columns,
 )
-from lakehouse.core.metadata.partitions.live_statistics import few_changes, live_statistics
+from lakehouse.core.metadata.partitions.live_statistics import live_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
-from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import ColumnBounds, Operation
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 PARTITION_STATS = "partition_stats"
@@ -74,8 +60,7 @@ _TEXTS = pa.array([STRING, BYTES], pa.int8())
 class PartitionStatsPartition:
     """One record per partition and indexed column; it uses the columns of `column_stats`."""
 
-    def is_named(self, name: str) -> bool:
-        return name == PARTITION_STATS
+    kind = PartitionKind.PARTITION_STATS
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         if config.is_merge_on_read and config.merge_rule.merger is not None:
@@ -109,21 +94,16 @@ class PartitionStatsPartition:
 
     def _updated(self, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
-        gone = set(commit.change.removed_partitions)
-        if commit.change.operation == Operation.DELETE_PARTITION:
-            gone |= set(commit.change.touched_partitions)
-        found = bounds_of_commit(commit, definition.source_fields)
-        if definition.version == "V2" and len(found) * len(definition.source_fields) <= FEW_ROWS:
-            with suppress(UnusualRecordError, MetadataUnusableError):
-                return _few_update(commit, definition, found, frozenset(gone))
+        gone = emptied_partitions(commit)
+        bounds = bounds_of_commit(commit, definition.source_fields)
         if not commit.is_last:
-            files = [file for file in found if file.partition not in gone]
+            files = [file for file in bounds if file.partition not in gone]
             entries = encode_statistics(_rows(files, definition, commit.schema, tight=False))
             return Update(entries=entries, deletes=_keys(definition.source_fields, sorted(gone)))
-        live = live_statistics(commit, definition.source_fields, indexed_types(commit.schema), found)
+        live = live_statistics(commit, definition.source_fields, indexed_types(commit.schema), bounds)
         gone |= set(live.empty)
         computed = {column: {*gone, *_names(live.columns.get(column))} for column in definition.source_fields}
-        widened = _rows(found, definition, commit.schema, tight=False, computed=computed)
+        widened = _rows(bounds, definition, commit.schema, tight=False, computed=computed)
         if widened.num_rows:
             keys = widened.column("key").combine_chunks().cast(pa.binary())
             stored = commit.reader().found(PARTITION_STATS, keys.take(pc.sort_indices(keys)))
@@ -146,38 +126,12 @@ class PartitionStatsPartition:
         return pa.array(shards(keys, len(groups)))
 
 
-def _few_update(
-    commit: MetadataCommit, definition: Definition, added: Sequence[FileBounds], gone: frozenset[str]
-) -> Update:
-    """Return the update of a commit of few files, as the method `update` computes it on tables.
-
-    Raises:
-        UnusualRecordError: The rows have to be computed on tables.
-    """
-    columns, kinds = definition.source_fields, indexed_types(commit.schema)
-    rows: dict[tuple[str, str], Statistic] = {}
-    if commit.is_last:
-        changes = few_changes(commit, definition, added)
-        gone |= {partition for partition, names in changes.superseded.items() if not names}
-        rows = computed_rows(changes)
-    of_partition = dict[str, list[FileBounds]]()
-    for file in added:
-        if file.partition not in gone:
-            of_partition.setdefault(file.partition, []).append(file)
-    wide = [(column, partition) for column in columns for partition in of_partition if (column, partition) not in rows]
-    keys = {place: partition_key(*place) for place in wide}
-    stored = commit.reader().few_statistics(PARTITION_STATS, sorted(keys.values())) if wide and commit.is_last else {}
-    for place in wide:
-        column, partition = place
-        form = form_of(kinds.get(column, pa.string()))
-        bounds = _of_column(of_partition[partition], column)
-        row = statistic_of(partition, column, bounds, form, tight=False, of_partition=True)
-        rows[place] = widened_row(stored.get(keys[place]), row, form) if commit.is_last else row
-    deletes = [partition_key(column, partition) for column in columns for partition in sorted(gone)]
-    return Update(
-        few={partition_key(*place): encode_statistic(row) for place, row in rows.items()},
-        deletes=pa.array(deletes, pa.binary()),
-    )
+def emptied_partitions(commit: MetadataCommit) -> set[str]:
+    """Return the partitions that the action removes, or whose files it removes all."""
+    gone = set(commit.change.removed_partitions)
+    if commit.change.operation == Operation.DELETE_PARTITION:
+        gone |= set(commit.change.touched_partitions)
+    return gone
 
 
 def _rows(
@@ -199,8 +153,8 @@ def _rows(
         wanted = [
             (column, name) for column in columns for name in partitions if name not in (computed or {}).get(column, ())
         ]
-        found = [_of_column(of_partition[name], column) for column, name in wanted]
-        values = bounds_table([name for _, name in wanted], found, kind, tight=tight)
+        bounds = [bounds_of_column(of_partition[name], column) for column, name in wanted]
+        values = bounds_table([name for _, name in wanted], bounds, kind, tight=tight)
         tables.append(_stat_rows(values, pa.array([column for column, _ in wanted], pa.string()), definition))
     return pa.concat_tables(tables) if tables else STAT_ROWS.empty_table()
 
@@ -237,8 +191,8 @@ def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.
     is_mistyped = pc.and_(is_null_type, pc.not_equal(merged.column("min_wrapper"), 0)).fill_null(False)
     for number, name in ((0, "type_ordinal"), (1, "type_info")):
         field = merged.schema.field(name)
-        known = pa.array([None if kind is None else kind[number] for kind in kinds.values()], field.type).take(place)
-        chosen = pc.if_else(is_mistyped, known, merged.column(name))
+        typed = pa.array([None if kind is None else kind[number] for kind in kinds.values()], field.type).take(place)
+        chosen = pc.if_else(is_mistyped, typed, merged.column(name))
         merged = merged.set_column(merged.schema.get_field_index(name), field, chosen)
     return merged
 
@@ -291,15 +245,16 @@ def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Tab
             replace(definition, source_fields=(column,)),
             commit.schema,
             tight=True,
-            computed={column: partitions - kept},
+            computed={column: partitions - paths},
         )
-        for column, kept in wanted.items()
+        for column, paths in wanted.items()
     ]
     return pa.concat_tables(tables)
 
 
-def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
-    found: ColumnBounds | None = None
+def bounds_of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
+    """Return the bounds of a column in all files of a partition; raise UnsupportedError if one is not known."""
+    total: ColumnBounds | None = None
     for file in files:
         bounds = None if file.bounds is None else file.bounds.get(column)
         if file.bounds is None or (bounds is not None and not bounds.known):
@@ -310,8 +265,8 @@ def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
             )
         # In a column that a row lacks, a stored row keeps its value, and a new row has a null.
         added = bounds or absent(file)
-        found = added if found is None else united(found, added)
-    return found or ColumnBounds(low=None, high=None, nulls=0, values=0)
+        total = added if total is None else united(total, added)
+    return total or ColumnBounds(low=None, high=None, nulls=0, values=0)
 
 
 def _keys(columns: Sequence[str], partitions: Sequence[str]) -> pa.Array:

@@ -11,11 +11,12 @@ import pyarrow as pa
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.env import Env
 from lakehouse.core.files.log.log_reader import SliceContext
-from lakehouse.core.format.metadata.few_records import few_entries
+from lakehouse.core.format.hfile.entries import Entries
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.files import FileSlice
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 #: Records as they are stored in an HFile: the key and the encoded value.
@@ -40,27 +41,20 @@ class Update:
     """The changes of one index partition by one action. Keys may be in any order; a key occurs once.
 
     Attributes:
-        entries: New records: key, value.
+        entries: New records: key, value. A mapping is allowed if the hash of a key selects its file group (`shard_of`).
         rows: What `entries` decode to, ascending by key, for readers of the next commit; None if it is not at hand.
-        few: New records of a small change as plain values, instead of `entries`. Each key is of ASCII characters, and
-            its hash selects the file group (`shard_of`).
         deletes: Keys of deleted records.
         new_groups: File ids of file groups that the action creates, as in a partitioned record index.
         definition: The changed index definition, such as with a new column; None if it stays.
         staged: Log files that tasks prepared; their records are not in `entries`.
     """
 
-    entries: pa.Table = field(default_factory=ENTRIES.empty_table)
+    entries: Entries = field(default_factory=ENTRIES.empty_table)
     rows: pa.Table | None = None
-    few: Mapping[bytes, bytes] = field(default_factory=dict)
     deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
     new_groups: tuple[str, ...] = ()
     definition: Definition | None = None
     staged: tuple[StagedLog, ...] = ()
-
-    def all_entries(self) -> pa.Table:
-        """Return the new records, few or many: key, value."""
-        return few_entries([*self.few], [*self.few.values()]) if self.few else self.entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +146,9 @@ class GroupedBuild(Protocol):
 class IndexPartition(Protocol):
     """One kind of index partition. Implementations have no state; `name` is the partition, as in the property."""
 
-    def is_named(self, name: str) -> bool:
-        """Return whether the partition `name` is of this kind, such as `secondary_index_x`."""
+    @property
+    def kind(self) -> PartitionKind:
+        """The kind of the partitions."""
         ...
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:

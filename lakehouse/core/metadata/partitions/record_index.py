@@ -43,7 +43,7 @@ from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import COMPACTIONS, Operation
 from lakehouse.model.files import BaseFile, FileSlice
-from lakehouse.model.index_type import stored_index_type
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.indexing import PARTITIONED_RECORD_INDEX_ENABLE, IndexingPolicy
 from lakehouse.spec.options.policies import Policies
 
@@ -63,11 +63,10 @@ _MAX_GROUPS_PER_TASK = 256
 class RecordIndexPartition:
     """Locations of record keys: one index for the table, or one for each partition (`isPartitioned`)."""
 
-    def is_named(self, name: str) -> bool:
-        return name == RECORD_INDEX
+    kind = PartitionKind.RECORD_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
-        if config.is_merge_on_read and stored_index_type(config.raw).hashes_keys:
+        if config.appends_inserts:
             return "the bucket index appends inserts to log files, and a record index has no record of these"
         if not config.populate_meta_fields:
             return "the rows of the table have no stored record keys (hoodie.populate.meta.fields=false)"
@@ -82,10 +81,10 @@ class RecordIndexPartition:
         return (RECORD_INDEX,)
 
     def definition(self, name: str, table: TableFiles) -> Definition | None:
-        known = table.definitions.get(name)
+        stored = table.definitions.get(name)
         is_partitioned = table.policies.indexing.partitioned_record_index
-        if known is not None and not (is_partitioned or table.policies.indexing.record_index):
-            return known
+        if stored is not None and not (is_partitioned or table.policies.indexing.record_index):
+            return stored
         return Definition(index_type=RECORD_INDEX, options={_IS_PARTITIONED: str(is_partitioned).lower()})
 
     def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
@@ -105,7 +104,7 @@ class RecordIndexPartition:
     def build(self, name: str, table: TableFiles) -> pa.Table:
         groups = self.group_ids(name, table)
         return pa.concat_tables(
-            [ENTRIES.empty_table(), *(found for _, found in self.build_groups(name, table, groups))]
+            [ENTRIES.empty_table(), *(entries for _, entries in self.build_groups(name, table, groups))]
         )
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lakehouse.core.metadata.partitions.bloom_filters import BloomFiltersPartition
 from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
 from lakehouse.core.metadata.partitions.expression_index import ExpressionIndexPartition
@@ -10,6 +12,7 @@ from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPar
 from lakehouse.core.metadata.partitions.protocol import IndexPartition
 from lakehouse.core.metadata.partitions.record_index import RecordIndexPartition
 from lakehouse.core.metadata.partitions.secondary_index import SecondaryIndexPartition
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 INDEX_PARTITIONS: tuple[IndexPartition, ...] = (
     FilesPartition(),
@@ -22,6 +25,9 @@ INDEX_PARTITIONS: tuple[IndexPartition, ...] = (
 )
 
 
+_BY_KIND: Mapping[PartitionKind | None, IndexPartition] = {partition.kind: partition for partition in INDEX_PARTITIONS}
+
+
 def partition_named(name: str) -> IndexPartition | None:
     """Return the implementation of the index partition `name`, or None if this package has none."""
-    return next((kind for kind in INDEX_PARTITIONS if kind.is_named(name)), None)
+    return _BY_KIND.get(partition_kind(name))

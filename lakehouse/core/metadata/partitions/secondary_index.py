@@ -37,7 +37,8 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import REWRITES
-from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX, SECONDARY_PREFIX
+from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX
+from lakehouse.model.partition_kind import PartitionKind, index_name
 from lakehouse.spec.options.policies import Policies
 
 #: File groups of the table whose values one task compares.
@@ -50,9 +51,7 @@ _MIN_GROUPS, _MAX_GROUPS, _ROW_BYTES = 10, 10_000, 32
 class SecondaryIndexPartition:
     """The record keys of each value of one column."""
 
-    def is_named(self, name: str) -> bool:
-        """Return whether a partition is a secondary index."""
-        return name.startswith(SECONDARY_PREFIX)
+    kind = PartitionKind.SECONDARY_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         """Return why the index cannot be maintained: its definition, or a table without stored record keys."""
@@ -84,8 +83,8 @@ class SecondaryIndexPartition:
             return _encoded(pa.array([], pa.string()))
         column = _column(table.definitions[name], table.read, "", 1)
         engine = table.engine or LocalEngine(_THREADS)
-        found = engine.run(partial(keys_of_slice, column), list(table.slices))
-        return _encoded(pc.unique(pa.chunked_array([*found, pa.array([], pa.string())])))
+        keys = engine.run(partial(keys_of_slice, column), list(table.slices))
+        return _encoded(pc.unique(pa.chunked_array([*keys, pa.array([], pa.string())])))
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
         """Yield file groups with their records. Tasks divide the keys in files first, so one group is in memory."""
@@ -141,8 +140,8 @@ def stage_secondary(name: str, definition: Definition, staging: Staging) -> Stag
     encoding = _Encoding(files=tuple(files), logs=staging.logs(name))
     numbers = sorted({number for file in files for number in file.batches})
     logs = staging.run(partial(_encode_group, encoding), numbers) if numbers else []
-    found = tuple(log for log in logs if log is not None)
-    return StagedUpdate(groups=staging.groups, logs=found, source=_source(definition))
+    staged = tuple(log for log in logs if log is not None)
+    return StagedUpdate(groups=staging.groups, logs=staged, source=_source(definition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +168,7 @@ def _refuse_type(name: str, column: IndexedColumn) -> None:
     refusal = text_refusal(kinds[column.column]) if column.column in kinds else None
     if refusal is not None:
         raise UnsupportedError(
-            f"{column.storage.root}: the index {name.removeprefix(SECONDARY_PREFIX)} on {column.column!r} cannot be "
+            f"{column.storage.root}: the index {index_name(name)} on {column.column!r} cannot be "
             f"maintained, so it would hide rows: {refusal}. Cast the values, or drop the index with `lakehouse index "
             "drop` and write again",
             column=column.column,
@@ -183,8 +182,8 @@ def _column(definition: Definition, read: SliceContext, directory: str, groups: 
 
 def _found_keys(column: IndexedColumn, groups: Sequence[IndexedGroup], run: Run) -> list[ChangedKeysFile]:
     tasks = [groups[start : start + _GROUPS_AT_ONCE] for start in range(0, len(groups), _GROUPS_AT_ONCE)]
-    found = run(partial(find_changed_values, column), tasks) if tasks else []
-    return [file for file in found if file is not None]
+    files = run(partial(find_changed_values, column), tasks) if tasks else []
+    return [file for file in files if file is not None]
 
 
 def _source(definition: Definition) -> str:

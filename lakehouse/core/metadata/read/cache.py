@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 T = TypeVar("T")
 
 #: The largest number of bytes that are kept, by the estimates of the callers.
@@ -66,3 +68,28 @@ class MetadataCache:
         """Return the value of a key, None if it is missing."""
         with self._lock:
             return self._values[key][0] if key in self._values else None
+
+
+def kept_filters(
+    cache: MetadataCache, files: pa.Table, read: Callable[[pa.Table], pa.Table], schema: pa.Schema
+) -> pa.Table:
+    """Return the rows of the files that have a filter; `read` returns those of files whose filter is not kept.
+
+    Args:
+        cache: The kept filters, by partition and name of the file. The filter of a file never changes.
+        files: The files, with the columns `partition` and `name`.
+        read: Reads filters from the metadata table.
+        schema: The columns of rows: partition, name, values, and as the last one the text of the filter.
+    """
+    places = list(zip(*(files.column(name).to_pylist() for name in ("partition", "name")), strict=True))
+    filters = {place: held for place in places if (held := cache.peek(place)) is not None}
+    missing = files.filter(pa.array([place not in filters for place in places], pa.bool_()))
+    if missing.num_rows:
+        columns = (column.to_pylist() for column in read(missing).columns)
+        for partition, name, *values in zip(*columns, strict=True):
+            filters[partition, name] = values
+    for place, held in filters.items():
+        # Filters that were kept before become the newest ones.
+        cache.put(place, held, len(held[-1] or b""))
+    rows = [(*place, *filters[place]) for place in places if place in filters]
+    return pa.table([pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)], schema)

@@ -6,7 +6,7 @@ contain them; log files are small and are kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.hfile.entries import Entries, entry_bytes, entry_count, entry_mapping, entry_table
 from lakehouse.core.format.hfile.reader import KEPT_SHIFT, HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
 from lakehouse.core.format.memory import release_unused
-from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
@@ -92,8 +92,7 @@ class FileLayer:
         path: The file, relative to the metadata table.
         hfile: The entries; None for a delete block, and for a block that this process wrote.
         deletes: The deleted keys as text; None for entries.
-        written: The entries of a small block that this process wrote, with the schema `SCHEMA`.
-        few: The same as plain values, ascending by key.
+        written: The entries of a small block that this process wrote, ascending by key, with the schema `SCHEMA`.
         decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
         values: All entries by key, if they were looked up one by one.
     """
@@ -101,64 +100,53 @@ class FileLayer:
     path: str
     hfile: HFile | None = None
     deletes: pa.Array | None = None
-    written: pa.Table | None = None
-    few: Mapping[bytes, bytes] | None = None
+    written: Entries | None = None
     decoded: list[pa.Table] = field(default_factory=list, compare=False)
-    values: list[dict[bytes, bytes]] = field(default_factory=list, compare=False)
+    values: list[Mapping[bytes, bytes]] = field(default_factory=list, compare=False)
 
     @property
     def has_entries(self) -> bool:
         """Whether this is not a delete block."""
-        return self.hfile is not None or self.few is not None or self.written is not None
+        return self.hfile is not None or self.written is not None
 
     @property
     def count(self) -> int:
         """The number of entries; 0 for a delete block."""
-        if self.few is not None:
-            return len(self.few)
         if self.written is not None:
-            return int(self.written.num_rows)
+            return entry_count(self.written)
         return 0 if self.hfile is None else self.hfile.count
 
     @property
     def schema(self) -> str | None:
         """The Avro schema of the values as JSON, if the file has it."""
-        if self.few is not None or self.written is not None:
+        if self.written is not None:
             return SCHEMA
         return None if self.hfile is None else self.hfile.schema
 
     def entries(self) -> pa.Table:
         """Return all entries."""
-        if self.few is not None:
-            return few_entries([*self.few], [*self.few.values()])
         if self.written is not None:
-            return self.written
+            return entry_table(self.written)
         assert self.hfile is not None, "delete blocks have no entries"
         return self.hfile.entries()
 
     def stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those of a few keys that the layer has."""
         if self.hfile is not None and self.count > DECODED_ROWS:
-            return _by_key(self.hfile.find(pa.array(sorted(keys), pa.binary())))
+            return {**entry_mapping(self.hfile.find(pa.array(sorted(keys), pa.binary())))}
         held = self.all_stored()
         return {key: held[key] for key in keys if key in held}
 
     def all_stored(self) -> Mapping[bytes, bytes]:
         """Return the values of all keys of a small layer; they are kept."""
-        if self.few is not None:
-            return self.few
         if not self.values:
-            self.values.append(_by_key(self.entries()))
+            self.values.append(entry_mapping(self.entries() if self.written is None else self.written))
         return self.values[0]
 
     def deleted(self) -> frozenset[bytes]:
         """Return the deleted keys."""
         texts = [] if self.deletes is None else self.deletes.to_pylist()
         return frozenset(text.encode() for text in texts)
-
-
-def _by_key(entries: pa.Table) -> dict[bytes, bytes]:
-    return dict(zip(entries.column("key").to_pylist(), entries.column("value").to_pylist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +172,6 @@ def _written(log: LogFile, layers: Sequence[FileLayer]) -> _Log:
     return _log_of(log, blocks, layers)
 
 
-def _few_size(records: Mapping[bytes, bytes]) -> int:
-    return sum(map(len, records)) + sum(map(len, records.values())) + _ROW_BYTES * len(records)
-
-
 class LayerReader:
     """Opens the files of metadata slices; opened files stay in the cache."""
 
@@ -202,26 +186,21 @@ class LayerReader:
         """Return what identifies the content of a file. A metadata table that is built again has the same names."""
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
 
-    def keep_base(self, base: BaseFile, records: Mapping[bytes, bytes]) -> None:
+    def keep_base(self, base: BaseFile, entries: Entries) -> None:
         """Keep a small base file that this process wrote and completed, so that it is not read."""
-        self._cache.put(self.identity(base), FileLayer(base.path, few=records), _few_size(records))
-
-    def keep_few(self, log: LogFile, few: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
-        """Keep a log file as `keep_log` does, from plain values."""
-        layers = [FileLayer(log.path, few=few)] if few else []
-        if deletes:
-            layers.append(FileLayer(log.path, deletes=pa.array([key.decode() for key in deletes], pa.string())))
-        self._cache.put(self.identity(log), _written(log, layers), _few_size(few) + 100 * len(deletes))
+        size = entry_bytes(entries) + _ROW_BYTES * entry_count(entries)
+        self._cache.put(self.identity(base), FileLayer(base.path, written=entries), size)
 
     def keep_log(
-        self, log: LogFile, entries: pa.Table, deletes: pa.Array, rows: pa.Table | None = None
+        self, log: LogFile, entries: Entries, deletes: pa.Array, rows: pa.Table | None = None
     ) -> tuple[str, int, str]:
         """Keep a log file that this process wrote and completed, so that it is not read; return its identity."""
         decoded = [] if rows is None else [rows]
-        layers = [FileLayer(log.path, written=entries, decoded=decoded)] if entries.num_rows else []
+        count = entry_count(entries)
+        layers = [FileLayer(log.path, written=entries, decoded=decoded)] if count else []
         if len(deletes):
             layers.append(FileLayer(log.path, deletes=deletes.cast(pa.string())))
-        size = entries.nbytes + deletes.nbytes + _ROW_BYTES * entries.num_rows
+        size = entry_bytes(entries) + deletes.nbytes + _ROW_BYTES * count
         self._cache.put(self.identity(log), _written(log, layers), size)
         return self.identity(log)
 
@@ -238,14 +217,16 @@ class LayerReader:
         logs = [self._log(log) for log in slice_.logs]
         if not self._appended and not all(log.blocks for log in logs):
             self._check_empty(slice_, logs, is_valid)
+        base = [] if slice_.base is None else [self._base(slice_.base)]
+        return [*base, *self._layers_of_logs(slice_, logs, is_valid)]
+
+    def _layers_of_logs(
+        self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]
+    ) -> Iterable[FileLayer]:
+        """Return the layers of the valid blocks of logs, oldest first."""
         if not self._appended and all(log.own_layers is not None for log in logs):
-            visible = [
-                log.own_layers or () for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant)
-            ]
-            return [
-                *([] if slice_.base is None else [self._base(slice_.base)]),
-                *(one for own in visible for one in own),
-            ]
+            visible = (log for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant))
+            return [layer for log in visible for layer in log.own_layers or ()]
         placed = [(number, block) for number, log in enumerate(logs) for block, _ in log.blocks]
         if not self._appended:
             self._check_instants(slice_, placed)
@@ -254,10 +235,9 @@ class LayerReader:
                 f"{self._storage.root}/{slice_.logs[number].path} has a damaged block at byte {block.offset}",
                 path=slice_.logs[number].path,
             )
-        found = {id(block): layer for log in logs for block, layer in log.blocks}
-        above = [found[id(block)] for _, block in settle_blocks(placed, is_valid)]
-        base = [] if slice_.base is None else [self._base(slice_.base)]
-        return base + [layer for layer in above if layer is not None]
+        layers = {id(block): layer for log in logs for block, layer in log.blocks}
+        settled = (layers[id(block)] for _, block in settle_blocks(placed, is_valid))
+        return [layer for layer in settled if layer is not None]
 
     def _check_empty(self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]) -> None:
         """Raise CorruptTableError for a log file without blocks, unless a task was repeated and wrote another one."""
@@ -367,11 +347,11 @@ def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Tabl
         return decode(entries, schema)
     parts = [decode(entries.slice(at, at_once), schema) for at in range(0, rows, at_once)]
     del entries
-    found = pa.concat_tables(parts).combine_chunks()
+    decoded = pa.concat_tables(parts).combine_chunks()
     parts.clear()
     # The allocator of Arrow keeps the memory that the parts took.
-    release_unused(after=found)
-    return found
+    release_unused(after=decoded)
+    return decoded
 
 
 def _decoded_rows(layer: FileLayer | None) -> int:

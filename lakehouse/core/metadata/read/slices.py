@@ -13,11 +13,14 @@ from functools import lru_cache
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.metadata.groups import data_partition_of
 from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.metadata.place import INIT_PREFIX
+from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.storage.protocol import FileInfo
+from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile, LogFile
-
-_RECORD_INDEX = "record_index"
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.partition_kind import PartitionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,62 @@ def _slice(
 
 def slices_by_partition(groups: Sequence[MetadataSlice]) -> dict[str, list[MetadataSlice]]:
     """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
-    found: dict[str, list[MetadataSlice]] = {}
+    by_partition: dict[str, list[MetadataSlice]] = {}
     for slice_ in groups:
-        path = data_partition_of(_RECORD_INDEX, slice_.file_id)
+        path = data_partition_of(PartitionKind.RECORD_INDEX, slice_.file_id)
         if path is not None:
-            found.setdefault(path, []).append(slice_)
-    return found
+            by_partition.setdefault(path, []).append(slice_)
+    return by_partition
+
+
+def require_bases(
+    place: str, slices: Sequence[MetadataSlice], validity: Validity, stats_of: Callable[[Instant], Sequence[WriteStat]]
+) -> None:
+    """Raise MetadataUnusableError if a file group lacks the base file of the newest compaction, or of its build.
+
+    A compaction of this package and of Hudi 1.1 writes a base file for each file group. Older releases skip groups
+    without new records, so the commit of the compaction tells whether the file group had one. A file group that was
+    created later begins with a log file. A build writes base files, except for a new table.
+
+    Args:
+        place: The folder of the partition, for messages.
+        slices: The newest visible slice of each file group.
+        validity: The visible instants.
+        stats_of: Returns the statistics of a completed instant of the metadata table.
+    """
+    limit, completions = validity.first_invisible(), validity.completions
+    newest = max((time for time in validity.compactions if time < limit), default="")
+
+    def wrote_base(requested: str, action: Action, file_id: str) -> bool:
+        completed = completions[requested]
+        instant = Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
+        return any(stat.path.rpartition("/")[2].startswith(f"{file_id}_") for stat in stats_of(instant))
+
+    for slice_ in slices:
+        if slice_.base is not None and slice_.base.instant >= newest:
+            continue
+        created = min((log.instant for log in slice_.logs), default="")
+        is_newer = completions.get(created, "") > newest
+        origin = ""
+        if newest and (not is_newer or not slice_.logs) and wrote_base(newest, Action.COMMIT, slice_.file_id):
+            origin = f"the compaction {newest}"
+        is_built = slice_.base is None and created.startswith(INIT_PREFIX) and created in completions
+        if not origin and is_built and wrote_base(created, Action.DELTACOMMIT, slice_.file_id):
+            origin = f"its build {created}"
+        if origin:
+            raise MetadataUnusableError(f"{place}: file group {slice_.file_id} has no base file of {origin}")
+
+
+def require_logs(place: str, slices: Sequence[MetadataSlice], validity: Validity) -> None:
+    """Raise MetadataUnusableError if a delta commit above the base files has no log file in `files`.
+
+    Every action that writes data has one. A log compaction replaces the logs of older delta commits, which a clean
+    deletes later.
+    """
+    completions, written = validity.completions, validity.written
+    logs = {log.instant for slice_ in slices for log in slice_.logs}
+    base = max((slice_.base.instant for slice_ in slices if slice_.base), default="")
+    compacted = max((time for time in logs - written if not time.startswith(INIT_PREFIX)), default="")
+    for instant in sorted(written & completions.keys()):
+        if completions[instant] >= base and instant not in logs and instant > compacted:
+            raise MetadataUnusableError(f"{place} has no log file of the delta commit {instant}", instant=instant)

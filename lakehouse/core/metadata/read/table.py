@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,53 +11,54 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata import keys
-from lakehouse.core.format.metadata.few_records import Statistic, UnusualRecordError
 from lakehouse.core.format.metadata.groups import partition_shards, shard_of
-from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
-from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
-from lakehouse.core.format.metadata.records import (
-    BLOOM_ROWS,
-    FILE_ROWS,
-    SECONDARY_ROWS,
-    decode_blooms,
-    decode_files,
-    decode_secondary,
-)
-from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics
+from lakehouse.core.format.metadata.locations import LOCATION_ROWS
+from lakehouse.core.format.metadata.records import BLOOM_ROWS
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
-from lakehouse.core.metadata.place import INIT_PREFIX
-from lakehouse.core.metadata.read.few import FEW_KEYS, few_listing, few_statistics
-from lakehouse.core.metadata.read.kept_filters import kept_filters
+from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.metadata.read.cache import kept_filters
+from lakehouse.core.metadata.read.layer_search import (
+    Located,
+    decoded_together,
+    located_in_layers,
+    newest_statistics,
+)
 from lakehouse.core.metadata.read.layers import (
-    Decode,
     FileLayer,
     LayerReader,
     Select,
     decoded_layer,
     sorted_keys,
 )
-from lakehouse.core.metadata.read.listing_rows import listing_of_rows, ordered_rows
-from lakehouse.core.metadata.read.location_layers import Located, decoded_together, located_in_layers
-from lakehouse.core.metadata.read.newest import newest_statistics
-from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices, slices_by_partition
-from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
-from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.metadata.read.slices import (
+    MetadataSlice,
+    metadata_slices,
+    require_bases,
+    require_logs,
+    slices_by_partition,
+)
+from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable, reading
+from lakehouse.core.metadata.read.validity import Validity, missing_instants, validity
+from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, record_kind
+from lakehouse.core.metadata.small.look_up import small_listing, small_statistics
+from lakehouse.core.metadata.small.records import Statistic
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
-from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.instant import Timeline
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
 RECORD_INDEX, BLOOM_FILTERS = "record_index", "bloom_filters"
-SECONDARY, EXPRESSION = "secondary_index_", "expr_index_"
 
 BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLOOM_ROWS)[1:]])
 MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
@@ -67,9 +67,38 @@ _READERS = 8
 #: With more partitions than this, all files are read and kept.
 _FEW_PARTITIONS = 256
 
-Merge = Callable[[Sequence[Layer]], pa.Table]
 #: Makes another table of the merged rows of one file group.
 Each = Callable[[pa.Table], pa.Table]
+
+
+def open_for_reading(store: MetadataStore, data: Timeline) -> MetadataTable | Unusable:
+    """Return the metadata table for readers of one version of the data table; one listing, of the metadata timeline.
+
+    Args:
+        store: The metadata table on storage, with the properties of the data table.
+        data: The timeline of the data table. It must have been loaded before this call.
+    """
+    usable, building = listed_partitions(store.config.raw)
+    root = store.inner.storage.root
+    if FILES not in usable:
+        if FILES in building:
+            return Unusable(f"{root} is being built", is_fault=False)
+        return Unusable(f"the properties of {store.env.storage.root} list no metadata table", is_fault=False)
+    try:
+        metadata = store.timeline_store.load()
+    except CorruptTableError as error:
+        return Unusable(f"{root}: {error.message}", is_fault=True)
+    if not any(instant.is_completed for instant in metadata):
+        reason = f"{root} does not exist, but the table's properties list it"
+        return Unusable(reason, is_fault=True, is_absent=True)
+    missing = missing_instants(metadata, data)
+    if missing:
+        return Unusable(
+            f"{root} is behind: it has no delta commit for the {missing[0].action} {missing[0].requested}"
+            f" ({len(missing)} in all). Run `lakehouse metadata rebuild`",
+            is_fault=True,
+        )
+    return MetadataTable(store, usable, validity(metadata, data))
 
 
 class MetadataTable:
@@ -111,9 +140,9 @@ class MetadataTable:
         def read() -> tuple[pa.Array, int]:
             rows = self._find(FILES, sorted_keys([keys.ALL_PARTITIONS]))
             live = rows.filter(pc.invert(rows.column("deleted"))).column("name")
-            found = keys.paths(live.combine_chunks())
-            found = found.take(pc.sort_indices(found))
-            return found, found.nbytes
+            paths = keys.paths(live.combine_chunks())
+            paths = paths.take(pc.sort_indices(paths))
+            return paths, paths.nbytes
 
         with reading():
             identity = self.identity(FILES)
@@ -126,11 +155,8 @@ class MetadataTable:
         """
         with reading():
             wanted = None if partitions is None else list(dict.fromkeys(partitions))
-            if wanted is not None and len(wanted) <= FEW_KEYS:
-                with suppress(UnusualRecordError):
-                    (slice_,) = self._single(FILES)
-                    return few_listing(self._layers.layers(slice_, self._validity.is_valid), wanted, LISTING)
-            return listing_of_rows(self._files_of(wanted))
+            few = None if wanted is None else small_listing(self._layers_of_files, wanted, LISTING)
+            return _listing_of_rows(self._files_of(wanted)) if few is None else few
 
     def ranges(self, columns: Sequence[str], files: pa.Table | None = None, *, each: Each | None = None) -> pa.Table:
         """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
@@ -272,8 +298,8 @@ class MetadataTable:
     def layers(self, partition: str, file_id: str) -> list[FileLayer]:
         """Return the layers of a file group, oldest first."""
         with reading():
-            (found,) = [slice_ for slice_ in self.slices(partition) if slice_.file_id == file_id]
-            return self._layers.layers(found, self._validity.is_valid)
+            (group,) = [slice_ for slice_ in self.slices(partition) if slice_.file_id == file_id]
+            return self._layers.layers(group, self._validity.is_valid)
 
     def slices(self, partition: str) -> tuple[MetadataSlice, ...]:
         """Return the file slices of an index partition, sorted by file id; its folder is listed when it changed."""
@@ -284,76 +310,29 @@ class MetadataTable:
     def identity(self, partition: str) -> tuple[Any, ...] | None:
         """Return a value that changes with the content of an index partition; None in version 6."""
         with reading():
-            found = [self._files_key(slice_) for slice_ in self.slices(partition)]
-        return None if None in found else (partition, *found)
+            parts = [self._files_key(slice_) for slice_ in self.slices(partition)]
+        return None if None in parts else (partition, *parts)
 
     def _listed(self, partition: str) -> tuple[MetadataSlice, ...]:
         with reading():
             (files,) = self._store.folders([partition], frozenset(self._validity.completions.items()))
-            found = metadata_slices(
+            slices = metadata_slices(
                 files, partition, self._validity, layout=self._store.config.layout, archived=self._archived
             )
-        definition = None if found else self.definitions.get(partition)
+        definition = None if slices else self.definitions.get(partition)
         # A record index with one index for each data partition has no file groups before the first write.
-        if not found and not is_partitioned_by(definition):
+        if not slices and not is_partitioned_by(definition):
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
             )
         if self._store.config.layout.has_completion_times:
             with reading():
-                self._require_bases(partition, found)
+                place = f"{self._store.inner.storage.root}/{partition}"
+                commit = self._store.timeline_store.commit
+                require_bases(place, slices, self._validity, lambda instant: commit(instant).stats)
             if partition == FILES:
-                self._require_logs(found)
-        return found
-
-    def _require_bases(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
-        """Raise MetadataUnusableError if a file group lacks the base file of the newest compaction, or of its build.
-
-        A compaction of this package and of Hudi 1.1 writes a base file for each file group. Older releases skip groups
-        without new records, so the commit of the compaction tells whether the file group had one. A file group that
-        was created later begins with a log file. A build writes base files, except for a new table.
-        """
-        limit, completions = self._validity.first_invisible(), self._validity.completions
-        newest = max((time for time in self._validity.compactions if time < limit), default="")
-        for slice_ in slices:
-            if slice_.base is not None and slice_.base.instant >= newest:
-                continue
-            created = min((log.instant for log in slice_.logs), default="")
-            is_newer = completions.get(created, "") > newest
-            if newest and (not is_newer or not slice_.logs) and self._wrote_base(newest, Action.COMMIT, slice_):
-                self._fail_base(partition, slice_, f"the compaction {newest}")
-            is_built = slice_.base is None and created.startswith(INIT_PREFIX) and created in completions
-            if is_built and self._wrote_base(created, Action.DELTACOMMIT, slice_):
-                self._fail_base(partition, slice_, f"its build {created}")
-
-    def _wrote_base(self, requested: str, action: Action, slice_: MetadataSlice) -> bool:
-        """Return whether a completed instant of the metadata table wrote a base file of a file group."""
-        completed = self._validity.completions[requested]
-        instant = Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
-        stats = self._store.timeline_store.commit(instant).stats
-        return any(stat.path.rpartition("/")[2].startswith(f"{slice_.file_id}_") for stat in stats)
-
-    def _fail_base(self, partition: str, slice_: MetadataSlice, origin: str) -> None:
-        raise MetadataUnusableError(
-            f"{self._store.inner.storage.root}/{partition}: file group {slice_.file_id} has no base file of {origin}"
-        )
-
-    def _require_logs(self, slices: Sequence[MetadataSlice]) -> None:
-        """Raise MetadataUnusableError if a delta commit above the base files has no log file in `files`.
-
-        Every action that writes data has one. A log compaction replaces the logs of older delta commits, which a clean
-        deletes later.
-        """
-        completions, written = self._validity.completions, self._validity.written
-        logs = {log.instant for slice_ in slices for log in slice_.logs}
-        base = max((slice_.base.instant for slice_ in slices if slice_.base), default="")
-        compacted = max((time for time in logs - written if not time.startswith(INIT_PREFIX)), default="")
-        for instant in sorted(written & completions.keys()):
-            if completions[instant] >= base and instant not in logs and instant > compacted:
-                raise MetadataUnusableError(
-                    f"{self._store.inner.storage.root}/{FILES} has no log file of the delta commit {instant}",
-                    instant=instant,
-                )
+                require_logs(place, slices, self._validity)
+        return slices
 
     def _archived(self, instants: list[str]) -> dict[str, str]:
         archive = self._store.timeline_store.archived_timeline
@@ -374,13 +353,17 @@ class MetadataTable:
         rows = self._all_files(slice_)
         return rows.filter(pc.is_in(rows.column("key"), value_set=wanted))
 
+    def _layers_of_files(self) -> list[FileLayer]:
+        (slice_,) = self._single(FILES)
+        return self._layers.layers(slice_, self._validity.is_valid)
+
     def _single(self, partition: str) -> tuple[MetadataSlice, ...]:
-        found = self.slices(partition)
-        if len(found) != 1:
+        slices = self.slices(partition)
+        if len(slices) != 1:
             raise MetadataUnusableError(
-                f"{self._store.inner.storage.root}/{partition} has {len(found)} file groups; readers expect one"
+                f"{self._store.inner.storage.root}/{partition} has {len(slices)} file groups; readers expect one"
             )
-        return found
+        return slices
 
     def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
         """Return what identifies the merged rows of a slice; None in version 6, where names do not tell instants."""
@@ -391,45 +374,46 @@ class MetadataTable:
 
     def _all_files(self, slice_: MetadataSlice) -> pa.Table:
         def made() -> tuple[pa.Table, int]:
-            rows = ordered_rows(self._merged(FILES, [(slice_, Select())]))
+            rows = _ordered_rows(self._merged(FILES, [(slice_, Select())]))
             release_unused(after=rows)
             return rows, rows.nbytes
 
         key = self._files_key(slice_)
-        found: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
-        return found
+        all_rows: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
+        return all_rows
 
     def found(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of these keys, which are sorted binary values."""
         with reading():
-            decode, _, schema = self._kind(partition)
-            if schema is STAT_ROWS:
+            kind = self._kind(partition)
+            if kind is STATISTICS:
                 parts = self._shard(self.slices(partition), wanted, "")
                 tasks = [(self._layers.layers(slice_, self._validity.is_valid), part.keys) for slice_, part in parts]
                 rows = newest_statistics(
-                    tasks, lambda file, held: decoded_layer(file, decode, Select(keys=held), schema)
+                    tasks, lambda file, held: decoded_layer(file, kind.decode, Select(keys=held), kind.rows)
                 )
                 if rows is not None:
                     return rows
             return self._find(partition, wanted)
 
-    def few_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic]:
+    def small_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic] | None:
         """Return the merged statistics of a few keys; keys without record are left out.
 
-        Raises:
-            UnusualRecordError: `found` has to be used, because records have to be united or were written by another
-                release.
+        None: `found` has to be used, because records have to be united or were written by another release.
         """
         with reading():
             groups = self.slices(partition)
             of_group: dict[int, list[bytes]] = {}
             for key in wanted:
                 of_group.setdefault(shard_of(key, len(groups)), []).append(key)
-            found: dict[bytes, Statistic] = {}
+            rows: dict[bytes, Statistic] = {}
             for number, keys_of in of_group.items():
                 layers = self._layers.layers(groups[number], self._validity.is_valid)
-                found |= few_statistics(layers, keys_of)
-            return found
+                part = small_statistics(layers, keys_of)
+                if part is None:
+                    return None
+                rows |= part
+            return rows
 
     def _find(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of keys, which are sorted binary values."""
@@ -442,13 +426,13 @@ class MetadataTable:
     def _with_prefix(self, partition: str, prefixes: pa.Array, each: Each | None = None) -> pa.Table:
         """Return the merged records whose keys begin with one of the prefixes, which are sorted binary values."""
         groups, version = self.slices(partition), self._version(partition)
-        if partition.startswith(SECONDARY) and version == "V2":
+        if version == "V2":
             return self._merged(partition, self._shard(groups, prefixes, version, partition, prefixes=True))
         return self._merged(partition, [(slice_, Select(prefixes=prefixes)) for slice_ in groups], each=each)
 
     def _version(self, partition: str) -> str:
         """Return the version of an index definition, where it decides the shard of keys."""
-        if not partition.startswith(SECONDARY):
+        if partition_kind(partition) is not PartitionKind.SECONDARY_INDEX:
             return ""
         definition = self.definitions.get(partition)
         return "V1" if definition is None else definition.version
@@ -481,18 +465,19 @@ class MetadataTable:
         each: Each | None = None,
     ) -> pa.Table:
         """Return the merged records that are selected in the layers of its slice, or what `each` makes of them."""
-        decode, merge, schema = self._kind(partition)
+        kind = self._kind(partition)
+        schema = kind.rows
         if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):
-            found = self._joint_locations(tasks)
-            if found is not None:
-                return found
+            locations = self._joint_locations(tasks)
+            if locations is not None:
+                return locations
         numbers = {slice_.file_id: number for number, slice_ in enumerate(self.slices(partition))} if check else {}
 
         def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
             slice_, select = task
             files = self._layers.layers(slice_, self._validity.is_valid)
-            layers = [decoded_layer(file, decode, select, schema) for file in files]
-            rows = merge(layers) if layers else schema.empty_table()
+            layers = [decoded_layer(file, kind.decode, select, schema) for file in files]
+            rows = kind.merge(layers) if layers else schema.empty_table()
             del layers
             if check:
                 self._check_shards(partition, slice_, rows, numbers[slice_.file_id], len(numbers))
@@ -522,8 +507,8 @@ class MetadataTable:
 
         try:
             with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
-                found = list(pool.map(selected, tasks))
-            layers = decoded_together([one for of_task in found for one in of_task])
+                located = list(pool.map(selected, tasks))
+            layers = decoded_together([one for of_task in located for one in of_task])
         except CorruptTableError:
             return None
         return pa.concat_tables([LOCATION_ROWS.empty_table(), *(layer.rows for layer in layers)])
@@ -531,26 +516,18 @@ class MetadataTable:
     def _check_shards(self, partition: str, slice_: MetadataSlice, rows: pa.Table, number: int, count: int) -> None:
         if slices_by_partition((slice_,)) and partition == RECORD_INDEX:
             return
-        found = partition_shards(partition, rows.column("key"), count, self._version(partition))
-        if (found != number).any():
-            key = rows.column("key")[int(np.flatnonzero(found != number)[0])].as_py()
+        shards = partition_shards(partition, rows.column("key"), count, self._version(partition))
+        if (shards != number).any():
+            key = rows.column("key")[int(np.flatnonzero(shards != number)[0])].as_py()
             place = slice_.base.path if slice_.base else slice_.logs[0].path
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{place}: key {key!r} is in file group {number}, but its hash selects"
-                f" {found[found != number][0]} of {count}"
+                f" {shards[shards != number][0]} of {count}"
             )
 
-    def _kind(self, partition: str) -> tuple[Decode, Merge, pa.Schema]:
-        if partition == FILES:
-            return decode_files, merge_files, FILE_ROWS
-        if partition == RECORD_INDEX:
-            return decode_locations, merge_latest, LOCATION_ROWS
-        if partition.startswith(SECONDARY):
-            return decode_secondary, merge_latest, SECONDARY_ROWS
-        definition = self.definitions.get(partition) if partition.startswith(EXPRESSION) else None
-        if partition == BLOOM_FILTERS or (definition is not None and definition.index_type == BLOOM_FILTERS):
-            return decode_blooms, merge_latest, BLOOM_ROWS
-        return decode_statistics, merge_statistics, STAT_ROWS
+    def _kind(self, partition: str) -> RecordKind:
+        is_defined = partition_kind(partition) is PartitionKind.EXPRESSION_INDEX
+        return record_kind(partition, self.definitions.get(partition) if is_defined else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,3 +567,24 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 def _one(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _ordered_rows(rows: pa.Table) -> pa.Table:
+    """Return `FILE_ROWS` ordered by key and name, live files first: views of a large table then share their columns."""
+    ranked = rows.select(["key", "name"]).append_column("dead", pa.array(~_live(rows)))
+    order = np.asarray(pc.sort_indices(ranked, [(name, "ascending") for name in ("dead", "key", "name")]))
+    return rows if np.array_equal(order, np.arange(len(order))) else rows.take(pa.array(order)).combine_chunks()
+
+
+def _listing_of_rows(rows: pa.Table) -> pa.Table:
+    """Return the files of the table among `FILE_ROWS` as `LISTING`; ordered rows are not copied."""
+    is_live = _live(rows)
+    count = int(np.count_nonzero(is_live))
+    live = rows.slice(0, count) if is_live[:count].all() else rows.filter(pa.array(is_live))
+    return pa.table([keys.paths(live.column("key")), live.column("name"), live.column("size_bytes")], schema=LISTING)
+
+
+def _live(rows: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows are files of the table: neither tombstones nor the names of partitions."""
+    is_file = pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS)
+    return np.asarray(pc.and_(pc.invert(rows.column("deleted")), is_file)).astype(bool)

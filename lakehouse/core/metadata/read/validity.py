@@ -98,6 +98,19 @@ def missing_instants(metadata: Timeline, data: Timeline) -> list[Instant]:
     ]
 
 
+def stale_instants(timeline: Timeline, data: Timeline) -> list[str]:
+    """Return the pending delta commits whose action another process rolled back before they were created.
+
+    A process that loses the lock removes its own. It cannot if it is killed.
+    """
+    pending = timeline.where(action=Action.DELTACOMMIT, pending=True)
+    return [
+        instant.requested
+        for instant in pending
+        if not instant.requested.startswith(INIT_PREFIX) and data.find(instant.requested) is None
+    ]
+
+
 def _is_build(instant: Instant) -> bool:
     """Return whether a delta commit of the metadata table built a partition."""
     return instant.requested.startswith(INIT_PREFIX) or instant.requested[_DIGITS:] >= _V6_BUILD

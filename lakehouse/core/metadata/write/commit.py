@@ -19,27 +19,27 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import avro_to_arrow
-from lakehouse.core.format.hfile.writer import fits_one_block
+from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.format.metadata.groups import shard_of
+from lakehouse.core.format.metadata.schema import CURRENT, schema_of_form
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
-from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, MetadataCommit, Update
+from lakehouse.core.metadata.partitions.protocol import KEYS, Definition, IndexPartition, MetadataCommit, Update
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
-from lakehouse.core.metadata.read.record_schema import use_stored_schema
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import FILES, MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
-from lakehouse.core.metadata.read.validity import missing_instants, validity
+from lakehouse.core.metadata.read.validity import missing_instants, stale_instants, validity
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.run import run_services
+from lakehouse.core.metadata.small.update import small_update
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
     ascending,
-    few_log_bytes,
     init_log_bytes,
     log_bytes,
     log_headers,
@@ -48,7 +48,7 @@ from lakehouse.core.metadata.write.files import (
     new_token,
 )
 from lakehouse.core.metadata.write.live_files import live_files
-from lakehouse.core.metadata.write.rollback import remove_instant, stale_instants
+from lakehouse.core.metadata.write.rollback import remove_instant
 from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
@@ -71,6 +71,7 @@ T = TypeVar("T")
 _COPY_BYTES = 1 << 20
 _OPERATION = "UPSERT_PREPPED"
 _POLICIES = Policies()
+_NO_KEYS = pa.array([], KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,32 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
     return Opened(
         names=names, building=tuple(building), timeline=timeline, definitions=store.definitions, groups=groups
     )
+
+
+def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
+    """Let new files have the record schema of the stored ones.
+
+    New metadata tables have the schema of the first release of Hudi with the table version. A table of version 8 may
+    have been written by Hudi 1.0 or by a newer release, so the newest base file of `files` is read, which readers keep:
+    all files of a slice have one schema. Tables of version 9 have one schema.
+
+    Args:
+        store: The metadata table; its `records` is set.
+        names: The index partitions that the properties list; without `files` there is no metadata table.
+        timeline: The timeline of the metadata table.
+        data: The timeline of the data table.
+    """
+    store.records = store.config.layout.metadata_schema
+    if store.records is CURRENT or FILES not in names:
+        return
+    table = MetadataTable(store, names, validity(timeline, data))
+    try:
+        layers = [layer for slice_ in table.slices(FILES) for layer in table.layers(FILES, slice_.file_id)]
+    except MetadataUnusableError:
+        # The action that needs the files reports the damage.
+        return
+    schemas = [layer.hfile.schema for layer in layers if layer.hfile is not None and layer.hfile.schema]
+    store.records = next((form for form in map(schema_of_form, schemas) if form is not None), store.records)
 
 
 # parameters: the action with its change, and the state of both tables
@@ -179,7 +206,7 @@ def commit_metadata(
         reader=reader,
     )
     of_build = replace(commit, is_building=True, is_last=False)
-    updates = {name: _kind(name).update(name, of_build if name in opened.building else commit) for name in opened.names}
+    updates = {name: _update(name, of_build if name in opened.building else commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
     if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
         # Files that are stored have no row of a new column, and readers take it as all null, which it is.
@@ -266,6 +293,11 @@ def _stored_ranges(reader: Callable[[], MetadataTable], columns: Sequence[str], 
         return None
 
 
+def _update(name: str, commit: MetadataCommit) -> Update:
+    update = small_update(name, commit)
+    return _kind(name).update(name, commit) if update is None else update
+
+
 def _kind(name: str) -> IndexPartition:
     kind = partition_named(name)
     assert kind is not None, "the guard refused unknown partitions"
@@ -287,24 +319,13 @@ def _write(
     staged = [(name, log) for name, update in updates.items() for log in update.staged]
     names = [(task.partition, task.file_id) for task in tasks] + [(name, log.file_id) for name, log in staged]
     paths = tuple(f"{name}/{log_name(file_id, requested, token)}" for name, file_id in names)
+    writes: list[Callable[[], WriteStat]] = [
+        partial(_write_group, store, requested, token, created_ms, task) for task in tasks
+    ]
+    writes += [partial(_copy_staged, store, requested, token, *log) for log in staged]
     try:
-        instant = timelines.begin(requested, Action.DELTACOMMIT)
-        created = [(name, file_id) for name, update in updates.items() for file_id in update.new_groups]
-        send_all(store.env.storage, lambda group: _init_group(store, *group, requested), created)
-        writes: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(instant, b"")]
-        writes += [partial(_write_group, store, requested, token, created_ms, task) for task in tasks]
-        writes += [partial(_copy_staged, store, requested, token, *log) for log in staged]
-        started, *stats = send_all(store.env.storage, _call, writes)
-        assert isinstance(started, Instant)
-        instant = started
-        for name, update in updates.items():
-            if update.new_groups:
-                store.add_groups(name, update.new_groups)
-        metadata = CommitMetadata(
-            operation=_OPERATION,
-            stats=tuple(sorted((stat for stat in stats if isinstance(stat, WriteStat)), key=lambda stat: stat.path)),
-            extra={"schema": store.records.commits},
-        )
+        instant, stats = _start(store, requested, updates, writes)
+        metadata = CommitMetadata(operation=_OPERATION, stats=stats, extra={"schema": store.records.commits})
         data = store.config.layout.encode_commit(metadata)
         lock.check()
         timeline = Timeline((*opened.timeline.instants, instant))
@@ -325,12 +346,26 @@ def _write(
     store.keep_files(listed, opened.timeline, done, metadata.stats)
     sizes = {(stat.partition, stat.file_id): stat for stat in metadata.stats}
     for task in tasks:
-        stat = sizes[task.partition, task.file_id]
-        if isinstance(task, FewTask):
-            store.keep_few(done, stat, task.few, task.deletes)
-        else:
-            store.keep_log(done, stat, task.entries, task.deletes, task.rows)
+        store.keep_log(done, sizes[task.partition, task.file_id], task.entries, task.deletes, task.rows)
     return Recorded(instant=done, paths=paths)
+
+
+def _start(
+    store: MetadataStore, requested: str, updates: Mapping[str, Update], writes: Sequence[Callable[[], WriteStat]]
+) -> tuple[Instant, tuple[WriteStat, ...]]:
+    """Create the inflight instant and its log files; return it with their statistics, sorted by path."""
+    timelines = store.timeline_store
+    requested_instant = timelines.begin(requested, Action.DELTACOMMIT)
+    created = [(name, file_id) for name, update in updates.items() for file_id in update.new_groups]
+    send_all(store.env.storage, lambda group: _init_group(store, *group, requested), created)
+    requests: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(requested_instant, b""), *writes]
+    started, *stats = send_all(store.env.storage, _call, requests)
+    assert isinstance(started, Instant)
+    for name, update in updates.items():
+        if update.new_groups:
+            store.add_groups(name, update.new_groups)
+    of_files = (stat for stat in stats if isinstance(stat, WriteStat))
+    return started, tuple(sorted(of_files, key=lambda stat: stat.path))
 
 
 def _call(request: Callable[[], T]) -> T:
@@ -343,53 +378,45 @@ class GroupTask:
 
     partition: str
     file_id: str
-    entries: pa.Table
+    entries: Entries
     deletes: pa.Array
     rows: pa.Table | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewTask:
-    """The records of one file group as plain values, ascending by key, and its deletes."""
-
-    partition: str
-    file_id: str
-    few: Mapping[bytes, bytes]
-    deletes: Sequence[bytes]
-
-
-def _few_tasks(name: str, update: Update, groups: Sequence[str]) -> list[FewTask] | None:
-    """Return the file groups that a small update touches; None if its records have to be written as tables."""
-    if update.entries.num_rows or update.new_groups:
+def _tasks_of_mapping(name: str, update: Update, groups: Sequence[str]) -> list[GroupTask] | None:
+    """Return the file groups that the entries of a mapping touch; None if a kernel has to hash the keys."""
+    if not isinstance(update.entries, Mapping) or update.new_groups:
         return None
     deletes = update.deletes.to_pylist() if len(update.deletes) else []
-    if len(groups) > 1 and not all(map(bytes.isascii, (*update.few, *deletes))):
+    if len(groups) > 1 and not all(map(bytes.isascii, (*update.entries, *deletes))):
         return None
     of_group: dict[int, tuple[dict[bytes, bytes], list[bytes]]] = {}
-    for key in sorted(update.few):
-        of_group.setdefault(shard_of(key, len(groups)), ({}, []))[0][key] = update.few[key]
+    for key in sorted(update.entries):
+        of_group.setdefault(shard_of(key, len(groups)), ({}, []))[0][key] = update.entries[key]
     for key in deletes:
         of_group.setdefault(shard_of(key, len(groups)), ({}, []))[1].append(key)
-    if not all(fits_one_block([*few], [*few.values()]) for few, _ in of_group.values()):
-        return None
     return [
-        FewTask(partition=name, file_id=groups[number], few=few, deletes=gone)
-        for number, (few, gone) in sorted(of_group.items())
+        GroupTask(
+            partition=name, file_id=groups[number], entries=entries, deletes=pa.array(gone, KEYS) if gone else _NO_KEYS
+        )
+        for number, (entries, gone) in sorted(of_group.items())
     ]
 
 
 def _group_tasks(
     name: str, update: Update, groups: Sequence[str], definition: Definition | None
-) -> Iterable[GroupTask | FewTask]:
+) -> Iterable[GroupTask]:
     """Yield the file groups that an update touches."""
-    few = _few_tasks(name, update, groups)
-    if few is not None:
-        yield from few
+    if not entry_count(update.entries) and not len(update.deletes):
+        return
+    tasks = _tasks_of_mapping(name, update, groups)
+    if tasks is not None:
+        yield from tasks
         return
     groups = tuple(sorted({*groups, *update.new_groups}))
     kind = _kind(name)
-    entries = ascending(update.all_entries()).combine_chunks()
-    if len(groups) == 1 and (entries.num_rows or len(update.deletes)):
+    entries = ascending(update.entries).combine_chunks()
+    if len(groups) == 1:
         yield GroupTask(partition=name, file_id=groups[0], entries=entries, deletes=update.deletes, rows=update.rows)
         return
     of_entries = np.asarray(kind.shards(name, entries.column("key").combine_chunks(), groups, definition))
@@ -405,20 +432,13 @@ def _group_tasks(
         )
 
 
-def _write_group(
-    store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask | FewTask
-) -> WriteStat:
+def _write_group(store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask) -> WriteStat:
     name = log_name(task.file_id, requested, token)
     schema = written_schema(task.partition, store.definitions, store.records)
-    headers = log_headers(requested, schema)
-    if isinstance(task, FewTask):
-        data = few_log_bytes(task.partition, headers, task.few, task.deletes, created_ms)
-        counts = (len(task.few), len(task.deletes))
-    else:
-        kind = record_kind(task.partition, store.definitions.get(task.partition))
-        entries = in_schema(task.entries, kind, schema)
-        data = log_bytes(task.partition, headers, entries, task.deletes, created_ms)
-        counts = (task.entries.num_rows, len(task.deletes))
+    kind = record_kind(task.partition, store.definitions.get(task.partition))
+    entries = in_schema(task.entries, kind, schema)
+    data = log_bytes(task.partition, log_headers(requested, schema), entries, task.deletes, created_ms)
+    counts = (entry_count(task.entries), len(task.deletes))
     store.inner.storage.put(f"{task.partition}/{name}", data)
     return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)
 

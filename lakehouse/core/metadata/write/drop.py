@@ -10,13 +10,9 @@ from lakehouse.core.metadata.place import INFLIGHT_KEY, METADATA, PARTITIONS_KEY
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.table_properties import read_properties, update_properties
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 logger = logging.getLogger(__name__)
-
-#: Without the listing no other index partition may be used.
-_FILES = "files"
-_COLUMN_STATS, _PARTITION_STATS = "column_stats", "partition_stats"
-_RECORD_INDEX, _SECONDARY = "record_index", "secondary_index_"
 
 
 def drop_metadata(env: Env) -> None:
@@ -39,7 +35,8 @@ def drop_partitions(store: MetadataStore, names: Collection[str]) -> tuple[str, 
     usable, building = listed_partitions(read_properties(env.storage) or {})
     dropped = _with_dependents(names, (*usable, *building))
     store.forget()
-    if _FILES in dropped:
+    # Without the listing no other index partition may be used.
+    if PartitionKind.FILES in dropped:
         drop_metadata(env)
         return tuple(dict.fromkeys((*usable, *building)))
     changes = {
@@ -55,8 +52,11 @@ def drop_partitions(store: MetadataStore, names: Collection[str]) -> tuple[str, 
 
 def _with_dependents(names: Collection[str], listed: Collection[str]) -> set[str]:
     dropped = set(names)
-    if _COLUMN_STATS in dropped:
-        dropped |= {_PARTITION_STATS} & set(listed)
-    if _RECORD_INDEX in dropped:
-        dropped |= {name for name in listed if name.startswith(_SECONDARY)}
+    needed_by = {
+        PartitionKind.COLUMN_STATS: PartitionKind.PARTITION_STATS,
+        PartitionKind.RECORD_INDEX: PartitionKind.SECONDARY_INDEX,
+    }
+    for needed, kind in needed_by.items():
+        if needed in dropped:
+            dropped |= {name for name in listed if partition_kind(name) is kind}
     return dropped

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.hfile.reader import ENTRIES
-from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout, fits_one_block, write_few, write_hfile
+from lakehouse.core.format.hfile.entries import Entries, entry_count, entry_table, table_of
+from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
-from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.model.commit import WriteStat
+from lakehouse.model.partition_kind import PartitionKind
 
 #: The token of the log files with which file groups begin.
 INIT_TOKEN = "0-0-0"
 _TOKEN_DIGITS = 7
 #: Entries up to this number are sorted without kernels.
 _FEW_ENTRIES = 256
-_RECORD_INDEX = "record_index"
 #: Locations up to this number are read by one request; readers keep them.
 _FEW_LOCATIONS = 2000
 
@@ -46,17 +45,18 @@ def log_headers(instant: str, schema: str) -> dict[BlockHeader, str]:
 
 
 def log_bytes(
-    partition: str, headers: Mapping[BlockHeader, str], entries: pa.Table, deletes: pa.Array, created_ms: int
+    partition: str, headers: Mapping[BlockHeader, str], entries: Entries, deletes: pa.Array, created_ms: int
 ) -> bytes:
     """Return a log file with the records of one file group: a data block, then a delete block, if not empty.
 
     The headers are those of `log_headers`. The keys of the entries are ascending. Large files of the record index are
     looked up by key as their base files are.
     """
-    is_looked_up = partition == _RECORD_INDEX and entries.num_rows > _FEW_LOCATIONS
+    count = entry_count(entries)
+    is_looked_up = partition == PartitionKind.RECORD_INDEX and count > _FEW_LOCATIONS
     layout = LOOKED_UP if is_looked_up else SCANNED
     blocks = []
-    if entries.num_rows:
+    if count:
         content = write_hfile(entries, schema=headers[BlockHeader.SCHEMA], created_ms=created_ms, layout=layout)
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     if len(deletes):
@@ -67,30 +67,15 @@ def log_bytes(
     return b"".join(blocks)
 
 
-def ascending(entries: pa.Table) -> pa.Table:
-    """Return entries in the order of their keys, as files have them."""
-    if entries.num_rows > _FEW_ENTRIES:
-        return entries.sort_by("key")
-    pairs = sorted(zip(*(entries.column(name).to_pylist() for name in ENTRIES.names), strict=True))
-    return few_entries([key for key, _ in pairs], [value for _, value in pairs])
-
-
-def few_log_bytes(
-    partition: str,
-    headers: Mapping[BlockHeader, str],
-    few: Mapping[bytes, bytes],
-    deletes: Sequence[bytes],
-    created_ms: int,
-) -> bytes:
-    """Return a log file as `log_bytes` does, with records as plain values that `fits_one_block` accepts."""
-    blocks = []
-    if few:
-        schema = headers[BlockHeader.SCHEMA]
-        content = write_few([*few], [*few.values()], schema=schema, created_ms=created_ms)
-        blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
-    if deletes:
-        blocks.append(log_bytes(partition, headers, ENTRIES.empty_table(), pa.array(deletes, pa.binary()), created_ms))
-    return b"".join(blocks)
+def ascending(entries: Entries) -> pa.Table:
+    """Return entries as a table in the order of their keys, as files have them."""
+    if entry_count(entries) > _FEW_ENTRIES:
+        return entry_table(entries).sort_by("key")
+    if isinstance(entries, pa.Table):
+        pairs = sorted(zip(*(entries.column(name).to_pylist() for name in ("key", "value")), strict=True))
+    else:
+        pairs = sorted(entries.items())
+    return table_of([key for key, _ in pairs], [value for _, value in pairs])
 
 
 def init_log_bytes(instant: str) -> bytes:
@@ -99,17 +84,13 @@ def init_log_bytes(instant: str) -> bytes:
     return encode_block(BlockType.DELETE, {BlockHeader.INSTANT_TIME: instant}, content)
 
 
-def base_bytes(entries: pa.Table, schema: str, created_ms: int, layout: Layout = SCANNED) -> bytes:
-    """Return a base file with these records; `record_kind` has the layout of an index partition."""
-    return write_hfile(entries.sort_by("key"), schema=schema, created_ms=created_ms, layout=layout, bounds=True)
+def base_bytes(entries: Entries, schema: str, created_ms: int, layout: Layout = SCANNED) -> bytes:
+    """Return a base file with these records; `record_kind` has the layout of an index partition.
 
-
-def few_base_bytes(records: Mapping[bytes, bytes], schema: str, created_ms: int, layout: Layout) -> bytes:
-    """Return a base file as `base_bytes` does, of plain values that ascend by key."""
-    keys, values = [*records], [*records.values()]
-    if fits_one_block(keys, values, layout):
-        return write_few(keys, values, schema=schema, created_ms=created_ms, layout=layout, bounds=True)
-    return base_bytes(few_entries(keys, values), schema, created_ms, layout)
+    A mapping is ascending by key.
+    """
+    ordered = entries.sort_by("key") if isinstance(entries, pa.Table) else entries
+    return write_hfile(ordered, schema=schema, created_ms=created_ms, layout=layout, bounds=True)
 
 
 # parameters: the columns of a write statistic

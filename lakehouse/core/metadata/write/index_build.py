@@ -25,8 +25,8 @@ from lakehouse.core.metadata.place import (
     PARTITIONS_KEY,
     listed_partitions,
 )
-from lakehouse.core.metadata.read.record_schema import use_stored_schema
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.commit import use_stored_schema
 from lakehouse.core.metadata.write.files import new_token
 from lakehouse.core.metadata.write.initialise import (
     base_files,
@@ -109,8 +109,8 @@ def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: T
 
 def is_recorded(store: MetadataStore, requested: str) -> bool:
     """Return whether the delta commit of an indexing action is completed: an executor crashed right after it."""
-    found = store.timeline_store.load().find(requested)
-    return found is not None and found.is_completed
+    delta = store.timeline_store.load().find(requested)
+    return delta is not None and delta.is_completed
 
 
 def compaction_since(store: MetadataStore, requested: str) -> str | None:
@@ -129,12 +129,12 @@ def complete_build(store: MetadataStore, requested: str, stats: Sequence[WriteSt
     A delta commit that an earlier executor completed stays, with the base files that it names.
     """
     timeline = store.timeline_store.load()
-    found = timeline.find(requested)
-    if found is None or not found.is_completed:
+    delta = timeline.find(requested)
+    if delta is None or not delta.is_completed:
         lock.check()
-        found = record_build(store, requested, ({}, stats), timeline, lock).find(requested)
-    assert found is not None, "the build was recorded"
-    return found
+        delta = record_build(store, requested, ({}, stats), timeline, lock).find(requested)
+    assert delta is not None, "the build was recorded"
+    return delta
 
 
 def list_as_usable(store: MetadataStore, names: Collection[str], lock: TableLock) -> None:

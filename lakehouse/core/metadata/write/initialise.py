@@ -29,9 +29,9 @@ from lakehouse.core.metadata.place import (
     listed_partitions,
     metadata_properties,
 )
-from lakehouse.core.metadata.read.record_schema import use_stored_schema
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.commit import use_stored_schema
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
     base_bytes,
@@ -47,6 +47,7 @@ from lakehouse.core.timeline.table_properties import read_properties, update_pro
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.partition_kind import partition_kind
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +67,8 @@ class Built:
 
     def properties(self, usable: Iterable[str] = ()) -> dict[str, str]:
         """Return the properties of the data table, with the partitions in `usable` that it has already."""
-        found = {PARTITIONS_KEY: ",".join(sorted({*usable, *self.names}))}
-        return {**found, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.definitions else found
+        properties = {PARTITIONS_KEY: ",".join(sorted({*usable, *self.names}))}
+        return {**properties, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.definitions else properties
 
 
 def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFiles) -> Built:
@@ -159,19 +160,19 @@ def record_build(
     store.timeline_store.begin(instant, Action.DELTACOMMIT)
     send_all(store.inner.storage, lambda file: store.inner.storage.put(*file), files.items())
     started = store.timeline_store.start(_requested(instant), b"")
-    timeline = Timeline((*(known for known in timeline if known.key != started.key), started))
+    timeline = Timeline((*(other for other in timeline if other.key != started.key), started))
     done = store.timeline_store.complete(started, timeline, commit_data(store, stats), lock.below(METADATA))
-    return Timeline((*(known for known in timeline if known.key != done.key), done))
+    return Timeline((*(other for other in timeline if other.key != done.key), done))
 
 
 def ordered_kinds(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
     """Return the partitions in the order in which Hudi initialises them."""
     wanted = sorted(names)
-    found = [(name, kind) for kind in INDEX_PARTITIONS for name in wanted if kind.is_named(name)]
-    unknown = sorted(set(wanted) - {name for name, _ in found})
+    kinds = [(name, kind) for kind in INDEX_PARTITIONS for name in wanted if partition_kind(name) is kind.kind]
+    unknown = sorted(set(wanted) - {name for name, _ in kinds})
     if unknown:
         raise UserError(f"there is no index partition {', '.join(unknown)}")
-    return found
+    return kinds
 
 
 def index_definitions(

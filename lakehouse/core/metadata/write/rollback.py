@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
-from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, listed_partitions
+from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
@@ -86,22 +86,9 @@ def remove_recorded(store: MetadataStore, target: str) -> None:
     remove_instant(store, target, dict.fromkeys((*usable, *building)))
 
 
-def stale_instants(timeline: Timeline, data: Timeline) -> list[str]:
-    """Return the pending delta commits whose action another process rolled back before they were created.
-
-    A process that loses the lock removes its own. It cannot if it is killed.
-    """
-    pending = timeline.where(action=Action.DELTACOMMIT, pending=True)
-    return [
-        instant.requested
-        for instant in pending
-        if not instant.requested.startswith(INIT_PREFIX) and data.find(instant.requested) is None
-    ]
-
-
 def _recorded(timeline: Timeline, target: str) -> Instant | None:
-    found = (instant for instant in timeline if instant.key == (target, Action.DELTACOMMIT))
-    return next(found, None)
+    matches = (instant for instant in timeline if instant.key == (target, Action.DELTACOMMIT))
+    return next(matches, None)
 
 
 def _is_compacted(store: MetadataStore, timeline: Timeline, recorded: Instant) -> bool:
@@ -128,8 +115,8 @@ def _log_files(store: MetadataStore, recorded: Instant, names: Iterable[str]) ->
             return {name: tuple(sorted(paths)) for name, paths in of.items()}
     marked = f"_{recorded.requested}.log."
     list_names = store.inner.storage.list_names
-    found = {name: tuple(f"{name}/{file}" for file in list_names(name) if marked in file) for name in names}
-    return {name: paths for name, paths in found.items() if paths}
+    files = {name: tuple(f"{name}/{file}" for file in list_names(name) if marked in file) for name in names}
+    return {name: paths for name, paths in files.items() if paths}
 
 
 def _remove(store: MetadataStore, recorded: Instant, files: Mapping[str, Iterable[str]], names: Iterable[str]) -> None:

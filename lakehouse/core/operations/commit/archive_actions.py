@@ -1,22 +1,15 @@
-"""Move completed actions from the active timeline to the archived timeline (TL-5.2).
-
-    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then the actions' files on the active timeline are deleted
-
-A crash in between leaves an action in both places. Readers then use the active timeline, and the next archive does not
-write the action again.
-"""
+"""Checks before commits are archived, and the archive of a commit that only its savepoint kept (TL-5.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.archive import Bound
-from lakehouse.core.timeline.archived_actions import read_archived_actions
-from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
+from lakehouse.core.timeline.archived_actions import move_to_archive, read_archived_actions
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import UserError
 from lakehouse.model.archive import ArchivedAction
@@ -51,20 +44,7 @@ def archive_savepointed_commit(table: LoadedTable, requested: str, lock: TableLo
     bound = bound_of_replaced(table, [commit], DeletedFiles())
     if bound is not None:
         raise UserError(f"{table.env.storage.root}: commits after {requested} are archived, and {bound.reason}")
-    move_to_archive(table, [commit], lock)
-
-
-def move_to_archive(table: LoadedTable, instants: Sequence[Instant], lock: TableLock) -> ArchivedTimeline:
-    """Write actions to the archived timeline, then delete them from the active one; call under the lock."""
-    history = table.store.archived_timeline
-    assert history is not None, "layout 1 is refused before"
-    history.settle(lock.check)
-    archived = {(i.key, i.completed) for i in history.instants(requested_from=instants[0].requested)}
-    missing = [instant for instant in instants if (instant.key, instant.completed) not in archived]
-    if missing:
-        history.append(read_actions(table, missing), missing[0].requested, missing[-1].requested, lock.check)
-    table.store.remove_archived(instants, lock.check)
-    return history
+    move_to_archive(table.store, [commit], table.env.storage.root, lock.check)
 
 
 def read_actions(table: LoadedTable, instants: Iterable[Instant]) -> Iterator[ArchivedAction]:

@@ -21,6 +21,7 @@ from lakehouse.core.format.file_names import instant_of, marked_file, write_toke
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.tombstones import TOMBSTONES, forgotten_at
 from lakehouse.core.state.file_system_view import first_write
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.expiry import is_active
@@ -44,6 +45,8 @@ _LOCKS = ".locks"
 #: Actions of resizes of buckets, pending and completed.
 _RESIZES = (Action.CLUSTERING, Action.REPLACECOMMIT)
 _PARTITION_METADATA = "hoodie_partition_metadata"
+#: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
+_TOMBSTONE_GRACE_MS = 3_600_000
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
@@ -293,3 +296,17 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
         return
     marked = marked_files(table, requested).values()
     delete_files(table, requested, [path for path in marked if path not in named])
+
+
+def delete_expired_tombstones(table: LoadedTable) -> int:
+    """Delete the tombstone files whose tombstones have all expired, and return their number.
+
+    Files that no commit names are deleted, too.
+    """
+    storage, now_ms = table.env.storage, table.env.clock.now_ms()
+    until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}
+    expired = [
+        f"{TOMBSTONES}/{name}" for name, at in until.items() if at is not None and at + _TOMBSTONE_GRACE_MS < now_ms
+    ]
+    delete_leftovers(storage, expired)
+    return len(expired)

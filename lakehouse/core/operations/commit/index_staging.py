@@ -34,17 +34,17 @@ from lakehouse.errors import LakehouseError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
-from lakehouse.model.indexing import EXPRESSION_PREFIX, SECONDARY_PREFIX
 from lakehouse.model.instant import Instant
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
 STAGES: Mapping[str, Callable[[Staging], StagedUpdate]] = {BLOOM_FILTERS: stage_filters, RECORD_INDEX: stage_records}
-#: Indexes that users declare, by the prefix of their names.
-_DECLARED: Mapping[str, Callable[[str, Definition, Staging], StagedUpdate]] = {
-    EXPRESSION_PREFIX: stage_expression,
-    SECONDARY_PREFIX: stage_secondary,
+#: Indexes that users declare.
+_DECLARED: Mapping[PartitionKind | None, Callable[[str, Definition, Staging], StagedUpdate]] = {
+    PartitionKind.EXPRESSION_INDEX: stage_expression,
+    PartitionKind.SECONDARY_INDEX: stage_secondary,
 }
 #: Rows whose keys are read by this process. A task on Spark starts in about 0.1 s.
 _ROWS_HERE = 200_000
@@ -77,7 +77,7 @@ class IndexStaging:
         With `again` the properties are read again, because an index was created or dropped meanwhile.
         """
         listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
-        if not again and not any(name in STAGES or name.startswith(tuple(_DECLARED)) for name in listed):
+        if not again and not any(name in STAGES or partition_kind(name) in _DECLARED for name in listed):
             return {}
         opened = open_metadata(self.table.metadata, self.table.store.load() if again else self.table.timeline)
         staged = {}
@@ -140,7 +140,7 @@ def _stage_of_declared(
 
     An index that cannot be maintained has none: the guard refuses the commit, or drops the index.
     """
-    stage = next((stage for prefix, stage in _DECLARED.items() if name.startswith(prefix)), None)
+    stage = _DECLARED.get(partition_kind(name))
     kind = partition_named(name)
     if stage is None or kind is None or definition is None or kind.refusal(name, config, definition) is not None:
         return None

@@ -17,8 +17,8 @@ from lakehouse.core.metadata.partitions.protocol import TableFiles
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.initialise import create_metadata
-from lakehouse.core.operations.commit.bucket_counts import store_bucket_rules
 from lakehouse.core.operations.load.table import load_config
+from lakehouse.core.operations.placement.bucket_rules import store_bucket_rules
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
 from lakehouse.core.storage.protocol import Storage

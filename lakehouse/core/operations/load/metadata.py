@@ -1,15 +1,25 @@
-"""Use the metadata table of a loaded table, or do without it (MDT-7)."""
+"""Use the metadata table of a loaded table, or do without it (MDT-7).
+
+Planners of reads, writes and services take the files of partitions from here: from the metadata table if it can be
+used, else from a listing of storage. Operations that look for files that no commit names, and validation, list storage
+with `listing`.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import MetadataTable
+import pyarrow as pa
+
+from lakehouse.core.metadata.read.table import FILES, MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
+from lakehouse.core.operations.load.listing import list_columns
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.partitions import PartitionFilter
 
 logger = logging.getLogger(__name__)
 
@@ -55,3 +65,73 @@ def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTa
 
 def _warn(reason: str) -> None:
     logger.warning("The metadata table is not used; files are listed and footers are read instead: %s", reason)
+
+
+Keep = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFiles:
+    """Files of partitions.
+
+    Attributes:
+        files: The files, with the columns of a listing (see `core.state.data_files`).
+        from_metadata: Whether the metadata table named them.
+        identity: A value that changes with the files of the whole table; None for some partitions, or if unknown.
+    """
+
+    files: pa.Table
+    from_metadata: bool
+    identity: Hashable | None = None
+
+
+def known_files(
+    table: LoadedTable,
+    partitions: Iterable[str] | None = None,
+    keep: Keep | None = None,
+    *,
+    on_storage: bool = False,
+) -> KnownFiles:
+    """Return the files of some partitions, or of the whole table.
+
+    Args:
+        table: The loaded table.
+        partitions: Partition paths; None for all.
+        keep: Returns whether a directory is listed, see `list_data_files`.
+        on_storage: List storage in any case.
+    """
+    wanted = None if partitions is None else list(partitions)
+    if not on_storage:
+        found = from_metadata(table, FILES, lambda metadata: _listed(metadata, wanted, keep))
+        if found is not None:
+            return found
+    return KnownFiles(files=list_columns(table, wanted, keep), from_metadata=False)
+
+
+def known_partitions(table: LoadedTable) -> pa.Array | None:
+    """Return the partition paths that the metadata table names, sorted; None if it cannot be used."""
+    return from_metadata(table, FILES, lambda metadata: metadata.partition_paths())
+
+
+def levels(partition: str) -> list[str]:
+    """Return the directories on the way to a partition, and the partition."""
+    names = partition.split("/") if partition else []
+    return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
+
+
+def _listed(metadata: MetadataTable, partitions: list[str] | None, keep: Keep | None) -> KnownFiles:
+    if partitions is None and keep is None:
+        files = metadata.listing()
+        return KnownFiles(files=files, from_metadata=True, identity=metadata.identity(FILES))
+    return KnownFiles(files=_of_partitions(metadata, partitions, keep), from_metadata=True)
+
+
+def _of_partitions(metadata: MetadataTable, partitions: list[str] | None, keep: Keep | None) -> pa.Table:
+    if partitions is not None:
+        return metadata.listing([path for path in partitions if keep is None or keep(path)])
+    assert keep is not None, "the whole table is listed without a filter"
+    paths = metadata.partition_paths()
+    if isinstance(keep, PartitionFilter):
+        return metadata.listing(paths.filter(pa.array(keep.select(paths))).to_pylist())
+    kept = cache(keep)
+    return metadata.listing([path for path in paths.to_pylist() if all(map(kept, levels(path)))])

@@ -11,6 +11,10 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action, Instant, State
 
 
+class UnusablePlanError(Exception):
+    """A pending plan can never be completed and has to be dropped; the message states the reason."""
+
+
 def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
     """Return the pending instants of writers, without those of table services."""
     # Compactions have separate actions; a clustering may be a replacecommit like a write.
@@ -54,6 +58,11 @@ def pending_compactions(table: LoadedTable) -> dict[Group, str]:
         for operation in decode_compaction_plan(data).operations:
             held[(operation.partition, operation.file_id)] = instant.requested
     return held
+
+
+def planned_groups(table: LoadedTable) -> frozenset[Group]:
+    """Return the file groups that pending plans of compaction and clustering hold."""
+    return frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
 
 
 def log_compactions(table: LoadedTable) -> frozenset[str]:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.known_files import known_files, levels
 from lakehouse.core.operations.load.listing import supported_data_files
+from lakehouse.core.operations.load.metadata import known_files, levels
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.partitions import PartitionFilter
 from lakehouse.core.state.columnar_view import (

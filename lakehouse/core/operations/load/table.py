@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from lakehouse.core.engine.progress import Stage
 from lakehouse.core.env import Env
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
@@ -121,3 +122,11 @@ def _nearby(storage: Storage) -> str:
     except LakehouseError as error:
         return f"{create} (tables around it are unknown: {error})"
     return f"It contains the tables {some(below, 5)}; open one of them" if below else create
+
+
+def stage_of(
+    table: LoadedTable, name: str, unit: str, sizes: Sequence[int], *, units: Sequence[int] | None = None
+) -> Stage:
+    """Return the stage of tasks with these sizes in bytes; each task has one unit, or as many as `units` says."""
+    total = len(sizes) if units is None else sum(units)
+    return Stage(name=name, table=table.config.name, unit=unit, total=total, total_bytes=sum(sizes))

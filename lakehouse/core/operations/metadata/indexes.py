@@ -15,10 +15,9 @@ from lakehouse.model.index_type import IndexType
 from lakehouse.model.indexing import (
     BLOOM_FILTERS,
     COLUMN_STATS,
-    EXPRESSION_PREFIX,
-    SECONDARY_PREFIX,
 )
 from lakehouse.model.metadata_report import MetadataPartition
+from lakehouse.model.partition_kind import PartitionKind, index_name, partition_kind
 from lakehouse.spec.contracts.indexes import IndexInfo, IndexState, TableIndexes
 from lakehouse.spec.options.policies import Policies
 
@@ -28,6 +27,8 @@ _KINDS = {
     BLOOM_FILTERS: "bloom filters",
     RECORD_INDEX: "record index",
     PARTITION_STATS: "partition statistics",
+    PartitionKind.SECONDARY_INDEX: "secondary index",
+    PartitionKind.EXPRESSION_INDEX: "expression index",
 }
 
 
@@ -47,9 +48,8 @@ def table_indexes(table: LoadedTable, policies: Policies) -> TableIndexes:
 
 
 def _writer_index(table: LoadedTable, kind: IndexType) -> IndexInfo:
-    engine = ", consistent hashing" if kind.has_ring else ""
     return IndexInfo(
-        name=f"{kind.name.lower()}{engine}",
+        name=kind.label,
         kind="writer index",
         state=IndexState.IN_USE,
         columns=tuple(table.config.keys.record_key_fields),
@@ -61,15 +61,12 @@ def _stored_index(
 ) -> IndexInfo:
     definition = definitions.get(name)
     columns = () if definition is None else definition.source_fields
-    short, kind = name, _KINDS.get(name, "unknown")
-    if name.startswith(SECONDARY_PREFIX):
-        short, kind = name.removeprefix(SECONDARY_PREFIX), "secondary index"
-    elif name.startswith(EXPRESSION_PREFIX):
-        of = "" if definition is None else _KINDS.get(definition.index_type, definition.index_type)
-        short, kind = name.removeprefix(EXPRESSION_PREFIX), f"expression index, {of}" if of else "expression index"
+    kind = _KINDS.get(partition_kind(name) or "", "unknown")
+    if partition_kind(name) is PartitionKind.EXPRESSION_INDEX and definition is not None and definition.index_type:
+        kind = f"{kind}, {_KINDS.get(definition.index_type, definition.index_type)}"
     reason = "`lakehouse index run` builds it" if part is None else part.reason
     return IndexInfo(
-        name=short,
+        name=index_name(name),
         kind=kind,
         state=_state(part),
         columns=tuple(config.keys.record_key_fields) if name == RECORD_INDEX else columns,

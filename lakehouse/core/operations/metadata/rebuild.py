@@ -23,8 +23,7 @@ from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.place import DEFINITIONS_KEY
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.metadata.write.initialise import build_partitions
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.operations.services.index_definition import definition_of, listed_in, refusal
 from lakehouse.core.planning.indexing import FILES, declared_partitions, in_build_order

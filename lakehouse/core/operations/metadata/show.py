@@ -5,8 +5,7 @@ from __future__ import annotations
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.registry import partition_named
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.index_definition import listed_in

@@ -55,18 +55,17 @@ from lakehouse.core.metadata.partitions.file_statistics import indexed_types
 from lakehouse.core.metadata.partitions.protocol import ENTRIES, TableFiles
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.read.known_definitions import known_definitions
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import Unusable
 from lakehouse.core.metadata.record_kinds import record_kind
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.planning.indexing import FILES, PARTITION_STATS, RECORD_INDEX, in_build_order
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.errors import CorruptTableError, RetryableError
-from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, SECONDARY_PREFIX
+from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS
 from lakehouse.model.metadata_report import MetadataCheck, MetadataReport
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 #: Comparisons of a table that other writers change meanwhile.
@@ -147,7 +146,7 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     if name == RECORD_INDEX:
         # Its build writes files of its tasks, and a validation writes nothing.
         return _check_locations(metadata, files)
-    if name.startswith(SECONDARY_PREFIX):
+    if kind.kind is PartitionKind.SECONDARY_INDEX:
         return _check_secondary(metadata, files, name)
     if name == BLOOM_FILTERS:
         return _check_filters(metadata, files)

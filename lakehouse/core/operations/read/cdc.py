@@ -20,8 +20,8 @@ from lakehouse.core.files.log.cdc_reader import SIDES, ChangeContext, read_chang
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.known_files import known_files
 from lakehouse.core.operations.load.listing import supported_data_files
+from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
@@ -38,7 +38,6 @@ from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.display import Readable, Shown, count_text
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 
@@ -148,9 +147,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     _check(table)
     schema = table_schema(table)
     full = schema if schema is not None else pa.schema([])
-    where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
-    if where is not None:
-        check_columns(where, full)
+    where = _condition(request, full)
     images = full if request.columns is None else _chosen(full, request.columns)
     table = with_archived_range(table, query.begin, query.end)
     instants = loaded_commits_in_range(table, query.begin, query.end)
@@ -160,11 +157,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     changes = _changes(table, commits)
     if any(s is not None and s.logs for change in changes for s in (change.before, change.after)):
         require_mergeable(table.config)
-    if where is not None and not stored_index_type(table.config.raw).is_global:
-        keep = partition_filter(where, full, table.config.keys)
-        if keep is not None:
-            kept = keep.select(pa.array([change.partition for change in changes], pa.string())).tolist()
-            changes = tuple(change for change, is_kept in zip(changes, kept, strict=True) if is_kept)
+    changes = _in_partitions(table, changes, where, full)
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
     # Log files of other tables have blocks of one commit each.
@@ -174,6 +167,25 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     return ChangeScan(
         changes=changes, context=context, images=images, where=where, rows_delete=_rows_delete(table, full)
     )
+
+
+def _condition(request: ScanRequest, full: pa.Schema) -> Predicate | None:
+    """Return the condition of a request, parsed and with columns that exist."""
+    where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
+    if where is not None:
+        check_columns(where, full)
+    return where
+
+
+def _in_partitions(
+    table: LoadedTable, changes: tuple[FileGroupChange, ...], where: Predicate | None, full: pa.Schema
+) -> tuple[FileGroupChange, ...]:
+    """Return the changes in partitions that can contain rows of a condition; all if rows may change partitions."""
+    partitions = partition_filter(where, full, table.config.path_keys)
+    if partitions is None:
+        return changes
+    selected = partitions.select(pa.array([change.partition for change in changes], pa.string())).tolist()
+    return tuple(change for change, is_selected in zip(changes, selected, strict=True) if is_selected)
 
 
 def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from lakehouse.core.metadata.partitions.expression_index import function_of, has
 from lakehouse.core.metadata.partitions.expression_statistics import evaluated_in_utc
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.read.layers import sorted_keys
-from lakehouse.core.metadata.read.table import COLUMN_STATS, EXPRESSION, MetadataTable
+from lakehouse.core.metadata.read.table import COLUMN_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.column_path import type_of
@@ -41,6 +41,7 @@ from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.indexing import BLOOM_FILTERS
+from lakehouse.model.partition_kind import PartitionKind, index_name, partition_kind
 from lakehouse.model.predicate import Applied, Call, Comparison, In, Not, Predicate, calls_of
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def _index_of(
     metadata = metadata_of(table)
     for name in () if metadata is None else metadata.usable:
         definition = None
-        if name.startswith(EXPRESSION):
+        if partition_kind(name) is PartitionKind.EXPRESSION_INDEX:
             definition = from_metadata(table, name, partial(_definition, name))
         if definition is None or not _is_on(definition, call):
             continue
@@ -141,7 +142,7 @@ def _index_of(
             continue
         found = from_metadata(table, name, partial(read, name=name, call=call, schema=schema, items=items))
         if found is not None:
-            return name.removeprefix(EXPRESSION), partial(found, schema)
+            return index_name(name), partial(found, schema)
     return None
 
 

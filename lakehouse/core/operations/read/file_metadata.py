@@ -18,7 +18,6 @@ from lakehouse.core.planning.predicate import Range
 from lakehouse.core.planning.ranges import Flags
 from lakehouse.core.state.data_files import file_paths, one_array
 from lakehouse.core.state.file_slices import FileSlices
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.predicate import Predicate, columns_of
 
 _MAX_ARCHIVED_COMMITS = 2_048
@@ -134,11 +133,9 @@ def _is_zero(found: Range) -> bool:
 def decided_by_path(table: LoadedTable, where: Predicate) -> bool:
     """Return whether partition paths decide the condition, so that ranges of columns cannot exclude more files.
 
-    With a global index a row may stay in its partition although the value of its partition column changed.
+    With a global index only conditions on the path itself are decided, see `TableConfig.path_keys`.
     """
-    if stored_index_type(table.config.raw).is_global:
-        return set(columns_of(where)) <= {META_COLUMNS[3]}
-    keys = table.config.keys
+    keys = table.config.path_keys
     decided = {f for f, kind in zip(keys.partition_fields, keys.partition_types, strict=False) if kind == "SIMPLE"}
     return set(columns_of(where)) <= decided | {META_COLUMNS[3]}
 

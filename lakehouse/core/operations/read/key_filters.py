@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
+from lakehouse.core.files.keys.key_lookup import CandidateKeys
 from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable

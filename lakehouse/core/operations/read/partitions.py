@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.keys.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
-from lakehouse.core.metadata.read.table import RECORD_INDEX, SECONDARY, MetadataTable
-from lakehouse.core.operations.load.known_files import known_partitions
-from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
+from lakehouse.core.metadata.read.table import RECORD_INDEX, MetadataTable
+from lakehouse.core.operations.load.metadata import from_metadata, known_partitions, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
@@ -35,6 +34,7 @@ from lakehouse.core.rows.keys import record_keys
 from lakehouse.errors import UserError
 from lakehouse.model.display import count_text
 from lakehouse.model.index_type import stored_index_type
+from lakehouse.model.partition_kind import PartitionKind, index_name, partition_kind
 from lakehouse.model.predicate import Predicate
 
 _RECORD_KEY = META_COLUMNS[2]
@@ -148,7 +148,8 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
     if not names or not _has_unique_keys(given.table):
         return None
     for name in names:
-        wanted = _indexed_texts(given, name) if name.startswith(SECONDARY) else None
+        is_secondary = partition_kind(name) is PartitionKind.SECONDARY_INDEX
+        wanted = _indexed_texts(given, name) if is_secondary else None
         if wanted is None:
             continue
         column, texts = wanted
@@ -161,7 +162,7 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
             return None
         groups = frozenset(zip(rows.column("partition").to_pylist(), rows.column("file_id").to_pylist(), strict=True))
         found = f"{count_text(len(keys), 'record key')} of {column} in {count_text(len(groups), 'file group')}"
-        return Located(groups, f"the index {name.removeprefix(SECONDARY)} has {found}")
+        return Located(groups, f"the index {index_name(name)} has {found}")
     return None
 
 
@@ -171,10 +172,9 @@ def _has_unique_keys(table: LoadedTable) -> bool:
     Otherwise the record index of the table has one of several rows, and a secondary index loses the entry of one row
     with that of another. Tables of Hudi do not store the type of their index; they are trusted, as Hudi trusts them.
     """
-    kind = stored_index_type(table.config.raw)
-    if not table.config.keys.partition_fields or kind.is_global:
+    if not table.config.path_keys.partition_fields:
         return True
-    return not kind.name and not _is_by_partition(table)
+    return not stored_index_type(table.config.raw).name and not _is_by_partition(table)
 
 
 def _is_by_partition(table: LoadedTable) -> bool:

@@ -15,7 +15,7 @@ write a function of the type `PruneStep` and add it to `STEPS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -37,8 +37,6 @@ from lakehouse.core.planning.ranges import ColumnRanges, Flags
 from lakehouse.core.planning.scan import files_that_may_match, recorded_ranges, unknown_files
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.display import count_text
-from lakehouse.model.index_type import stored_index_type
-from lakehouse.model.keys import KeyConfig
 from lakehouse.model.predicate import Predicate
 
 
@@ -78,7 +76,7 @@ PruneStep = Callable[[PruneInput, FileSlices], Pruned | None]
 def by_paths(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by the values in partition paths, where the listing was not limited to the partitions that can match."""
     full = with_meta_fields(given.schema)
-    keep = slices.any_file(files_that_may_match(slices.files, {}, given.where, full, _path_keys(given)))
+    keep = slices.any_file(files_that_may_match(slices.files, {}, given.where, full, given.table.config.path_keys))
     return None if keep.all() else Pruned(keep, f"values in paths exclude {count_text(_excluded(keep), 'slice')}")
 
 
@@ -91,7 +89,7 @@ def by_column_stats(given: PruneInput, slices: FileSlices) -> Pruned | None:
     if ranges is None:
         return None
     given.stated.update(ranges)
-    keep = slices.any_file(files_that_may_match(slices.files, ranges, given.where, full, _path_keys(given)))
+    keep = slices.any_file(files_that_may_match(slices.files, ranges, given.where, full, given.table.config.path_keys))
     return Pruned(keep, f"column ranges in the metadata table exclude {count_text(_excluded(keep), 'slice')}")
 
 
@@ -176,17 +174,10 @@ def prune(
 def _by_ranges(given: PruneInput, slices: FileSlices, source: str) -> Pruned:
     full = with_meta_fields(given.schema)
     recorded = recorded_ranges(slices.files, given.known, given.where, full)
-    keep = slices.any_file(files_that_may_match(slices.files, recorded, given.where, full, _path_keys(given)))
+    keep = slices.any_file(
+        files_that_may_match(slices.files, recorded, given.where, full, given.table.config.path_keys)
+    )
     return Pruned(keep, f"column ranges in {source} exclude {count_text(_excluded(keep), 'slice')}")
-
-
-def _path_keys(given: PruneInput) -> KeyConfig:
-    """Return the key configuration by which paths tell the values of rows."""
-    config = given.table.config
-    if not stored_index_type(config.raw).is_global:
-        return config.keys
-    # A row may stay in its partition although the value of its partition column changed.
-    return replace(config.keys, partition_fields=(), partition_types=())
 
 
 def _excluded(keep: Flags) -> int:

@@ -58,7 +58,6 @@ from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import FileSlice
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Action
 from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.predicate import Predicate, columns_of
@@ -345,10 +344,7 @@ def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None)
         return None
     if where is not None:
         check_columns(where, with_meta_fields(schema))
-    # With a global index a row may stay in its partition although the value of its partition column changed.
-    if stored_index_type(table.config.raw).is_global:
-        return None
-    return partition_filter(where, schema, table.config.keys)
+    return partition_filter(where, schema, table.config.path_keys)
 
 
 def _require_commit_times(table: LoadedTable) -> None:

@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.timeline.clean import decode_clean_plan
-from lakehouse.core.metadata.services.group_files import last_compaction
-from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced, move_to_archive
+from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced
 from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes, delete_files
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.listing import list_columns
@@ -41,9 +40,11 @@ from lakehouse.core.planning.archive import (
     plan_archive,
     too_few,
 )
+from lakehouse.core.planning.compaction import last_compaction
 from lakehouse.core.state.data_files import data_files, file_paths, members
 from lakehouse.core.state.file_system_view import first_write
 from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.timeline.archived_actions import move_to_archive
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import UnsupportedError
@@ -204,10 +205,8 @@ def _plan(
 
 
 def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ...], lock: TableLock) -> None:
-    history = move_to_archive(table, instants, lock)
-    merges = history.merge(policies.archive.merge_batch, lock.check)
-    lock.check()
-    history.clean(merges)
+    history = move_to_archive(table.store, instants, table.env.storage.root, lock.check)
+    history.compact(policies.archive.merge_batch, lock.check)
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:

@@ -34,15 +34,15 @@ from lakehouse.core.format.timeline.clean import (
 )
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.metadata.change import change_of_clean
+from lakehouse.core.operations.commit.cleanup import delete_expired_tombstones
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.load.known_files import known_files
 from lakehouse.core.operations.load.listing import list_columns, supported_data_files
+from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import groups_of, load_visible
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     execute_plan,
@@ -52,7 +52,6 @@ from lakehouse.core.operations.services.plan_executor import (
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_expired_writes
-from lakehouse.core.operations.write.tombstones import delete_expired_tombstones
 from lakehouse.core.planning.clean import (
     PINS_KEY,
     CleanDue,
@@ -71,7 +70,7 @@ from lakehouse.core.timeline.claims import check_claim
 from lakehouse.core.timeline.file_deletions import check_data_files, check_partitions, delete_data_files
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
+from lakehouse.model.clean import CleanMetadata, CleanPlan
 from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
@@ -428,21 +427,7 @@ class CleanExecution:
         lock.check()
         empty = work.empty if _no_write_since(work.before, now.timeline) else {}
         delete_data_files(env.storage, [path for paths in empty.values() for path in paths], "the clean plan")
-        metadata = CleanMetadata(
-            start_time=requested,
-            seconds=(env.clock.now_ms() - self.started_ms) / 1000,
-            earliest="" if plan.earliest is None else plan.earliest.requested,
-            last_completed=plan.last_completed,
-            partitions={
-                partition: CleanedPartition(
-                    policy=plan.policy,
-                    deleted=tuple(path.rpartition("/")[2] for path in paths),
-                    is_deleted=partition in empty,
-                )
-                for partition, paths in plan.files.items()
-            },
-            extra=plan.extra,
-        )
+        metadata = plan.metadata(requested, (env.clock.now_ms() - self.started_ms) / 1000, empty)
         removed = [name for name, cleaned in metadata.partitions.items() if cleaned.is_deleted]
         deleted = {name: cleaned.deleted for name, cleaned in metadata.partitions.items()}
         completion = Completion(

@@ -13,7 +13,7 @@ of buckets, for which writes copied rows (see `commit.clustering_conflicts`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,12 +23,9 @@ import pyarrow.compute as pc
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.base.bucket_resizer import resize_group
 from lakehouse.core.files.base.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
     groups_of_active_writes,
@@ -36,20 +33,22 @@ from lakehouse.core.operations.commit.clustering_conflicts import (
 )
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
-from lakehouse.core.operations.read.damage import checked_slices
-from lakehouse.core.operations.read.scan import slice_context
-from lakehouse.core.operations.services.bucket_resize import (
+from lakehouse.core.operations.placement.bucket_resize import (
     mark_resized_rings,
-    plan_numbers,
-    plan_rings,
+    resize_context,
+    resize_group,
     store_new_rules,
     store_resized_rings,
     with_new_groups,
 )
+from lakehouse.core.operations.placement.protocol import BucketPlanner, BucketSelection
+from lakehouse.core.operations.placement.registry import placement_of
+from lakehouse.core.operations.read.damage import checked_slices
+from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.clustering_work import (
     ClusteringWork,
     prepared,
@@ -57,28 +56,23 @@ from lakehouse.core.operations.services.clustering_work import (
     unchanged_work,
 )
 from lakehouse.core.operations.services.partition_policies import (
-    policies_by_partition,
     refuse_switched_off,
-    switched_off_reason,
+    sections_by_partition,
 )
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     attempt_under_claim,
-    execute_plan,
-    pending_plan,
     planned_attempt,
-    plans_without_executor,
     rewritable_rows,
-    with_dropped,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
 from lakehouse.core.operations.services.rewrite import (
     RewrittenFiles,
     announce_markers,
     complete_rewrite,
-    planned_groups,
     staging_of,
 )
+from lakehouse.core.operations.services.rewriting_service import RewritingService
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.bucket_children import children_of, resizes_buckets
 from lakehouse.core.planning.clustering import (
@@ -95,22 +89,20 @@ from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.table_config import require_mergeable
-from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS, ClusteringPolicy
+from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
 _HOUR = slice(8, 10)
 _MB = 1024 * 1024
-#: After this many dropped plans a run gives up: writes are faster than the clustering.
-_PLANS_DROPPED = 1
 NO_GROUPS = "every file group is large and sorted already, held by another plan, or being changed by a write"
 
 
@@ -123,102 +115,13 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     return clustering_due(table.timeline, last, policies.clustering)
 
 
-def plan(
-    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> ClusteringPlan | NothingToDo:
-    """Return the plan that would be scheduled now; writes nothing. Raises UserError as `schedule` does."""
-    refusal = _not_due(table, policies, request)
-    return refusal or _plan(table, policies, request) or _no_groups(policies, request)
-
-
-def schedule(
-    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> Instant | NothingToDo:
-    """Put a plan on the timeline if a clustering is due or forced; any process may execute it later.
-
-    Raises UserError for sort columns that the table does not have, or by which rows cannot be ordered.
-    """
-    table = table.reload()
-    table.store.refuse_during_restore(table.timeline)
-    refusal = _not_due(table, policies, request)
-    make_plan = partial(_plan, policies=policies, request=request)
-    return refusal or schedule_plan(table, policies, make_plan, _no_groups(policies, request))
-
-
-def schedule_plan(
-    table: LoadedTable,
-    policies: Policies,
-    make_plan: Callable[[LoadedTable], ClusteringPlan | None],
-    nothing: NothingToDo,
-) -> Instant | NothingToDo:
-    """Put the plan that `make_plan` makes of the table on the timeline; return `nothing` if it makes none."""
-    # Listing takes long and the lock should be short: list before, and again only if the timeline changed since.
-    planned = make_plan(table)
-    with table_lock(table.env, policies.transaction) as lock:
-        now = table.reload()
-        if now.timeline != table.timeline:
-            planned = make_plan(now)
-        if planned is None:
-            return nothing
-        lock.check()
-        data = encode_clustering_plan(planned, base_path=table.env.storage.root)
-        instant = table.store.request(now.timeline, Action.CLUSTERING, data)
-    logger.info("%s: planned clustering %s", table.env.storage.root, instant.requested)
-    return instant
-
-
-def run(
-    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> Committed | NothingToDo:
-    """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one if due.
-
-    File groups that a write changed first are left out. If none remains, the plan is dropped and made again; after two
-    dropped plans, or with `request.instant`, NothingToDo is returned. Raises UserError if there is no such plan. Raises
-    RetryableError if another executor works on it or took it over, if a write that began before the plan has not
-    recorded its files yet, or if a restore is not finished.
-    """
-    require_clusterable(table, policies)
-    table = table.reload()
-    table.store.refuse_during_restore(table.timeline)
-    if request.instant is not None:
-        return execute(table, engine, policies, pending_plan(table, Action.CLUSTERING, request.instant))
-    dropped: list[str] = []
-    for pending in plans_without_executor(table, policies.transaction, Action.CLUSTERING):
-        outcome = execute(table.reload(), engine, policies, pending)
-        if isinstance(outcome, Committed):
-            return with_dropped(outcome, dropped)
-        dropped += outcome.dropped
-    if request.force or due(table, policies).commits >= policies.clustering.max_commits:
-        # Check before there is a plan: a pending plan blocks other writes.
-        require_recorded_writes(table, policies, None)
-    while True:
-        planned = schedule(table.reload(), policies, request)
-        if isinstance(planned, NothingToDo):
-            return with_dropped(planned, dropped)
-        outcome = execute(table.reload(), engine, policies, planned, is_new=True)
-        if isinstance(outcome, Committed) or len(dropped) >= _PLANS_DROPPED:
-            return with_dropped(outcome, dropped)
-        # Writes have priority: the plan is made again without the files that changed.
-        dropped += outcome.dropped
-
-
-def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of a clustering of the loaded table, due or not; the benefit is the reduction of files."""
-    planned = _plan(table, policies, DEFAULT_REQUEST)
-    if planned is None:
-        return ServiceCost()
+def _cost(planned: ClusteringPlan) -> ServiceCost:
+    """Return the cost of a plan; the benefit is the reduction of files."""
     files = sum(len(group.slices) for group in planned.groups)
     io_mb = sum(group.metrics.get("TOTAL_IO_MB", 0.0) for group in planned.groups)
     benefit = files - sum(group.outputs for group in planned.groups)
     partitions = tuple(sorted({held.partition for held in planned.slices}))
     return ServiceCost(files=files, bytes=round(io_mb * _MB), benefit=benefit, partitions=partitions)
-
-
-def execute(
-    table: LoadedTable, engine: Engine, policies: Policies, instant: Instant, *, is_new: bool = False
-) -> Committed | NothingToDo:
-    """Execute a pending plan; see `run` for the result and the errors, and `execute_plan` for `is_new`."""
-    return execute_plan(table, policies, instant, ClusteringExecution(engine=engine), is_new=is_new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,18 +203,25 @@ class ClusteringExecution:
         return replace(committed, left_out=work.left_out), markers
 
 
-def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) -> NothingToDo | None:
+def _refusal(table: LoadedTable, policies: Policies, request: ServiceRequest) -> NothingToDo | None:
     answer = due(table, policies)
     if request.force or answer.commits >= max(policies.clustering.max_commits, 1):
         return None
     return NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
 
 
+def _check_before_plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> None:
+    """Raise RetryableError before there is a plan, because a pending plan blocks other writes."""
+    if request.force or due(table, policies).commits >= policies.clustering.max_commits:
+        require_recorded_writes(table, policies, None)
+
+
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
     require_clusterable(table, policies)
     require_sortable(table, policies.clustering.columns)
-    if policies.index.index_type.hashes_keys:
-        return _plan_buckets(table, policies, request)
+    planner = placement_of(policies.index.index_type).bucket_planner
+    if planner is not None:
+        return _plan_buckets(table, policies, request, planner)
     held = planned_groups(table)
     selected = request.partitions or policies.clustering.selected_partitions
     slices = checked_slices(table, policies.write, selected or None)
@@ -323,27 +233,13 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
         hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
         laid_out=_laid_out(table, _made_by(slices)) if policies.clustering.columns else {},
         max_file_bytes=policies.write.max_file_bytes,
-        policy_of=_policy_of(policies),
+        policy_of=_policies_of(policies),
     )
 
 
-def _policy_of(policies: Policies) -> PolicyOf:
-    of = policies_by_partition(policies, "clustering")
-
-    def policy(partition: str) -> ClusteringPolicy | None:
-        found = of(partition)
-        return None if found is None else found.clustering
-
-    return policy
-
-
-def _no_groups(policies: Policies, request: ServiceRequest) -> NothingToDo:
-    """Return the outcome of a plan without file groups; it names requested partitions that a policy switches off."""
-    reason = switched_off_reason(policies, "clustering", request.partitions)
-    return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=reason or NO_GROUPS)
-
-
-def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
+def _plan_buckets(
+    table: LoadedTable, policies: Policies, request: ServiceRequest, planner: BucketPlanner
+) -> ClusteringPlan | None:
     """Return the plan for a table with the bucket index, in which each row stays in its bucket or moves with it."""
     clustering = policies.clustering
     layout = Layout(columns=clustering.columns, curve=clustering.layout)
@@ -360,10 +256,11 @@ def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceReques
         return flags
 
     hour = int(table.store.new_instant_time(table.timeline)[_HOUR])
-    rules = bucket_rules(table, policies.index)
-    if rules is None:
-        return plan_rings(table, policies, selected=selected, hour=hour, is_unsorted=is_unsorted)
-    return plan_numbers(table, policies, rules, selected=selected, hour=hour, is_unsorted=is_unsorted)
+    return planner(table, policies, BucketSelection(selected=selected, hour=hour, is_unsorted=is_unsorted))
+
+
+def _policies_of(policies: Policies) -> PolicyOf:
+    return sections_by_partition(policies, "clustering", lambda own: own.clustering)
 
 
 def _made_by(slices: FileSlices) -> set[str]:
@@ -412,7 +309,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
             "Hudi",
             strategy=plan.strategy,
         )
-    if policies.index.index_type.hashes_keys and not resizes_buckets(plan):
+    if placement_of(policies.index.index_type).fixes_groups and not resizes_buckets(plan):
         raise UnsupportedError(
             f"{table.env.storage.root}: the clustering {instant.requested} moves rows to other file groups, where the "
             "bucket index would not find them. Roll it back with Hudi",
@@ -422,7 +319,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     require_sortable(table, layout.columns)
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
-    write = replace(write, layout=StagingLayout(hash_fields=policies.index.hashed_fields))
+    write = resize_context(write, policies)
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
@@ -431,7 +328,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
 
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
     """Return the size of new files in the partitions for which a policy sets another one than that of the table."""
-    of = _policy_of(policies)
+    of = _policies_of(policies)
     found = {partition: of(partition) for partition in {piece.partition for piece in plan.slices}}
     usual = policies.clustering.target_file_bytes
     sizes = {partition: usual if own is None else own.target_file_bytes for partition, own in found.items()}
@@ -464,19 +361,20 @@ def require_clusterable(table: LoadedTable, policies: Policies) -> None:
             f"{root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
         )
     require_mergeable(table.config)
-    if not policies.index.index_type.hashes_keys and policies.clustering.buckets:
+    placement = placement_of(policies.index.index_type)
+    if not placement.fixes_groups and policies.clustering.buckets:
         raise UserError(
             f"{root}: {BUCKETS}={policies.clustering.buckets} is for the bucket index; the index of the table is "
             f"{policies.index.type}",
             option=BUCKETS,
         )
-    bucket_rules(table, policies.index)
+    placement.check(table, policies)
 
 
 def require_free_groups(table: LoadedTable, policies: Policies) -> None:
     """Raise UnsupportedError for a table with the bucket index, whose rows cannot move to other file groups."""
     require_clusterable(table, policies)
-    if policies.index.index_type.hashes_keys:
+    if placement_of(policies.index.index_type).fixes_groups:
         raise UnsupportedError(
             f"{table.env.storage.root}: the bucket index finds the file group of a row by the hash of its key, so rows "
             "are not moved to other file groups, where writes would not find them"
@@ -501,3 +399,21 @@ def require_sortable(table: LoadedTable, columns: tuple[str, ...]) -> None:
                 f"option {SORT_COLUMNS}: column {name!r} has the type {kind}, by which rows cannot be ordered",
                 column=name,
             )
+
+
+#: Writes have priority: file groups that a write changed first are left out. If none remains, the plan is dropped and
+#: made again, once: then writes are faster than the clustering.
+SERVICE = RewritingService(
+    name="clustering",
+    action=Action.CLUSTERING,
+    require=require_clusterable,
+    make_plan=_plan,
+    no_groups=NO_GROUPS,
+    encode=lambda planned, root: encode_clustering_plan(planned, base_path=root),
+    execution=lambda engine: ClusteringExecution(engine=engine),
+    cost_of=_cost,
+    refusal=_refusal,
+    check_before_plan=_check_before_plan,
+    repeated_plans=1,
+)
+plan, schedule, run, cost = SERVICE.plan, SERVICE.schedule, SERVICE.run, SERVICE.cost

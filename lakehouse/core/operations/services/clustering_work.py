@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from lakehouse.core.files.base.clustering_writer import ClusteringContext
 from lakehouse.core.operations.commit.clustering_conflicts import changed_by_writes, conflicting_write
 from lakehouse.core.operations.commit.index_staging import IndexStaging
+from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.plan_executor import ClaimedPlan, UnusablePlanError
+from lakehouse.core.operations.services.plan_executor import ClaimedPlan
 from lakehouse.core.operations.services.rewrite import RewrittenFiles
 from lakehouse.core.planning.bucket_children import resizes_buckets
 from lakehouse.core.planning.clustering import LAYOUT_KEY, layout_of, layout_text

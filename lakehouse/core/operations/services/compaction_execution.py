@@ -1,4 +1,4 @@
-"""Schedule and execute compaction and log compaction. A CompactionKind holds their differences.
+"""Execute compaction and log compaction. A CompactionKind holds their differences.
 
 Writers continue during both. A log that completes after the requested time <t> of a plan belongs to the slice that
 begins with <t>. Therefore a plan must hold every log of its groups that completed before <t>, and it is made under the
@@ -16,27 +16,20 @@ from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.log.compactor import CompactionContext
 from lakehouse.core.files.stage.markers import compaction_markers
-from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
-from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.partition_policies import (
-    policies_by_partition,
     refuse_switched_off,
-    switched_off_reason,
 )
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     attempt_under_claim,
-    execute_plan,
-    pending_plan,
     planned_attempt,
-    plans_without_executor,
     rewritable_rows,
-    with_dropped,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
 from lakehouse.core.operations.services.rewrite import (
@@ -45,18 +38,14 @@ from lakehouse.core.operations.services.rewrite import (
     complete_rewrite,
     staging_of,
 )
-from lakehouse.core.operations.services.service import ServiceCost, ServiceRequest
-from lakehouse.core.planning.compaction import PolicyOf
+from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.planning.key_ranges import ranges_extra
-from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.compaction import CompactionPolicy
-from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
@@ -67,15 +56,12 @@ _MB = 1024 * 1024
 class CompactionKind:
     """The differences between compaction and log compaction.
 
-    `task` rewrites one file group. `plan` makes the plan of a table, None if no file group qualifies; `no_groups` is
-    the reason that is returned in this case.
+    `task` rewrites one file group.
     """
 
     action: Action
     operation: Operation
     task: Callable[[CompactionContext, Attempt, CompactionOperation], list[WriteStat]]
-    plan: Callable[[LoadedTable, Policies, ServiceRequest], CompactionPlan | None]
-    no_groups: str
 
     @property
     def service(self) -> str:
@@ -86,51 +72,6 @@ class CompactionKind:
     def merges_logs_only(self) -> bool:
         """Whether the result of a task is a log file, not a base file."""
         return self.action is Action.LOGCOMPACTION
-
-
-def schedule_compaction(
-    table: LoadedTable, policies: Policies, kind: CompactionKind, request: ServiceRequest
-) -> Instant | NothingToDo:
-    """Put a plan on the timeline, made of the table as it is under the lock."""
-    # Listing takes long and the lock should be short: list before, and again only if the timeline changed since.
-    planned = kind.plan(table, policies, request)
-    with table_lock(table.env, policies.transaction) as lock:
-        now = table.reload()
-        if now.timeline != table.timeline:
-            planned = kind.plan(now, policies, request)
-        if planned is None:
-            return no_groups(policies, kind, request)
-        lock.check()
-        data = encode_compaction_plan(planned, log_compaction=kind.merges_logs_only)
-        instant = table.store.request(now.timeline, kind.action, data)
-    logger.info("%s: planned %s %s", table.env.storage.root, kind.action, instant.requested)
-    return instant
-
-
-def run_compaction(
-    table: LoadedTable,
-    policies: Policies,
-    execution: CompactionExecution,
-    request: ServiceRequest,
-    schedule: Callable[[LoadedTable, Policies, ServiceRequest], Instant | NothingToDo],
-) -> Committed | NothingToDo:
-    """Execute the requested plan, else the oldest one without executor, else a plan that `schedule` makes."""
-    require_merge_on_read(table)
-    table = table.reload()
-    table.store.refuse_during_restore(table.timeline)
-    action = execution.kind.action
-    if request.instant is not None:
-        return execute_plan(table, policies, pending_plan(table, action, request.instant), execution)
-    dropped: list[str] = []
-    for pending in plans_without_executor(table, policies.transaction, action):
-        outcome = execute_plan(table.reload(), policies, pending, execution)
-        if isinstance(outcome, Committed):
-            return with_dropped(outcome, dropped)
-        dropped += outcome.dropped
-    planned = schedule(table, policies, request)
-    if isinstance(planned, NothingToDo):
-        return with_dropped(planned, dropped)
-    return with_dropped(execute_plan(table.reload(), policies, planned, execution, is_new=True), dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,27 +148,8 @@ class CompactionExecution:
         return done
 
 
-def no_groups(policies: Policies, kind: CompactionKind, request: ServiceRequest) -> NothingToDo:
-    """Return the outcome of a plan without file groups; it names requested partitions that a policy switches off."""
-    reason = switched_off_reason(policies, kind.service, request.partitions)
-    return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=reason or kind.no_groups)
-
-
-def compaction_policies(policies: Policies, kind: CompactionKind) -> PolicyOf:
-    """Return a function from a partition to its compaction policy; None if the service is switched off there."""
-    of = policies_by_partition(policies, kind.service)
-
-    def policy(partition: str) -> CompactionPolicy | None:
-        found = of(partition)
-        return None if found is None else found.compaction
-
-    return policy
-
-
-def compaction_cost(plan: CompactionPlan | None, *, logs_only: bool = False) -> ServiceCost:
+def compaction_cost(plan: CompactionPlan, *, logs_only: bool = False) -> ServiceCost:
     """Return the cost of a plan; the benefit is the number of log files that readers no longer open."""
-    if plan is None:
-        return ServiceCost()
     logs = sum(len(operation.log_files) for operation in plan.operations)
     io_mb = sum(operation.metrics.get("TOTAL_IO_MB", 0.0) for operation in plan.operations)
     new_logs = len(plan.operations) if logs_only else 0

@@ -21,13 +21,11 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
-from lakehouse.core.operations.services.partition_policies import switched_off
-from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.clustering import LAYOUT_KEY, metrics_of
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
@@ -57,7 +55,7 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
     if not _is_read(policies):
         return ()
     newest = load_slices(table)
-    off = switched_off(policies, "clustering", pc.unique(newest.partitions).to_pylist())
+    off = policies.partitions.switched_off("clustering", pc.unique(newest.partitions).to_pylist())
     slices = [piece for piece in newest if piece.base is not None and piece.partition not in off]
     paths = [piece.base.path for piece in slices if piece.base is not None]
     unsized = [0] * len(paths)
@@ -99,7 +97,7 @@ def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant 
     clustering.require_free_groups(table, policies)
     clustering.require_recorded_writes(table, policies, None)
     nothing = NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS)
-    return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths), nothing)
+    return clustering.SERVICE.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths), nothing)
 
 
 def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | NothingToDo:
@@ -111,7 +109,7 @@ def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | N
     planned = schedule(table, engine, policies)
     if isinstance(planned, NothingToDo):
         return planned
-    return clustering.execute(table.reload(), engine, policies, planned, is_new=True)
+    return clustering.SERVICE.execute(table.reload(), engine, policies, planned, is_new=True)
 
 
 def _is_read(policies: Policies) -> bool:

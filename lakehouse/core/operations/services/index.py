@@ -36,8 +36,7 @@ from lakehouse.core.metadata.write.index_build import (
 )
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.operations.services.index_definition import definition_of, listed_in, refusal, require_supported
 from lakehouse.core.operations.services.plan_executor import (

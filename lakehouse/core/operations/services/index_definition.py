@@ -39,13 +39,12 @@ from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.indexing import (
     BLOOM_FILTERS,
     COLUMN_STATS,
-    EXPRESSION_PREFIX,
     IDENTITY,
     SECONDARY_INDEX,
-    SECONDARY_PREFIX,
     DeclaredIndex,
 )
 from lakehouse.model.instant import Action, State
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
             write_definitions(storage, {**stored, index.partition: made})
             update_properties(now.env, {DEFINITIONS_KEY: DEFINITIONS_PATH})
     kind = stored_index_type(now.config.raw)
-    if index.partition.startswith(SECONDARY_PREFIX) and now.config.keys.partition_fields and not kind.is_global:
+    if index.kind == SECONDARY_INDEX and now.config.path_keys.partition_fields:
         logger.warning(
             "%s: reads use the index %s only if a record key is in one partition, and hoodie.index.type=%s does not "
             "ensure this; a table with a global index, such as GLOBAL_SIMPLE, ensures it",
@@ -195,7 +194,8 @@ def refusal(config: TableConfig, name: str, definition: Definition | None) -> st
 def _partition_of(table: LoadedTable, name: str, known: Collection[str]) -> str:
     """Return the partition of an index that exists; raise UserError otherwise."""
     root = table.env.storage.root
-    found = [name for name in (name, SECONDARY_PREFIX + name, EXPRESSION_PREFIX + name) if name in known]
+    prefixes = ("", PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
+    found = [prefix + name for prefix in prefixes if prefix + name in known]
     if not found:
         names = ", ".join(sorted(known)) or "none"
         raise UserError(f"{root}: there is no index {name!r}.{nearest(name, known)} Indexes: {names}", index=name)

@@ -11,74 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.log.log_compactor import compact_logs
-from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.pending import log_compactions
-from lakehouse.core.operations.load.resizes import groups_with_open_copies
+from lakehouse.core.format.timeline.compaction import encode_compaction_plan
+from lakehouse.core.operations.load.pending import log_compactions, planned_groups
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.resizes import groups_with_open_copies
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import compaction
 from lakehouse.core.operations.services.compaction_execution import (
     CompactionExecution,
     CompactionKind,
     compaction_cost,
-    compaction_policies,
-    no_groups,
     require_merge_on_read,
-    run_compaction,
-    schedule_compaction,
 )
-from lakehouse.core.operations.services.rewrite import planned_groups
-from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
+from lakehouse.core.operations.services.partition_policies import sections_by_partition
+from lakehouse.core.operations.services.rewriting_service import RewritingService
+from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceRequest
 from lakehouse.core.planning.compaction import LogCompactionDue, log_compaction_due, plan_log_compaction
-from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.model.commit import Operation
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import FileSlice
-from lakehouse.model.instant import Action, Instant
+from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> LogCompactionDue:
     """Return whether a log compaction is worth a plan; reads the timeline only."""
     return log_compaction_due(compaction.due(table, policies, request), policies.compaction)
-
-
-def plan(
-    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> CompactionPlan | NothingToDo:
-    """Return the plan that would be scheduled now; writes nothing."""
-    require_merge_on_read(table)
-    return _plan(table, policies, request) or no_groups(policies, LOG_COMPACTION, request)
-
-
-def schedule(
-    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> Instant | NothingToDo:
-    """Put a plan on the timeline if file groups have enough log files; any process may execute it later."""
-    require_merge_on_read(table)
-    require_mergeable(table.config)
-    table = table.reload()
-    table.store.refuse_during_restore(table.timeline)
-    return schedule_compaction(table, policies, LOG_COMPACTION, request)
-
-
-def run(
-    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> Committed | NothingToDo:
-    """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one.
-
-    Raises as `compaction.run` does.
-    """
-    return run_compaction(table, policies, CompactionExecution(kind=LOG_COMPACTION, engine=engine), request, schedule)
-
-
-def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of a log compaction of the table as loaded."""
-    require_merge_on_read(table)
-    return compaction_cost(_plan(table, policies, DEFAULT_REQUEST), logs_only=True)
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
@@ -91,7 +52,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
         log_compactions=log_compactions(table),
         selected=request.partitions,
         max_file_bytes=policies.write.max_file_bytes,
-        policy_of=compaction_policies(policies, LOG_COMPACTION),
+        policy_of=sections_by_partition(policies, "logcompaction", lambda own: own.compaction),
     )
 
 
@@ -119,10 +80,15 @@ def _before_pending_writes(table: LoadedTable, slices: Sequence[FileSlice]) -> t
     return tuple(replace(s, logs=tuple(log for log in s.logs if log.instant < pending)) for s in slices)
 
 
-LOG_COMPACTION = CompactionKind(
+_KIND = CompactionKind(action=Action.LOGCOMPACTION, operation=Operation.LOG_COMPACT, task=compact_logs)
+SERVICE = RewritingService(
+    name="logcompaction",
     action=Action.LOGCOMPACTION,
-    operation=Operation.LOG_COMPACT,
-    task=compact_logs,
-    plan=_plan,
+    require=lambda table, _policies: require_merge_on_read(table),
+    make_plan=_plan,
     no_groups="no file group that is free of other plans has enough log files",
+    encode=lambda planned, _root: encode_compaction_plan(planned, log_compaction=True),
+    execution=lambda engine: CompactionExecution(kind=_KIND, engine=engine),
+    cost_of=partial(compaction_cost, logs_only=True),
 )
+plan, schedule, run, cost = SERVICE.plan, SERVICE.schedule, SERVICE.run, SERVICE.cost

@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.core.operations.load.listing import own_files
 from lakehouse.core.operations.load.other_programs import other_program
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.orphans import Found, Needs, Orphan, committed_paths, needed_paths, plan_orphans
 from lakehouse.core.planning.restore import SERVICE_ACTIONS
 from lakehouse.core.state.data_files import file_paths, files_table

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-from lakehouse.core.operations.services.plan_executor import UnusablePlanError
+from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.spec.options.policies import Policies
+
+Section = TypeVar("Section")
 
 
 def policies_by_partition(policies: Policies, service: str) -> Callable[[str], Policies | None]:
@@ -29,16 +32,22 @@ def policies_by_partition(policies: Policies, service: str) -> Callable[[str], P
     return of
 
 
-def switched_off(policies: Policies, service: str, partitions: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some partitions in which a service is switched off, sorted."""
-    if not policies.partitions.of(service):
-        return ()
-    return tuple(p for p in sorted(set(partitions)) if policies.partitions.options_of(service, p) is None)
+def sections_by_partition(
+    policies: Policies, service: str, section: Callable[[Policies], Section]
+) -> Callable[[str], Section | None]:
+    """Return a function from a partition path to one section of its policies, as `policies_by_partition` does."""
+    of = policies_by_partition(policies, service)
+
+    def of_partition(partition: str) -> Section | None:
+        own = of(partition)
+        return None if own is None else section(own)
+
+    return of_partition
 
 
 def switched_off_reason(policies: Policies, service: str, partitions: Iterable[str]) -> str | None:
     """Return in which of some partitions a service is switched off, as a sentence; None if in none."""
-    off = switched_off(policies, service, partitions)
+    off = policies.partitions.switched_off(service, partitions)
     if not off:
         return None
     others = f" and {len(off) - 1} more" if len(off) > 1 else ""

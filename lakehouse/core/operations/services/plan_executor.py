@@ -25,6 +25,7 @@ from lakehouse.core.files.stage.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import drop_plan
 from lakehouse.core.operations.undo.undo_checks import written_by
@@ -48,10 +49,6 @@ PlanT = TypeVar("PlanT")
 WorkT = TypeVar("WorkT")
 OutcomeT = TypeVar("OutcomeT")
 OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
-
-
-class UnusablePlanError(Exception):
-    """A pending plan can never be completed and has to be dropped; the message states the reason."""
 
 
 class RefusedPlanError(Exception):

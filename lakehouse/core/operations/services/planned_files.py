@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.log.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.file_names import parse_log_file
+from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.plan_executor import ClaimedPlan, UnusablePlanError, check_executor
+from lakehouse.core.operations.services.plan_executor import ClaimedPlan, check_executor
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice

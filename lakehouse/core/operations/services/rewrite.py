@@ -15,10 +15,8 @@ from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.commits import latest_extra
-from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, claim_of
-from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, State
@@ -33,11 +31,6 @@ class RewrittenFiles:
     metadata: CommitMetadata
     markers: WriteMarkers
     staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
-
-
-def planned_groups(table: LoadedTable) -> frozenset[Group]:
-    """Return the file groups that pending plans of compaction and clustering hold."""
-    return frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
 
 
 def announce_markers(claimed: ClaimedPlan, names: Iterable[Sequence[str]]) -> WriteMarkers:

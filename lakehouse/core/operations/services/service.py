@@ -6,7 +6,7 @@
     run        resume pending plans, else schedule and execute   commits
     cost       what would a run read, write or delete?           for the scheduler
 
-Each service is one module with these five functions; `registry` maps the names of services to the modules. A service
+Each service is one module with these five functions; `lakehouse.core.table.services` has a property for each. A service
 without plans on the timeline (archive, ttl, orphans, validation, sync) plans and executes in one run: its `schedule`
 returns NothingToDo.
 """

@@ -22,8 +22,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
@@ -32,12 +32,10 @@ from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.partition_statistics import load_statistics
-from lakehouse.core.operations.services.partition_policies import switched_off
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
-from lakehouse.core.operations.write.request import WriteRequest
-from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.partition_time import time_pattern
 from lakehouse.core.planning.ttl import Now, expiry_times, plan_ttl
 from lakehouse.core.rows.timestamp_keys import zone_id
@@ -105,7 +103,7 @@ def _partition_expiry(table: LoadedTable, policies: Policies, rules: Sequence[Tt
     if not any(rule.limits for rule in rules):
         return {}
     statistics = tuple(partition_statistics(load_statistics(table, save=False)))
-    off = switched_off(policies, "ttl", (found.partition for found in statistics))
+    off = policies.partitions.switched_off("ttl", (found.partition for found in statistics))
     members = tuple(found for found in statistics if found.partition not in off)
     now, keys = _now(table), table.config.keys
     times = expiry_times(members, rules, keys, now)
@@ -132,38 +130,53 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
     return ServiceCost(files=len(planned.expired), benefit=sum(expiry.files for expiry in planned.expired))
 
 
-def run(
-    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
-) -> Committed | NothingToDo:
-    """Delete the expired partitions, in one commit.
+#: Runs one write from request to commit.
+Write = Callable[[LoadedTable, Engine, Policies, WriteRequest], Committed | NothingToDo | Conflict]
 
-    Raises RetryableError if another writer is active and the policy expects a single one, ConflictError if others wrote
-    to the partitions during every attempt, and UserError for a table without partitions.
-    """
-    del engine  # a commit without data
-    require_partitioned(table)
-    if policies.transaction.eager:
-        # A failed write that stays pending would keep its partitions forever.
-        table = roll_back_failed_writes(table, policies.transaction)
-    single_attempt = replace(policies, transaction=_single_attempt(policies.transaction))
-    attempts = policies.transaction.conflict_retries + 1
-    conflicts: list[Conflict] = []
-    while len(conflicts) < attempts:
-        table = table.reload()
-        table.store.refuse_during_restore(table.timeline)
-        planned = _plan(table, policies, _rules(table, policies), request, save=True)
-        if not planned.expired:
-            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_nothing(planned))
-        outcome = write(table, LocalEngine(), single_attempt, _write_request(table, planned))
-        if not isinstance(outcome, Conflict):
-            return outcome
-        conflicts.append(outcome)
-        logger.info("%s: ttl plans again: %s", table.env.storage.root, outcome.reason)
-    raise ConflictError(
-        f"{table.env.storage.root}: other writers changed the expired partitions during every attempt, most recently "
-        f"{conflicts[-1].reason}; nothing was deleted, run ttl again",
-        winner=conflicts[-1].winner.requested,
-    )
+
+@dataclass(frozen=True, slots=True)
+class PartitionTtl:
+    """The service, with the write by which it deletes partitions; see `Service`."""
+
+    write: Write
+
+    due = staticmethod(due)
+    plan = staticmethod(plan)
+    schedule = staticmethod(schedule)
+    cost = staticmethod(cost)
+
+    def run(
+        self, table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+    ) -> Committed | NothingToDo:
+        """Delete the expired partitions, in one commit.
+
+        Raises RetryableError if another writer is active and the policy expects a single one, ConflictError if others
+        wrote to the partitions during every attempt, and UserError for a table without partitions.
+        """
+        del engine  # a commit without data
+        require_partitioned(table)
+        if policies.transaction.eager:
+            # A failed write that stays pending would keep its partitions forever.
+            table = roll_back_failed_writes(table, policies.transaction)
+        single_attempt = replace(policies, transaction=_single_attempt(policies.transaction))
+        attempts = policies.transaction.conflict_retries + 1
+        conflicts: list[Conflict] = []
+        while len(conflicts) < attempts:
+            table = table.reload()
+            table.store.refuse_during_restore(table.timeline)
+            planned = _plan(table, policies, _rules(table, policies), request, save=True)
+            if not planned.expired:
+                return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_nothing(planned))
+            outcome = self.write(table, LocalEngine(), single_attempt, _write_request(table, planned))
+            if not isinstance(outcome, Conflict):
+                return outcome
+            conflicts.append(outcome)
+            logger.info("%s: ttl plans again: %s", table.env.storage.root, outcome.reason)
+        raise ConflictError(
+            f"{table.env.storage.root}: other writers changed the expired partitions during every attempt, most "
+            f"recently {conflicts[-1].reason}; nothing was deleted, run ttl again",
+            winner=conflicts[-1].winner.requested,
+        )
 
 
 def set_ttl(table: LoadedTable, rule: TtlRule) -> int:
@@ -199,7 +212,7 @@ def _plan(
     if not any(rule.limits for rule in rules):
         return TtlPlan()
     statistics = tuple(partition_statistics(load_statistics(table, save=save, rebuild=request.force)))
-    off = switched_off(policies, "ttl", (found.partition for found in statistics))
+    off = policies.partitions.switched_off("ttl", (found.partition for found in statistics))
     return plan_ttl(
         statistics,
         rules,

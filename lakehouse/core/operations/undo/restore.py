@@ -25,8 +25,7 @@ from lakehouse.core.operations.commit.cleanup import (
     marked_files,
     read_rollback_plan,
 )
-from lakehouse.core.operations.commit.completion import Completion, complete_action
-from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
+from lakehouse.core.operations.commit.completion import Completion, complete_action, drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes

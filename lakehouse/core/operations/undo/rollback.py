@@ -22,7 +22,6 @@ from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, en
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.read.table import FILES
 from lakehouse.core.metadata.write.rollback import roll_back_metadata
-from lakehouse.core.operations.commit.bucket_counts import delete_bucket_rules
 from lakehouse.core.operations.commit.cleanup import (
     check_rollback,
     clean_up,
@@ -33,13 +32,13 @@ from lakehouse.core.operations.commit.cleanup import (
     read_rollback_plan,
 )
 from lakehouse.core.operations.commit.clustering_conflicts import clustering_plan
-from lakehouse.core.operations.commit.completion import Completion, complete_action
-from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
+from lakehouse.core.operations.commit.completion import Completion, complete_action, drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.load.hashing import delete_rings
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.bucket_rules import delete_bucket_rules
+from lakehouse.core.operations.placement.rings import delete_rings
 from lakehouse.core.operations.undo.undo_checks import (
     pending_action,
     plan_of_files,

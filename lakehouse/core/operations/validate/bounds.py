@@ -23,8 +23,7 @@ from lakehouse.core.format.metadata.keys import column_stats_keys, partition_sta
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
 from lakehouse.core.metadata.read.known_definitions import known_definitions
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
+from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.data_files import one_array

@@ -12,35 +12,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 
 import pyarrow as pa
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import parse_instant
-from lakehouse.core.format.hashing_metadata import metadata_folder
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.layout.registry import has_completion_times
-from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.hashing import load_rings, uses_ring
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.validation import validated_places
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files, orphans_among
 from lakehouse.core.operations.validate.planned import check_plans
 from lakehouse.core.operations.validate.unnamed import with_shown_files
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
 from lakehouse.core.planning.orphans import Found
 from lakehouse.core.planning.validate import (
-    check_buckets,
     check_files,
     check_partitions,
     check_properties,
-    check_rings,
     check_timeline,
 )
 from lakehouse.core.storage.protocol import FileInfo, is_temporary
@@ -52,7 +45,6 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.model.validation import Finding, KeyScope, ValidationReport, worst_first
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.table.bucket_rules import BucketRules
 
 _WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
 _ANY_AGE_MS = 1 << 62
@@ -137,11 +129,7 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
         findings.append(Finding(invariant="unchecked", problem=f"files were not checked: {error}"))
     findings += check_partitions(slices, sizes)
     findings += _check_schema(table)
-    rules, wrong = _rules(table, policies)
-    findings += wrong
-    if rules is not None:
-        findings += check_buckets(slices, rules)
-    rings, wrong = _rings(table, policies, slices)
+    places, wrong = validated_places(table, policies, slices)
     findings += wrong
     findings += _leftovers(table, policies, listed)
     return Seen(
@@ -149,8 +137,7 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
         commits=commits,
         sizes=sizes,
         slices=slices,
-        rules=rules,
-        rings=rings,
+        places=places,
         findings=tuple(findings),
     )
 
@@ -223,34 +210,6 @@ def _check_files(
                 gone.update(decode_clean_metadata(held.metadata).deleted)
         findings = list(check(gone))
     return findings
-
-
-def _rules(table: LoadedTable, policies: Policies) -> tuple[BucketRules | None, list[Finding]]:
-    try:
-        return readable_bucket_rules(table, policies.index), []
-    except (CorruptTableError, UserError) as error:
-        kind = "unchecked" if isinstance(error, UnsupportedError) else "bucket.layout"
-        return None, [Finding(invariant=kind, problem=error.message)]
-
-
-def _rings(
-    table: LoadedTable, policies: Policies, slices: Iterable[FileSlice]
-) -> tuple[dict[str, Ring], list[Finding]]:
-    """Return the rings of a table with consistent hashing, and findings about them; nothing for other tables."""
-    if not policies.index.index_type.has_ring and not uses_ring(table):
-        return {}, []
-    rings: dict[str, Ring] = {}
-    findings: list[Finding] = []
-    readable: list[FileSlice] = []
-    for partition, group in groupby(sorted(slices, key=attrgetter("partition")), key=attrgetter("partition")):
-        try:
-            rings |= load_rings(table, [partition])
-        except CorruptTableError as error:
-            problem = f"{error.message}; delete the file before the partition is overwritten"
-            findings.append(Finding(invariant="bucket.layout", problem=problem, path=metadata_folder(partition)))
-        else:
-            readable += group
-    return rings, [*findings, *check_rings(readable, rings)]
 
 
 def _orphans(table: LoadedTable, files: Iterable[Found]) -> Iterator[Finding]:

@@ -15,12 +15,11 @@ from lakehouse.core.files.log.slice_validation import CheckContext, CheckTask, c
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.places import KeyPlaces
 from lakehouse.core.operations.load.archive_checks import read_archive
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_visible, slices_of
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
 from lakehouse.core.operations.validate.bounds import check_bounds
@@ -32,11 +31,9 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.validation import Finding
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.table.bucket_rules import BucketRules
 
 _MAX_EXAMPLES = 3
 
@@ -49,8 +46,7 @@ class Seen:
     commits: Sequence[tuple[Instant, CommitMetadata]]
     sizes: Mapping[str, int]
     slices: tuple[FileSlice, ...]
-    rules: BucketRules | None
-    rings: Mapping[str, Ring]
+    places: KeyPlaces
     findings: tuple[Finding, ...]
 
 
@@ -86,12 +82,8 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         read=slice_context(table, schema, budget=policies.write.memory_budget_bytes),
         layout=table.config.layout,
         has_keys=table.config.populate_meta_fields,
-        buckets=seen.rules,
-        rings=seen.rings,
-        hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
-        # With a global index rows may stay in their partition although their partition columns changed.
+        places=seen.places,
         resizes=frozenset(i.requested for i in table.timeline.writes().where(action=Action.REPLACECOMMIT)),
-        compares_paths=not policies.index.index_type.is_global or policies.index.moves_rows,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
     sizes = [_size(task.file_slice) for task in tasks]
@@ -103,8 +95,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         problem = f"{len(bare)} base files have no bloom filter, such as this one"
         findings.append(Finding(invariant="file.bloom_absent", problem=problem, path=bare[0].path))
     rows = [(task.file_slice, result.rows) for task, result in zip(tasks, checked, strict=True)]
-    is_global = stored_index_type(table.config.raw, policies.index.type).is_global
-    findings += _check_uniqueness(table, engine, context, rows, is_global=is_global)
+    findings += _check_uniqueness(table, engine, context, rows)
     findings += check_bounds(table, engine, slices, schema)
     return sum(result.rows for result in checked), findings
 
@@ -176,8 +167,6 @@ def _check_uniqueness(
     engine: Engine,
     context: CheckContext,
     rows: Sequence[tuple[FileSlice, int]],
-    *,
-    is_global: bool,
 ) -> list[Finding]:
     """Check that keys are unique in each partition, or with a global index in the table.
 
@@ -190,7 +179,7 @@ def _check_uniqueness(
             require_mergeable(table.config)
     except UnsupportedError as error:
         return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
-    scope: Callable[[FileSlice], str] = (lambda _: "") if is_global else (lambda s: s.partition)
+    scope: Callable[[FileSlice], str] = (lambda _: "") if context.places.in_table else (lambda s: s.partition)
     groups: dict[str, list[tuple[FileSlice, int]]] = {}
     for file_slice, count in rows:
         groups.setdefault(scope(file_slice), []).append((file_slice, count))

@@ -1,4 +1,16 @@
-"""The state of one write attempt after its instant was created; starts its inflight file, and abandons it."""
+"""The state of one write attempt after its instant was created; starts its inflight file, and abandons it.
+
+After repeated conflicts a writer gets priority for its next attempt, so that it does not starve.
+
+    first lost conflict    pause, plan again, try again
+    later lost conflicts   create .hoodie/next_writer.json; other writers wait for its deletion before an attempt
+
+A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin at once.
+
+Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
+seconds. It therefore helps writers of large batches little, and other writers do not wait long for them. A file with
+unexpected content is ignored.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +19,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.env import Env
 from lakehouse.core.files.stage.markers import read_markers
-from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.undo.rollback import roll_back
-from lakehouse.core.operations.write.prepare import PreparedWrite, profile_stats
-from lakehouse.core.operations.write.request import WriteRequest
+from lakehouse.core.operations.write.prepare import profile_stats
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.timeline.expiry import is_active, lease_record, owner_of
+from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +55,7 @@ class WriteAttempt:
     """One attempt of a write, with a pending instant on the timeline.
 
     Attributes:
-        request: The parameters of the write.
-        engine: Runs the tasks.
-        policies: The options of the table and the call.
-        prepared: The checked schema, keys and index, and the table as it was loaded for this attempt.
+        write: The checked write, with the table as it was loaded for this attempt.
         instant: The pending instant.
         heartbeat: The heartbeat of the instant.
         markers: The markers of the instant.
@@ -52,10 +63,7 @@ class WriteAttempt:
         lost: Number of earlier attempts of the write, which lost a conflict.
     """
 
-    request: WriteRequest
-    engine: Engine
-    policies: Policies
-    prepared: PreparedWrite
+    write: PreparedWrite
     instant: Instant
     heartbeat: Heartbeat
     markers: WriteMarkers
@@ -65,22 +73,12 @@ class WriteAttempt:
     @property
     def table(self) -> LoadedTable:
         """The table as it was loaded for this attempt."""
-        return self.prepared.table
-
-    @property
-    def context(self) -> WriteContext:
-        """The context that tasks of this attempt get."""
-        return self.prepared.context(self.instant.requested)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the table is on a local disk."""
-        return self.table.env.storage.root.startswith("/")
+        return self.write.table
 
 
 def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
     """Create the inflight file, which names the file groups that the tasks will change."""
-    profile = CommitMetadata(operation=attempt.request.operation.value, stats=profile_stats(tasks))
+    profile = CommitMetadata(operation=attempt.write.request.operation.value, stats=profile_stats(tasks))
     data = attempt.table.config.layout.encode_inflight(profile)
     attempt.table.store.start(attempt.instant, data)
 
@@ -106,7 +104,7 @@ def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:
             markers = read_markers(table.env.storage, requested)
         # Another program may have deleted the markers. Without them the rollback finds the files by a listing.
         if is_pending and (any(markers.values()) or any(attempt.markers.known.values())):
-            if roll_back(table, attempt.policies.transaction, requested, is_own=True) is not None:
+            if roll_back(table, attempt.write.policies.transaction, requested, is_own=True) is not None:
                 is_clean = True
                 return False
             # Another process rolled the write back. It may have listed our files before the last ones were written.
@@ -153,6 +151,74 @@ def _remove_empty(
 
 
 def _remove_pending(attempt: WriteAttempt, table: LoadedTable, current: Instant) -> None:
-    with table_lock(table.env, attempt.policies.transaction) as lock:
+    with table_lock(table.env, attempt.write.policies.transaction) as lock:
         lock.check()
         table.store.remove_pending(current)
+
+
+PATH = ".hoodie/next_writer.json"
+_LOST = 2
+_POLL_S = 0.05
+_LONGEST_MS = 30_000
+
+
+class WriterPriority:
+    """The priority of one write. Only writers with optimistic concurrency control use it; others have no conflicts."""
+
+    def __init__(self, env: Env, policy: TransactionPolicy) -> None:
+        self._env = env
+        self._is_used = policy.many_writers and not policy.non_blocking
+        self._owner = ""
+
+    def wait(self, lost: int, try_ms: int) -> None:
+        """Wait while another writer has priority; request it next after repeated conflicts.
+
+        `lost` is the number of lost attempts, `try_ms` the duration of the last one in milliseconds.
+        """
+        if not self._is_used or self._owner:
+            return
+        deadline = self._env.clock.now_ms() + _LONGEST_MS
+        while self._env.clock.now_ms() < deadline:
+            now_ms = self._env.clock.now_ms()
+            try:
+                data = self._env.storage.get(PATH)
+            except NotFoundError:
+                data = None
+            if data is None or not is_active(self._env, data, now_ms=now_ms, expires_ms=0):
+                if lost < _LOST:
+                    return
+                self.request(lost, try_ms)
+                if self._owner:
+                    return
+            self._env.clock.sleep(_POLL_S)
+
+    def request(self, lost: int, try_ms: int) -> None:
+        """Request priority after `lost` lost attempts, unless another writer has it; see `wait` for the arguments."""
+        if not self._is_used or self._owner or lost < _LOST:
+            return
+        owner = self._env.ids.uuid()
+        data = lease_record(self._env, owner, min(2 * try_ms + 1000, _LONGEST_MS))
+        try:
+            if self._env.storage.create(PATH, data):
+                self._owner = owner
+                return
+            now_ms = self._env.clock.now_ms()
+            found, tag = self._env.storage.get_tagged(PATH)
+            if (
+                not is_active(self._env, found, now_ms=now_ms, expires_ms=0)
+                and self._env.storage.replace_if(PATH, data, tag) is not None
+            ):
+                self._owner = owner
+        except LakehouseError as error:
+            logger.info("%s: writer priority was not requested: %s", self._env.storage.root, error)
+
+    def release(self) -> None:
+        """Give up the priority; waiting writers continue."""
+        if not self._owner:
+            return
+        try:
+            if owner_of(self._env.storage.get(PATH)) == self._owner:
+                delete_leftovers(self._env.storage, [PATH])
+        except LakehouseError as error:
+            logger.info("%s: the writer priority was not released and will expire: %s", self._env.storage.root, error)
+        self._owner = ""

@@ -27,13 +27,13 @@ from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.write.prepare import PreparedWrite
+from lakehouse.core.operations.placement.protocol import PreparedWrite
+from lakehouse.core.operations.write.prepare import commit_extra, shared_columns
 from lakehouse.core.planning.conflict import WriteSummary, find_conflict, write_summary
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -45,61 +45,54 @@ _WAIT_S = 0.2
 class AnnouncedWrite:
     """A write that created its markers; `touched` are the stored file groups that it read or extends."""
 
-    prepared: PreparedWrite
+    write: PreparedWrite
     instant: Instant
-    operation: Operation
     markers: Sequence[str]
     touched: frozenset[tuple[str, str]]
 
 
-def uses_early_detection(policy: TransactionPolicy, prepared: PreparedWrite) -> bool:
-    """Return whether this write checks for conflicts before it writes data."""
-    optimistic = policy.many_writers and not policy.non_blocking
-    return policy.early_detection and optimistic and not prepared.template.incoming.keeps
-
-
-def early_conflict(ours: AnnouncedWrite, policy: TransactionPolicy) -> Conflict | None:
+def early_conflict(ours: AnnouncedWrite) -> Conflict | None:
     """Return the conflict for which this write must abort, None if it may write; call after its markers exist."""
-    found = _conflicts(ours, policy)
-    if found and all(conflict.winner.requested > ours.instant.requested for conflict in found):
-        later = {conflict.winner.requested for conflict in found}
-        ours.prepared.table.env.clock.sleep(_WAIT_S)
+    conflicts = _conflicts(ours)
+    if conflicts and all(conflict.winner.requested > ours.instant.requested for conflict in conflicts):
+        later = {conflict.winner.requested for conflict in conflicts}
+        ours.write.table.env.clock.sleep(_WAIT_S)
         # A write that announced during the wait has seen our markers, so it aborts or waits itself.
-        found = [conflict for conflict in _conflicts(ours, policy) if conflict.winner.requested in later]
-    if found:
-        logger.info("%s: %s aborts early: %s", _root(ours), ours.instant.requested, found[0].reason)
-    return found[0] if found else None
+        conflicts = [conflict for conflict in _conflicts(ours) if conflict.winner.requested in later]
+    if conflicts:
+        logger.info("%s: %s aborts early: %s", _root(ours), ours.instant.requested, conflicts[0].reason)
+    return conflicts[0] if conflicts else None
 
 
 def _root(ours: AnnouncedWrite) -> str:
-    return ours.prepared.table.env.storage.root
+    return ours.write.table.env.storage.root
 
 
-def _conflicts(ours: AnnouncedWrite, policy: TransactionPolicy) -> list[Conflict]:
+def _conflicts(ours: AnnouncedWrite) -> list[Conflict]:
     """Return the conflicts with writes that completed since the load, else with active writes, earliest first."""
-    prepared, table = ours.prepared, ours.prepared.table
-    change = _change(ours.operation, ours.markers, prepared.extra([], 0), ours.touched, prepared.shared_columns)
+    write, table, shared = ours.write, ours.write.table, shared_columns(ours.write)
+    change = _change(write.request.operation, ours.markers, commit_extra(write, [], 0), ours.touched, shared)
     # Read markers before the timeline: a write that deletes its markers in between is then seen on the timeline.
     listed = _list_markers(table, ours.instant)
     timeline = table.store.load()
     others = table.store.commits(writes_since(table, table.timeline, timeline))
-    completed = [(instant, write_summary(other, shared_columns=prepared.shared_columns)) for instant, other in others]
-    overlap = find_conflict(completed, change, prepared.strategy)
+    completed = [(instant, write_summary(other, shared_columns=shared)) for instant, other in others]
+    overlap = find_conflict(completed, change, write.strategy)
     if overlap is not None:
         return [Conflict(winner=overlap.winner, reason=overlap.reason)]
     announced = [i for i in pending_writes(replace(table, timeline=timeline)) if i.requested in listed]
-    active = active_writes(table.env, policy) if announced else frozenset()
-    found = []
+    active = active_writes(table.env, write.policies.transaction) if announced else frozenset()
+    conflicts = []
     for rival in sorted(announced, key=lambda instant: instant.requested):
         paths = listed[rival.requested]
         if rival.requested not in active or any(path.endswith(f"/{ABANDONED}") for path in paths):
             continue
         names = read_listed_markers(table.env.storage, rival.requested, paths).values()
         theirs = _change(Operation.UPSERT, [name for of_object in names for name in of_object])
-        reason = prepared.strategy(change, theirs)
+        reason = write.strategy(change, theirs)
         if reason is not None:
-            found.append(Conflict(winner=rival, reason=f"{rival.requested}, which is active, {reason}"))
-    return found
+            conflicts.append(Conflict(winner=rival, reason=f"{rival.requested}, which is active, {reason}"))
+    return conflicts
 
 
 def _list_markers(table: LoadedTable, ours: Instant) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,18 +17,15 @@ from lakehouse.core.files.log.log_reader import OPERATION
 from lakehouse.core.files.stage.staging import check_partition_paths
 from lakehouse.core.files.stage.write_context import Incoming, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
-from lakehouse.core.index.resizes import PendingResize
-from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
-from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import latest_commit, recent_files, recent_partitions
-from lakehouse.core.operations.load.resizes import numbered_resizes, staged_rules
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.write_settings import bytes_per_row, require_writes
-from lakehouse.core.operations.write.request import WriteRequest
+from lakehouse.core.operations.placement.protocol import Placement, PreparedWrite, WriteRequest
+from lakehouse.core.operations.placement.registry import placement_of
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import ranges_extra
@@ -46,10 +43,8 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
-from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
-from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS
@@ -57,85 +52,49 @@ from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 _KEY = META_COLUMNS[2]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedWrite:
-    """A checked write.
+def shared_columns(write: PreparedWrite) -> frozenset[str]:
+    """Return the columns that every row provides, even in a partial update."""
+    keys, rule = write.context.keys, write.context.rule
+    return frozenset(name.split(".")[0] for name in (*required_columns(keys), *rule.ordering))
 
-    Attributes:
-        table: The table that the write was checked against.
-        template: The context of the tasks, without an instant.
-        avro_schema: The schema of the commit, as Avro JSON.
-        shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
-        partition_by: The partition columns.
-        index_type: The index that assigns rows to file groups.
-        resizes: The pending resizes of numbered buckets, for which rows are copied.
-        new_buckets_in_logs: Rows of a new bucket go to a log file instead of a base file.
-        non_blocking: The write uses non-blocking concurrency control.
-        strategy: The conflict resolution strategy.
-        updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
-        drift: The differences between the columns of the batch and those of the table, without row counts.
-        columns: Which columns the source provided, if rows differ in that.
-        spread: What earlier commits say about the spread column; None without one.
+
+def commit_extra(
+    write: PreparedWrite, stats: Sequence[WriteStat], rows: int, drift: Iterable[ColumnDrift] = ()
+) -> dict[str, str]:
+    """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift.
+
+    `drift` are the changes of values that the tasks found.
     """
+    context = write.context
+    extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
+    # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
+    if context.incoming.provided_columns is not None and not completes_rows(context):
+        extra[conflict.COLUMNS_KEY] = json.dumps(context.incoming.provided_columns)
+    return extra | encode_drift((*_counted_drift(write, stats, rows), *drift))
 
-    table: LoadedTable
-    template: WriteContext
-    avro_schema: str
-    shard_by: tuple[str, ...]
-    partition_by: tuple[str, ...]
-    index_type: IndexType
-    resizes: tuple[PendingResize, ...] = ()
-    new_buckets_in_logs: bool = False
-    non_blocking: bool = False
-    strategy: conflict.Strategy = conflict.file_groups
-    updates: str = "give_way"
-    drift: tuple[ColumnDrift, ...] = ()
-    columns: BatchColumns | None = None
-    spread: SpreadHistory | None = None
 
-    @property
-    def shared_columns(self) -> frozenset[str]:
-        """The columns that every row provides, also in a partial update."""
-        keys, rule = self.template.keys, self.template.rule
-        return frozenset(name.split(".")[0] for name in (*required_columns(keys), *rule.ordering))
-
-    def context(self, instant: str) -> WriteContext:
-        """Return the context of the tasks of the write at `instant`."""
-        return replace(self.template, instant=instant)
-
-    def extra(self, stats: Sequence[WriteStat], rows: int, drift: Iterable[ColumnDrift] = ()) -> dict[str, str]:
-        """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift.
-
-        `drift` is what the tasks found in the values.
-        """
-        extra = {"schema": self.avro_schema} | ranges_extra(stats, self.template.indexed)
-        # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
-        if self.template.incoming.provided_columns is not None and not completes_rows(self.template):
-            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.incoming.provided_columns)
-        return extra | encode_drift((*self.counted_drift(stats, rows), *drift))
-
-    def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
-        """Yield the drifts with the number of rows that they affect; `rows` is the number of rows of the batch."""
-        columns = self.columns or BatchColumns(rows=rows)
-        yield from columns.drift
-        sparse = dict(columns.nulled_rows)
-        for one in self.drift:
-            name = one.column.split(".")[0]
-            if one.change not in (Drift.KEPT, Drift.NULLED) or name != one.column:
-                without = columns.lacking_rows.get(name, 0)
-                if one.change is Drift.ADDED and name == one.column:
-                    without += sparse.pop(name, 0)
-                yield replace(one, rows=columns.rows - without)
-                continue
-            lacking = columns.lacking_rows.get(name, columns.rows)
-            # A new record has no stored value to keep.
-            nulled = lacking if one.change is Drift.NULLED else sum(stat.nulled.get(name, 0) for stat in stats)
-            sparse[name] = sparse.get(name, 0) + nulled
-            if lacking > nulled:
-                yield replace(one, rows=lacking - nulled)
-        for name, count in sparse.items():
-            if count:
-                yield ColumnDrift(column=name, change=Drift.NULLED, rows=count)
+def _counted_drift(write: PreparedWrite, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
+    """Yield the drifts with the number of rows that they affect; `rows` is the number of rows of the batch."""
+    columns = write.request.columns or BatchColumns(rows=rows)
+    yield from columns.drift
+    sparse = dict(columns.nulled_rows)
+    for drift in write.drift:
+        name = drift.column.split(".")[0]
+        if drift.change not in (Drift.KEPT, Drift.NULLED) or name != drift.column:
+            without = columns.lacking_rows.get(name, 0)
+            if drift.change is Drift.ADDED and name == drift.column:
+                without += sparse.pop(name, 0)
+            yield replace(drift, rows=columns.rows - without)
+            continue
+        lacking = columns.lacking_rows.get(name, columns.rows)
+        # A new record has no stored value to keep.
+        nulled = lacking if drift.change is Drift.NULLED else sum(stat.nulled.get(name, 0) for stat in stats)
+        sparse[name] = sparse.get(name, 0) + nulled
+        if lacking > nulled:
+            yield replace(drift, rows=lacking - nulled)
+    for name, count in sparse.items():
+        if count:
+            yield ColumnDrift(column=name, change=Drift.NULLED, rows=count)
 
 
 def refuse_if_clustered(closed: Mapping[Group, str], group: Group) -> None:
@@ -163,15 +122,13 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     require_writes(table)
     config, stored = table.config, table_schema(table)
     batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
-    index, buckets, resizes = policies.index, bucket_rules(table, policies.index), tuple[PendingResize, ...]()
-    if buckets is not None and table.config.is_merge_on_read and not request.replaces:
-        buckets, resizes = staged_rules(buckets, table), numbered_resizes(table)
+    keys, of_table = _encoded_keys(table, policies), placement_of(policies.index.index_type)
+    placement = _placement(of_table, keys, batch if deletes_only else None)
+    planned = placement.layout(table, policies, replaces=request.replaces)
     plan = _schema(table, policies, request, stored, batch)
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, plan.schema, event_time)
-    keys = _encoded_keys(table, policies)
-    used_index = _used_index(index, keys, batch if deletes_only else None)
-    template = WriteContext(
+    context = WriteContext(
         storage=table.env.storage,
         clock=table.env.clock,
         instant="",
@@ -183,13 +140,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
         incoming=_incoming(table, policies, request, batch),
-        layout=StagingLayout(
-            buckets=buckets if used_index.hashes_keys else None,
-            hash_order=used_index.has_ring,
-            hash_fields=index.hashed_fields,
-        ),
-        global_keys=used_index.is_global,
-        move_partitions=index.moves_rows,
+        layout=planned.staging,
+        move_partitions=planned.moves,
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,
         event_time=event_time,
@@ -197,28 +149,25 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         indexed=measured_columns(plan.schema, config, policies, table.metadata.definitions),
         known_partitions=recent_partitions(table),
     )
-    spread = None if batch is None or deletes_only else _spread(table, policies, plan.schema)
-    template = _spreading(template, policies, spread)
+    spread = None if batch is None or deletes_only else _spread(table, policies, of_table, plan.schema)
+    context = _spreading(context, policies, spread)
     if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
-        template = _keeping(template, request.columns, batch)
-    check_partition_paths(template, frame)
-    if non_blocking := policies.transaction.non_blocking:
-        _check_non_blocking(table, index, operation, template)
-        template = template.with_incoming(reads_no_rows=True)
+        context = _keeping(context, request.columns, batch)
+    check_partition_paths(context, frame)
+    if policies.transaction.non_blocking:
+        _check_non_blocking(table, policies, of_table, operation, context)
+        context = context.with_incoming(reads_no_rows=True)
     return PreparedWrite(
+        request=request,
+        engine=engine,
+        policies=policies,
         table=table,
-        template=template,
-        avro_schema=template.avro_schema,
+        context=context,
+        placement=placement,
+        strategy=_strategy(policies, of_table),
         shard_by=(_KEY,) if deletes_only and batch is not None and _KEY in batch.names else keys.record_key_fields,
-        partition_by=keys.partition_fields,
-        index_type=used_index,
-        resizes=resizes,
-        new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
-        non_blocking=non_blocking,
-        strategy=_strategy(policies, index),
-        updates=policies.clustering.updates,
+        resizes=planned.resizes,
         drift=plan.drift,
-        columns=request.columns,
         spread=spread,
     )
 
@@ -235,7 +184,7 @@ def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, bat
     )
 
 
-def _spread(table: LoadedTable, policies: Policies, schema: pa.Schema) -> SpreadHistory | None:
+def _spread(table: LoadedTable, policies: Policies, placement: Placement, schema: pa.Schema) -> SpreadHistory | None:
     """Return what earlier commits say about the spread column; None if there is no such column.
 
     Raises UserError if the table lacks the column, or if its index determines the file group of a key.
@@ -243,7 +192,7 @@ def _spread(table: LoadedTable, policies: Policies, schema: pa.Schema) -> Spread
     column, root = policies.spread.column.strip(), table.env.storage.root
     if not column:
         return None
-    if policies.index.index_type.hashes_keys:
+    if placement.fixes_groups:
         raise UserError(
             f"{root}: {SPREAD_COLUMN}={column} gives large values file groups of their own, but the bucket index "
             "determines the file group of a key. Remove the option, or raise the number of buckets of hot partitions "
@@ -260,24 +209,22 @@ def _spread(table: LoadedTable, policies: Policies, schema: pa.Schema) -> Spread
     return spread_history(None if found is None else found[1].extra[SPREAD_KEY], column)
 
 
-def _spreading(template: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
+def _spreading(context: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
     """Return the context of a write that stages the large values of the spread column apart."""
     if spread is None:
-        return template
+        return context
     # 0 turns learning off; else every value that a commit had would be large.
-    least_rows = policies.spread.min_bytes / template.bytes_per_row if policies.spread.min_bytes else math.inf
+    least_rows = policies.spread.min_bytes / context.bytes_per_row if policies.spread.min_bytes else math.inf
     large = spread.large(policies.spread.large_values, least_rows)
-    layout = replace(template.layout, spread_column=spread.column, spread_large=large)
-    return replace(template, layout=layout)
+    layout = replace(context.layout, spread_column=spread.column, spread_large=large)
+    return replace(context, layout=layout)
 
 
-def _used_index(policy: IndexPolicy, keys: KeyConfig, deleted: pa.Schema | None) -> IndexType:
-    """Return the index of a write: a delete without partition columns looks up its keys in all partitions."""
-    if policy.index_type.is_global:
-        return policy.index_type
+def _placement(placement: Placement, keys: KeyConfig, deleted: pa.Schema | None) -> Placement:
+    """Return the placement of a write: a delete without partition columns looks up its keys in all partitions."""
     if deleted is not None and not all(f.split(".")[0] in deleted.names for f in keys.partition_fields):
-        return GLOBAL_SIMPLE
-    return policy.index_type
+        return placement.by_key_alone
+    return placement
 
 
 def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
@@ -319,23 +266,23 @@ def _check_times(
         check_orderable(batch, name)
 
 
-def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
+def _strategy(policies: Policies, placement: Placement) -> conflict.Strategy:
     if policies.transaction.conflict_strategy:
         return conflict.strategy_named(policies.transaction.conflict_strategy)
     if policies.transaction.non_blocking:
         return conflict.non_blocking
-    # With consistent hashing the ids of new groups follow from the ring, so one bucket never gets two groups.
-    is_numbered = index.index_type.hashes_keys and not index.index_type.has_ring
-    return conflict.buckets if is_numbered else conflict.file_groups
+    return placement.strategy
 
 
-def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:
+def _check_non_blocking(
+    table: LoadedTable, policies: Policies, placement: Placement, operation: Operation, context: WriteContext
+) -> None:
     """Raise UserError for a write that non-blocking concurrency control does not allow."""
     mode, root = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL", table.env.storage.root
-    if not table.config.is_merge_on_read or not index.index_type.allows_non_blocking:
+    if not table.config.is_merge_on_read or not placement.appends_together:
         raise UserError(
             f"{mode} needs a merge-on-read table with hoodie.index.type=BUCKET, and {root} is "
-            f"{'merge-on-read' if table.config.is_merge_on_read else 'copy-on-write'} with {index.type}; use "
+            f"{'merge-on-read' if table.config.is_merge_on_read else 'copy-on-write'} with {policies.index.type}; use "
             "OPTIMISTIC_CONCURRENCY_CONTROL"
         )
     if operation not in (Operation.UPSERT, Operation.INSERT, Operation.DELETE):
@@ -412,17 +359,17 @@ def _batch_columns(batch: pa.Schema, stored: pa.Schema | None) -> pa.Schema:
     return pa.schema([*columns, *(mark for mark in marks if mark.name not in batch.names)])
 
 
-def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
+def _keeping(context: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
     """Return the context of an upsert in which a stored record keeps the columns that its new row does not provide.
 
     The groups of missing columns keep their positions, so a group whose columns were dropped is empty. The last group
     holds the columns that all rows lack.
     """
     if columns is None or not columns.lacks:
-        return template.with_incoming(provided_columns=provided_columns(template.schema, batch))
-    names = frozenset(template.schema.names)
-    names -= row_marks(template.schema)
-    return template.with_incoming(lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
+        return context.with_incoming(provided_columns=provided_columns(context.schema, batch))
+    names = frozenset(context.schema.names)
+    names -= row_marks(context.schema)
+    return context.with_incoming(lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
 
 
 def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:

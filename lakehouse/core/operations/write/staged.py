@@ -9,13 +9,13 @@ write     each task writes its file group
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.progress import observed_stage
-from lakehouse.core.engine.protocol import Engine, TaskFunction
+from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.file_group_writer import write_group
 from lakehouse.core.files.keys.key_lookup import tag_files
 from lakehouse.core.files.keys.located_keys import tag_located
@@ -26,26 +26,28 @@ from lakehouse.core.files.stage.markers import group_markers
 from lakehouse.core.files.stage.staged_parts import merge_parts, plan_merges, ways_for, write_parts
 from lakehouse.core.files.stage.staging import regroup_run, stage_shard
 from lakehouse.core.files.stage.write_context import WriteContext
-from lakehouse.core.index.copies import copied_deletes
-from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo
-from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.pending import pending_clustering
-from lakehouse.core.operations.load.resizes import ring_resizes
-from lakehouse.core.operations.load.stage import stage_of
+from lakehouse.core.operations.load.slices import Listing
+from lakehouse.core.operations.load.table import stage_of
+from lakehouse.core.operations.placement.protocol import (
+    ROWS_HERE,
+    THREADS,
+    KeySearch,
+    PlacedTasks,
+    PreparedWrite,
+    WrittenRows,
+)
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
-from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
-from lakehouse.core.operations.write.key_filters import ROWS_HERE, THREADS
-from lakehouse.core.operations.write.key_search import plan_search
+from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
-from lakehouse.model.files import BaseFile
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
 # The number of bytes that a task appends in about 0.1 s.
@@ -57,40 +59,25 @@ _BYTES_HERE = 8 * 1024 * 1024
 _SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 12 * 1024 * 1024
 #: Look-ups with filters that this process does itself: most of the files are excluded by their filters.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenGroups:
-    """The result of the staged strategy.
-
-    Attributes:
-        stats: The stats of the written files.
-        touched: The stored file groups that the write read or extended.
-        resizes: The pending resizes for which rows were copied.
-        owners: By file id, the value of each group that got rows of one large value of the spread column only.
-    """
-
-    stats: list[WriteStat]
-    touched: frozenset[Group]
-    resizes: tuple[PendingResize, ...] = ()
-    owners: Mapping[str, str] = field(default_factory=dict)
+_NO_MATCH = "no stored row matches the batch"
 
 
 def stage(attempt: WriteAttempt) -> None:
     """Stage the rows of the request, unless an earlier attempt staged them."""
-    context = attempt.context
+    context = attempt.write.context
     if not attempt.staged:
-        attempt.staged.extend(_staged(attempt))
-    if any(run.buckets != context.layout.buckets for run in attempt.staged):
+        attempt.staged.extend(_staged(attempt.write))
+    if not all(context.layout.fits(run) for run in attempt.staged):
         # The buckets of partitions changed since an earlier attempt staged the rows.
-        attempt.staged[:] = attempt.engine.run(partial(regroup_run, context), list(attempt.staged), light=True)
+        regroup = partial(regroup_run, context)
+        attempt.staged[:] = attempt.write.engine.run(regroup, list(attempt.staged), light=True)
 
 
-def _staged(attempt: WriteAttempt) -> list[StagedRun]:
+def _staged(write: PreparedWrite) -> list[StagedRun]:
     """Stage the rows of the request; rows of a key are brought together only if they are combined."""
-    context, engine, frame = attempt.context, attempt.engine, attempt.request.frame
+    context, engine, frame = write.context, write.engine, write.request.frame
     if not engine.divides(frame):
-        return engine.exchange(frame, partial(stage_shard, context), by=attempt.prepared.shard_by, hint="exact")
+        return engine.exchange(frame, partial(stage_shard, context), by=write.shard_by, hint="exact")
     if not context.incoming.combine:
         return engine.exchange(frame, partial(stage_shard, context), by=(), hint="none")
     ways = ways_for(engine.parallelism)
@@ -99,133 +86,133 @@ def _staged(attempt: WriteAttempt) -> list[StagedRun]:
     return [run for runs in engine.run(partial(merge_parts, context), tasks) for run in runs]
 
 
-def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGroups | NothingToDo | Conflict:
+def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenRows | NothingToDo | Conflict:
     """Look up the keys of the staged rows `runs`, plan file groups, and write them."""
-    table, context, engine = attempt.table, attempt.context, attempt.engine
-    entries = [entry for run in runs for entry in run.entries]
-    if not entries:
-        by_key = attempt.request.operation is Operation.DELETE and context.incoming.ordered_deletes
-        return NothingToDo(
-            code=NothingToDoReason.NO_CHANGES,
-            reason="no stored row matches the batch" if by_key else "the batch has no rows",
-        )
-    search, in_clustering = plan_search(attempt, runs), pending_clustering(table)
-    index, listing, slices = search.index, search.listing, search.slices
-    entries = [entry for run in search.runs for entry in run.entries]
-    updates = attempt.prepared.updates
-    closed = groups_closed_by_clustering(table, table.timeline, updates=updates) if in_clustering else {}
-    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=search.read_logs_of)
-    skips, budget = attempt.policies.write.skips_damage, context.policy.memory_budget_bytes
-    read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
-    tags = _look_up(engine, partial(_tag, context, read), lookups)
-    tasks = index.groups(entries, slices, tags, in_clustering=frozenset(in_clustering), new_uuid=table.env.ids.uuid)
-    if not tasks:
-        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="no stored row matches the batch")
-    pending = search.resizes
-    if in_clustering and context.incoming.deletes_only and not context.layout.hashes_keys:
-        pending = _looked_up_resizes(attempt, tasks)
-        tasks = (*tasks, *(copy for task in tasks if task.appends for copy in copied_deletes(pending, task)))
-    copied = {resize.instant: resize.partitions for resize in pending}
-    for task in tasks:
+    write = attempt.write
+    if not any(run.entries for run in runs):
+        by_key = write.request.operation is Operation.DELETE and write.context.incoming.ordered_deletes
+        return _no_changes(_NO_MATCH if by_key else "the batch has no rows")
+    search, in_clustering = write.placement.search(write, runs), frozenset(pending_clustering(write.table))
+    skips, budget = write.policies.write.skips_damage, write.context.policy.memory_budget_bytes
+    read = slice_context(write.table, write.context.schema, budget=budget, skips_damage=skips)
+    placed = write.placement.tasks(write, search, look_up(write, search, read), in_clustering)
+    if not placed.tasks:
+        return _no_changes(_NO_MATCH)
+    if in_clustering:
+        _refuse_clustered(write, placed)
+    conflict = None if search.listing is None else _changed_listing(write, search.listing, placed.tasks)
+    if conflict is not None:
+        return conflict
+    written = _write_groups(attempt, read, placed.tasks, staged_bytes=sum(run.size_bytes for run in runs))
+    return replace(written, resizes=placed.resizes) if isinstance(written, WrittenRows) else written
+
+
+def _no_changes(reason: str) -> NothingToDo:
+    return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
+
+
+def _refuse_clustered(write: PreparedWrite, placed: PlacedTasks) -> None:
+    """Raise RetryableError if a task changes a file group that a pending clustering holds.
+
+    Rows of groups in a resize are copied to the groups that will replace them, so the write may continue.
+    """
+    closed = groups_closed_by_clustering(write.table, write.table.timeline, updates=write.policies.clustering.updates)
+    copied = {resize.instant: resize.partitions for resize in placed.resizes}
+    for task in placed.tasks:
         group = (task.partition, task.file_id)
-        # Rows of groups in a resize are copied to the groups that will replace them, so the write may continue.
         if task.partition not in copied.get(closed.get(group, ""), ()):
             refuse_if_clustered(closed, group)
-    if listing is not None:
-        # Rewriting a file group from a base file that is not its newest one would lose the commits in between.
-        rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
-        try:
-            check_listing(table, listing, skips=skips, completed_after=min(rewritten, default=None))
-        except ChangedWhileListedError as error:
-            if not attempt.policies.transaction.many_writers:
-                raise
-            newest = tuple(table.reload().timeline.writes().by_completion())[-1]
-            return Conflict(winner=newest, reason=f"other writers changed the table while it was listed: {error}")
-    written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
-    return replace(written, resizes=tuple(pending)) if isinstance(written, WrittenGroups) else written
+
+
+def _changed_listing(write: PreparedWrite, listing: Listing, tasks: Sequence[GroupTask]) -> Conflict | None:
+    """Return the conflict with a write that changed the table while it was listed, if several writers are allowed.
+
+    Rewriting a file group from a base file that is not its newest one would lose the commits in between.
+    """
+    rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
+    skips = write.policies.write.skips_damage
+    try:
+        check_listing(write.table, listing, skips=skips, completed_after=min(rewritten, default=None))
+    except ChangedWhileListedError as error:
+        if not write.policies.transaction.many_writers:
+            raise
+        newest = tuple(write.table.reload().timeline.writes().by_completion())[-1]
+        return Conflict(winner=newest, reason=f"other writers changed the table while it was listed: {error}")
+    return None
 
 
 def _write_groups(
     attempt: WriteAttempt, read: SliceContext, tasks: Sequence[GroupTask], *, staged_bytes: int
-) -> WrittenGroups | NothingToDo | Conflict:
+) -> WrittenRows | NothingToDo | Conflict:
     """Announce the files of the tasks and run them; ends with a Conflict if early detection finds one."""
-    context, markers, transaction = attempt.context, attempt.markers, attempt.policies.transaction
+    write, markers = attempt.write, attempt.markers
     start_writing(attempt, tasks)
     # Start large tasks first, so that no long task remains at the end.
-    tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
+    most = write.context.policy.max_file_bytes
+    tasks = tuple(sorted(tasks, key=lambda task: -(task.base.size_bytes if task.base else most)))
     touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
-    planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
-    names = [name for try_, task in planned for name in group_markers(context, try_, task)]
-    detects = uses_early_detection(transaction, attempt.prepared)
-    markers.announce(names, each=detects)
-    if detects:
-        announced = AnnouncedWrite(
-            prepared=attempt.prepared,
-            instant=attempt.instant,
-            operation=attempt.request.operation,
-            markers=names,
-            touched=touched,
-        )
-        conflict = early_conflict(announced, transaction)
-        if conflict is not None:
-            markers.withdraw()
-            return conflict
+    conflict = _announce(attempt, tasks, touched)
+    if conflict is not None:
+        markers.withdraw()
+        return conflict
     light = all(task.appends for task in tasks) and staged_bytes <= _LIGHT_BYTES * len(tasks)
+    engine = LocalEngine(THREADS) if _writes_here(write, tasks, staged_bytes, light=light) else write.engine
     sizes = [0] * len(tasks)
-    work = stage_of(attempt.prepared.table, "write", "file group", sizes)
-    # Appends that read no stored row, and rewrites of small files, take less time than the start of tasks on Spark.
-    appends = (
-        light
-        and staged_bytes <= _BYTES_HERE
-        and not (context.incoming.keeps or context.incoming.lacks or context.rule.mixes)
-    )
-    rewritten = staged_bytes + sum(task.base.size_bytes for task in tasks if task.base is not None)
-    rewrites = _starts_slowly(attempt.engine) and not any(task.appends for task in tasks)
-    is_here = appends or (rewrites and rewritten <= _REWRITTEN_HERE)
-    engine = LocalEngine(THREADS) if is_here else attempt.engine
-    with observed_stage(work) as running, running.tasks(sizes):
-        written = engine.run(partial(_write_task, context, read), tasks, light=light)
+    with observed_stage(stage_of(write.table, "write", "file group", sizes)) as running, running.tasks(sizes):
+        written = engine.run(partial(_write_task, write.context, read), tasks, light=light)
     stats = [stat for of_task in written for stat in of_task]
     if not stats:
         # The tasks wrote no file, so there is nothing to roll back.
         markers.withdraw()
-        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="the batch changes nothing")
+        return _no_changes("the batch changes nothing")
     owners = {task.file_id: task.value for task in tasks if task.value is not None}
-    return WrittenGroups(stats=stats, touched=touched, owners=owners)
+    return WrittenRows(stats=stats, touched=touched, owners=owners)
 
 
-def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[BaseFile]) -> BaseFile | None:
-    """Return one of `files` that contains a key of the staged rows, None if no file does."""
-    # A stored row with one of the staged keys is a conflict even if it is newer, so partitions are not compared.
-    context = replace(attempt.context, move_partitions=False)
-    staged = [entry for run in runs for entry in run.entries]
-    tasks = []
-    for file in files:
-        entries = tuple(e for e in staged if context.global_keys or e.partition == file.partition)
-        if entries:
-            tasks.append(TagTask(bases=(file,), entries=entries))
-    found = attempt.engine.run(partial(tag_files, context), tasks, light=True)
-    matches = (tag.base for tags in found for tag in tags if tag.matched_rows)
-    return next((base for base in matches if isinstance(base, BaseFile)), None)
+def _announce(attempt: WriteAttempt, tasks: Sequence[GroupTask], touched: frozenset[Group]) -> Conflict | None:
+    """Create the markers of the files of the tasks; return the conflict that early detection finds."""
+    write = attempt.write
+    planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
+    names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
+    attempt.markers.announce(names, each=write.detects_early)
+    if not write.detects_early:
+        return None
+    return early_conflict(AnnouncedWrite(write=write, instant=attempt.instant, markers=names, touched=touched))
 
 
-def _look_up(
-    engine: Engine, tag: TaskFunction[TagTask, list[TagResult]], lookups: Sequence[TagTask]
-) -> list[TagResult]:
-    """Run the look-ups; those of few keys that read little of the table run in this process."""
+def _writes_here(write: PreparedWrite, tasks: Sequence[GroupTask], staged_bytes: int, *, light: bool) -> bool:
+    """Return whether this process writes the files.
+
+    Appends that read no stored row, and rewrites of small files, take less time than the start of tasks on Spark.
+    """
+    reads = write.context.incoming.keeps or write.context.incoming.lacks or write.context.rule.mixes
+    if light and staged_bytes <= _BYTES_HERE and not reads:
+        return True
+    rewritten = staged_bytes + sum(task.base.size_bytes for task in tasks if task.base is not None)
+    rewrites = _starts_slowly(write.engine) and not any(task.appends for task in tasks)
+    return rewrites and rewritten <= _REWRITTEN_HERE
+
+
+def look_up(write: PreparedWrite, search: KeySearch, read: SliceContext) -> list[TagResult]:
+    """Run the look-ups of a search; those of few keys that read little of the table run in this process."""
+    entries, engine = [entry for run in search.runs for entry in run.entries], write.engine
+    lookups = search.index.lookups(
+        entries, search.slices, parallelism=engine.parallelism, read_logs_of=search.read_logs_of
+    )
+    tag = partial(_tag, write.context, read)
     trusted = [task for task in lookups if task.trusts_locations]
     if sum(rows.rows for task in trusted for located in task.located for rows in located) > ROWS_HERE:
         trusted = []
-    filtered = [task for task in lookups if task.uses_filters and task.bases]
-    if not _reads_little(filtered):
-        filtered = []
-    plain = [task for task in lookups if task.bases and not (task.slices or task.uses_filters or task.located)]
-    if not _starts_slowly(engine) or _bytes_of(plain) > _SEARCHED_HERE or _keys_of(plain) > _KEYS_HERE:
-        plain = []
-    here = [*trusted, *filtered, *plain]
-    others = [task for task in lookups if not any(task is one for one in here)]
-    found = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
-    return [result for results in found for result in results]
+    filtered = [task for task in lookups if task.asks_filters and task.bases]
+    plain = [task for task in lookups if task.bases and not (task.slices or task.asks_filters or task.located)]
+    here = [
+        *trusted,
+        *(filtered if _reads_little(filtered) else ()),
+        *(plain if _starts_slowly(engine) and _searches_little(plain) else ()),
+    ]
+    others = [task for task in lookups if not any(task is local for local in here)]
+    tagged = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
+    return [result for results in tagged for result in results]
 
 
 def _starts_slowly(engine: Engine) -> bool:
@@ -236,6 +223,11 @@ def _reads_little(tasks: Sequence[TagTask]) -> bool:
     """Return whether look-ups that ask filters first take less time than tasks on Spark need to start."""
     files = sum(len(task.bases) for task in tasks)
     return files <= _FILTERED_FILES and _keys_of(tasks) <= _FILTERED_KEYS and _bytes_of(tasks) <= _FILTERED_BYTES
+
+
+def _searches_little(tasks: Sequence[TagTask]) -> bool:
+    """Return whether look-ups that read the keys of files take less time than tasks on Spark need to start."""
+    return _bytes_of(tasks) <= _SEARCHED_HERE and _keys_of(tasks) <= _KEYS_HERE
 
 
 def _keys_of(tasks: Sequence[TagTask]) -> int:
@@ -258,10 +250,3 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
         return append_group(context, read, attempt, task)
     stat = write_group(context, attempt, task)
     return [] if stat is None else [stat]
-
-
-def _looked_up_resizes(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> Sequence[PendingResize]:
-    """Return the pending resizes of the groups in which a delete without partition columns found its keys."""
-    if not attempt.policies.index.index_type.has_ring:
-        return attempt.prepared.resizes
-    return ring_resizes(attempt.table, load_rings(attempt.table, {task.partition for task in tasks}))

@@ -33,16 +33,17 @@ from lakehouse.core.files.keys.tombstones import (
 )
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
-from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedRun, TagTask
+from lakehouse.core.operations.commit.complete import CommitCheck, Others
+from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.tombstones import (
     LATE_ROWS_KEY,
     LATEST_MS,
-    TOMBSTONES,
     TOMBSTONES_KEY,
     TombstoneFile,
     Tombstones,
@@ -50,22 +51,17 @@ from lakehouse.core.planning.tombstones import (
     decode_tombstones,
     encode_tombstones,
     files_to_merge,
-    forgotten_at,
     known_tombstones,
     overwritten_partitions,
 )
-from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, Operation
-from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.options.deletes import DeletePolicy
+from lakehouse.model.instant import Action, Instant, State, Timeline
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ARCHIVED_AT_ONCE = 64
-#: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
-_GRACE_MS = 3_600_000
 _REMEMBERING = (Operation.UPSERT, Operation.DELETE)
 _FILTERED = (Operation.UPSERT, Operation.INSERT)
 
@@ -124,17 +120,13 @@ class RememberedDeletes:
     def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
         """Return the stored records with the keys to delete, as runs."""
         context, entries = self.context, [entry for run in runs for entry in run.entries]
-        slices = load_slices(self.table, None if context.global_keys else sorted({e.partition for e in entries}))
+        slices = load_slices(self.table, context.layout.searched(e.partition for e in entries))
         read = slice_context(self.table, context.schema, budget=context.policy.memory_budget_bytes)
         tasks = []
         for file_slice in slices:
-            partition, bucket = (
-                file_slice.partition,
-                -1 if context.layout.buckets is None else bucket_of(file_slice.file_id),
-            )
-            matching = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (partition, bucket)]
+            matching = context.layout.entries_for_group(entries, file_slice.partition, file_slice.file_id)
             if matching:
-                tasks.append(TagTask(bases=(), entries=tuple(matching), slices=(file_slice,)))
+                tasks.append(TagTask(bases=(), entries=matching, slices=(file_slice,)))
         found = self.engine.run(partial(found_versions, context, read), tasks, light=True)
         return tuple(run for run in found if run is not None)
 
@@ -185,9 +177,13 @@ class RememberedDeletes:
         extra = {TOMBSTONES_KEY: encode_tombstones(known)}
         return extra | ({LATE_ROWS_KEY: str(applied.late)} if applied.late else {})
 
-    def makes_late(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
+    def conflicts(self, runs: Sequence[StagedRun]) -> tuple[CommitCheck, ...]:
+        """Return the check that no other commit deleted a key of `runs` with a later ordering value."""
+        return (LateRowsCheck(deletes=self, runs=runs),) if self.operation in _FILTERED else ()
+
+    def late_by(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
         """Return whether the deletes of a commit that completed since the load make rows of `runs` late."""
-        theirs = decode_tombstones(winner, metadata) if self.operation in _FILTERED else None
+        theirs = decode_tombstones(winner, metadata)
         added = () if theirs is None else added_files(theirs, winner)
         if theirs is None or not added:
             return False
@@ -206,6 +202,31 @@ class RememberedDeletes:
         return (*(file for file in known.files if file.name not in inputs), *merged)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRowsCheck:
+    """Checks that no commit that completed since the load deleted a key of the batch with a later ordering value."""
+
+    deletes: RememberedDeletes
+    runs: Sequence[StagedRun]
+
+    def conflict(self, others: Others, timeline: Timeline) -> Conflict | None:
+        """Return no conflict: tombstones are in files."""
+        return None
+
+    def suspects(self, others: Others) -> Others:
+        """Return the commits with tombstones."""
+        return [pair for pair in others if TOMBSTONES_KEY in pair[1].extra]
+
+    def compare(self, suspects: Others) -> Conflict | None:
+        """Compare the rows with the tombstones of these commits."""
+        for winner, other in suspects:
+            if self.deletes.late_by(self.runs, winner, other):
+                return Conflict(
+                    winner=winner, reason=f"{winner.requested} deleted keys of this batch with a later ordering value"
+                )
+        return None
+
+
 def _written(files: Sequence[TombstoneFile | None]) -> tuple[TombstoneFile, ...]:
     return tuple(file for file in files if file is not None)
 
@@ -215,22 +236,19 @@ def _action(operation: Operation) -> Action:
     return Action.REPLACECOMMIT if operation in replaces else Action.COMMIT
 
 
-def remembered_deletes(
-    table: LoadedTable, engine: Engine, policy: DeletePolicy, context: WriteContext, operation: Operation
-) -> RememberedDeletes | None:
-    """Return the tombstones for a write, None if the table keeps no tombstones."""
-    if not policy.retention_ms:
-        return None
+def remembered_deletes(write: PreparedWrite) -> RememberedDeletes:
+    """Return the tombstones for a write to a table that keeps tombstones."""
+    table, retention_ms = write.table, write.policies.deletes.retention_ms
     now_ms = table.env.clock.now_ms()
     return RememberedDeletes(
         table=table,
-        engine=engine,
-        context=context,
-        operation=operation,
-        known=load_tombstones(table, now_ms, policy.retention_ms),
+        engine=write.engine,
+        context=write.context,
+        operation=write.request.operation,
+        known=load_tombstones(table, now_ms, retention_ms),
         now_ms=now_ms,
-        retention_ms=policy.retention_ms,
-        orders_deletes=orders_deletes(table, context.schema),
+        retention_ms=retention_ms,
+        orders_deletes=orders_deletes(table, write.context.schema),
     )
 
 
@@ -252,15 +270,3 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
     # An older replacement of a partition affects only tombstones that have expired.
     overwritten = {partition: at for partition, at in known.overwritten.items() if at >= since}
     return replace(known, overwritten=overwritten).counting(now_ms)
-
-
-def delete_expired_tombstones(table: LoadedTable) -> int:
-    """Delete the tombstone files whose tombstones have all expired, and return their number.
-
-    Files that no commit names are deleted, too.
-    """
-    storage, now_ms = table.env.storage, table.env.clock.now_ms()
-    until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}
-    expired = [f"{TOMBSTONES}/{name}" for name, at in until.items() if at is not None and at + _GRACE_MS < now_ms]
-    delete_leftovers(storage, expired)
-    return len(expired)

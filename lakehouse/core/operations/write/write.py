@@ -2,7 +2,7 @@
 
 request   under the lock: choose the instant time, create <t>.requested; the heartbeat starts before the instant
 write     staged strategy: stage, filter by tombstones, look up keys, write file groups   (write/staged.py)
-          direct strategy: write new files                                                (write/direct.py)
+          direct strategy: write new files                                                (files/base/bulk_writer.py)
 complete  delete files of repeated tasks; conflict check; create <t>_<completion>.<action> (commit/complete.py)
 cleanup   delete staged rows, markers and heartbeat
 
@@ -14,39 +14,39 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
-from lakehouse.core.index.bucket import bucket_of
-from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
-from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
+from lakehouse.core.operations.commit.complete import (
+    CommitCheck,
+    FileGroupCheck,
+    PreparedCommit,
+    complete_commit,
+    precondition_check,
+)
+from lakehouse.core.operations.commit.completion import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.markers import WriteMarkers
-from lakehouse.core.operations.commit.metadata_rebuild import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
-from lakehouse.core.operations.load.hashing import load_rings, store_rings
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
-from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, abandon, start_writing
-from lakehouse.core.operations.write.direct import write_direct
-from lakehouse.core.operations.write.early_conflict import uses_early_detection
-from lakehouse.core.operations.write.prepare import PreparedWrite, prepare
-from lakehouse.core.operations.write.request import WriteRequest
-from lakehouse.core.operations.write.staged import WrittenGroups, find_keys, stage, write_staged
+from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, WriterPriority, abandon, start_writing
+from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
+from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
-from lakehouse.core.operations.write.writer_priority import WriterPriority
-from lakehouse.core.planning.conflict import CONFLICTS_KEY
+from lakehouse.core.planning.conflict import CONFLICTS_KEY, write_summary
 from lakehouse.core.planning.spread_history import SPREAD_KEY
-from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
@@ -146,43 +146,37 @@ def _request(
     heartbeat = Heartbeat(table.env, policies.transaction)
     try:
         own = frozenset(attempt.instant.requested for attempt in lost)
-        prepared, instant = _create_instant(prepared, engine, policies, request, heartbeat, own)
+        write, instant = _create_instant(prepared, heartbeat, own)
     except BaseException:
         heartbeat.discard()
         raise
     return WriteAttempt(
-        request=request,
-        engine=engine,
-        policies=policies,
-        prepared=prepared,
+        write=write.at(instant.requested),
         instant=instant,
         heartbeat=heartbeat,
-        markers=WriteMarkers(prepared.table, instant.requested, policies.write),
+        markers=WriteMarkers(write.table, instant.requested, policies.write),
         staged=[],
         lost=len(lost),
     )
 
 
-# parameters: those of a write, its heartbeat, and the requested times of its earlier attempts
-def _create_instant(
-    prepared: PreparedWrite,
-    engine: Engine,
-    policies: Policies,
-    request: WriteRequest,
-    heartbeat: Heartbeat,
-    own: Collection[str],
-) -> tuple[PreparedWrite, Instant]:
-    """Create the requested file under the lock; prepare again if the timeline changed in a way that matters."""
-    with table_lock(prepared.table.env, policies.transaction) as lock:
-        table = prepared.table.reload()
-        rivals = [w for w in pending_writes(table) if w.requested not in own] if policies.transaction.eager else []
+def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[str]) -> tuple[PreparedWrite, Instant]:
+    """Create the requested file under the lock; prepare again if the timeline changed in a way that matters.
+
+    `own` are the requested times of earlier attempts.
+    """
+    policies, request = write.policies, write.request
+    with table_lock(write.table.env, policies.transaction) as lock:
+        table = write.table.reload()
+        pending = pending_writes(table) if policies.transaction.eager else ()
+        rivals = [instant for instant in pending if instant.requested not in own]
         if rivals:
             raise RetryableError(
                 f"{table.env.storage.root}: another writer began {rivals[0].requested} at the same time; try again "
                 "when it is done",
                 instant=rivals[0].requested,
             )
-        prepared = _current(prepared, table, engine, policies, request)
+        write = _current(write, table)
 
         # The heartbeat must exist before the instant; otherwise another process would consider the write expired.
         def announce(requested: str) -> None:
@@ -197,13 +191,11 @@ def _create_instant(
             # Discard under the lock: after its release another write may own this time and its heartbeat.
             heartbeat.discard()
             raise
-    return prepared, instant
+    return write, instant
 
 
-def _current(
-    prepared: PreparedWrite, table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest
-) -> PreparedWrite:
-    """Return `prepared` for the reloaded table; call under the lock.
+def _current(write: PreparedWrite, table: LoadedTable) -> PreparedWrite:
+    """Return the write for the reloaded table; call under the lock.
 
     With several writers, new commits are ignored: preparing takes long while all writers wait for the lock, and the
     conflict check before the commit sees these commits. Two changes cannot be ignored:
@@ -212,16 +204,16 @@ def _current(
     - A clean was requested: it may have removed a slice that this write would read. From our instant on, cleans keep
       the slices that this write may read.
     """
-    before = prepared.table
+    before = write.table
     writes = {instant.requested for instant in table.timeline.writes()}
     is_stale = any(instant.requested not in writes for instant in before.timeline.writes())
     cleans = {clean.requested for clean in before.timeline.where(action=Action.CLEAN)}
     is_stale = is_stale or any(c.requested not in cleans for c in table.timeline.where(action=Action.CLEAN))
-    if policies.transaction.many_writers and not is_stale:
-        return prepared
+    if write.policies.transaction.many_writers and not is_stale:
+        return write
     if is_stale or writes_since(table, before.timeline, table.timeline):
-        return prepare(table, engine, policies, request)
-    return replace(prepared, table=table)
+        return prepare(table, write.engine, write.policies, write.request)
+    return replace(write, table=table)
 
 
 def _action(table: LoadedTable, request: WriteRequest) -> Action:
@@ -250,7 +242,7 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if isinstance(outcome, NothingToDo):
         abandon(attempt, AbandonReason.NOTHING_TO_DO)
     elif isinstance(outcome, Conflict):
-        if uses_early_detection(attempt.policies.transaction, attempt.prepared):
+        if attempt.write.detects_early:
             attempt.markers.give_up()
     else:
         _clean_up_committed(attempt, outcome)
@@ -259,72 +251,70 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """The result of either strategy: stats of the files, the stored groups that were read, and the applied deletes.
-
-    `resizes` are the pending resizes for which rows were copied. `owners` has the value of each group with one large
-    value of the spread column only.
-    """
+    """The rows that a strategy has written, with the deletes that it applied; `attempt` is the attempt as it ended."""
 
     attempt: WriteAttempt
-    stats: Sequence[WriteStat] = ()
-    touched: frozenset[Group] = frozenset()
+    rows: WrittenRows = field(default_factory=WrittenRows)
     applied: AppliedDeletes = field(default_factory=AppliedDeletes)
-    resizes: tuple[PendingResize, ...] = ()
-    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
-    request, table = attempt.request, attempt.table
-    deletes = remembered_deletes(table, attempt.engine, attempt.policies.deletes, attempt.context, request.operation)
+    write, request, table = attempt.write, attempt.write.request, attempt.table
+    deletes = remembered_deletes(write) if write.policies.deletes.retention_ms else None
     written = _write_rows(attempt, deletes)
     if not isinstance(written, _Written):
         return written
-    attempt, stats, applied = written.attempt, written.stats, written.applied
+    attempt, stats, applied = written.attempt, written.rows.stats, written.applied
     replaced = _replaced_groups(table, request, stats) if request.replaces else {}
     if not stats and not replaced and not request.allow_empty and not applied.files:
         return NothingToDo(
             code=NothingToDoReason.NO_CHANGES, reason="the batch has no rows and there is nothing to replace"
         )
-    if attempt.context.layout.hash_order and request.replaces:
-        # Hidden file groups keep their ids, so the ranges of hash values get new groups.
-        rings = load_rings(table, {*replaced, *(stat.partition for stat in stats)})
-        store_rings(table, [ring.renewed(attempt.instant.requested) for ring in rings.values()])
-    metadata = _commit_metadata(attempt, stats, replaced, written.owners)
+    if request.replaces:
+        write.placement.renew(write, {*replaced, *(stat.partition for stat in stats)})
+    metadata = _commit_metadata(attempt, written.rows, replaced)
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
     markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, known=markers.known)
-    return complete_commit(_prepared_commit(written, metadata, deletes), attempt.policies.transaction)
+    checks = _checks(written, metadata, deletes)
+    return complete_commit(_prepared_commit(attempt, metadata, checks), write.policies.transaction)
 
 
 def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Written | NothingToDo | Conflict:
     """Write the rows by the strategy of the request."""
-    request = attempt.request
+    request = attempt.write.request
     if request.operation is Operation.DELETE_PARTITION:
         start_writing(attempt, ())
         return _Written(attempt=attempt)
-    if not _is_staged(attempt):
-        return _Written(attempt=attempt, stats=write_direct(attempt))
+    if not _is_staged(attempt.write):
+        return _Written(attempt=attempt, rows=WrittenRows(stats=_write_direct(attempt)))
     stage(attempt)
     applied = AppliedDeletes(runs=attempt.staged) if deletes is None else deletes.applied(attempt.staged)
-    template = attempt.prepared.template.with_incoming(ordered_deletes=applied.are_ordered)
-    attempt = replace(attempt, prepared=replace(attempt.prepared, template=template))
+    context = attempt.write.context.with_incoming(ordered_deletes=applied.are_ordered)
+    attempt = replace(attempt, write=replace(attempt.write, context=context))
     outcome = write_staged(attempt, applied.runs)
-    if isinstance(outcome, WrittenGroups):
-        return _Written(
-            attempt=attempt,
-            stats=outcome.stats,
-            touched=outcome.touched,
-            applied=applied,
-            resizes=outcome.resizes,
-            owners=outcome.owners,
-        )
+    if isinstance(outcome, WrittenRows):
+        return _Written(attempt=attempt, rows=outcome, applied=applied)
     if isinstance(outcome, Conflict):
         return outcome
     if request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or applied.files:
         start_writing(attempt, ())
         return _Written(attempt=attempt, applied=applied)
     return outcome if not applied.late else _only_late_rows(applied.late)
+
+
+def _write_direct(attempt: WriteAttempt) -> list[WriteStat]:
+    """Write all rows to new file groups without staging them, and return the stats of their files (bulk_insert).
+
+    The driver does not know the file names before the tasks run, so each task creates the markers of its files.
+    """
+    write = attempt.write
+    start_writing(attempt, ())
+    attempt.markers.begin()
+    by, least = write.context.keys.partition_fields, write.policies.spread.min_bytes
+    task = partial(write_shard, write.context)
+    return write.engine.exchange(write.request.frame, task, by=by, hint="balanced", least_bytes=least)
 
 
 def _only_late_rows(rows: int) -> NothingToDo:
@@ -336,102 +326,83 @@ def _only_late_rows(rows: int) -> NothingToDo:
 
 
 def _commit_metadata(
-    attempt: WriteAttempt,
-    stats: Sequence[WriteStat],
-    replaced: Mapping[str, tuple[str, ...]],
-    owners: Mapping[str, str],
+    attempt: WriteAttempt, written: WrittenRows, replaced: Mapping[str, tuple[str, ...]]
 ) -> CommitMetadata:
+    write, request, stats = attempt.write, attempt.write.request, written.stats
     rows = sum(run.rows for run in attempt.staged) if attempt.staged else sum(stat.num_writes for stat in stats)
-    extra = attempt.prepared.extra(stats, rows, attempt.request.cut_times.drift(attempt.prepared.template.schema))
-    event_times = event_time_extra(attempt.table, attempt.policies.event_time, stats)
+    extra = commit_extra(write, stats, rows, request.cut_times.drift(write.context.schema))
+    event_times = {}
+    if write.policies.event_time.column:
+        event_times = event_time_extra(write.table, write.policies.event_time, stats)
     return CommitMetadata(
-        operation=attempt.request.operation.value,
+        operation=request.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         replaced=replaced,
         extra={
-            **attempt.request.extra,
+            **request.extra,
             **extra,
             **event_times,
-            **_spread_extra(attempt, stats, owners),
+            **_spread_extra(attempt, written),
             **({CONFLICTS_KEY: str(attempt.lost)} if attempt.lost else {}),
         },
     )
 
 
-def _spread_extra(attempt: WriteAttempt, stats: Sequence[WriteStat], owners: Mapping[str, str]) -> dict[str, str]:
+def _spread_extra(attempt: WriteAttempt, written: WrittenRows) -> dict[str, str]:
     """Return the extra metadata from which later writes learn the large values of the spread column."""
-    history = attempt.prepared.spread
+    history = attempt.write.spread
     if history is None:
         return {}
     rows: Counter[str] = Counter()
     for run in attempt.staged:
         rows.update(dict(run.values))
-    small = attempt.context.policy.small_file_bytes
-    return {SPREAD_KEY: history.after(rows, owners, stats, small).to_json()}
+    small = attempt.write.context.policy.small_file_bytes
+    return {SPREAD_KEY: history.after(rows, written.owners, written.stats, small).to_json()}
 
 
-def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: RememberedDeletes | None) -> PreparedCommit:
-    attempt, applied = written.attempt, written.applied
-    context, prepared = attempt.context, attempt.prepared
+def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDeletes | None) -> tuple[CommitCheck, ...]:
+    """Return the reasons for which the write must not commit after other writes, in the order of their costs."""
+    write, applied = written.attempt.write, written.applied
+    shared, precondition = shared_columns(write), write.request.precondition
     # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.
-    compared = attempt.staged if attempt.request.operation is Operation.DELETE else applied.runs
-    # Bucket indexes compare buckets instead of keys. Where the index does not look up keys, they may repeat anyway.
-    compares_keys = attempt.request.looks_up_keys and not context.layout.hashes_keys
-    staging = IndexStaging(
-        table=prepared.table,
-        engine=attempt.engine,
-        policies=attempt.policies,
-        instant=attempt.instant,
-        is_shared=prepared.non_blocking,
+    compared = written.attempt.staged if write.request.operation is Operation.DELETE else applied.runs
+    rows = replace(written.rows, runs=applied.runs, compared=compared, records_deletes=deletes is not None)
+    groups = FileGroupCheck(
+        table=write.table,
+        instant=written.attempt.instant.requested,
+        ours=write_summary(metadata, touched=rows.touched, shared_columns=shared),
+        strategy=write.strategy,
+        shared_columns=shared,
+        updates=write.policies.clustering.updates,
+        copied={resize.instant: resize.partitions for resize in rows.resizes},
     )
-    commit = PreparedCommit(
-        table=prepared.table,
+    return (
+        *(() if precondition is None else (precondition_check(write.table, precondition),)),
+        groups,
+        *write.placement.conflicts(write, rows),
+        *(() if deletes is None else deletes.conflicts(applied.runs)),
+    )
+
+
+def _prepared_commit(
+    attempt: WriteAttempt, metadata: CommitMetadata, checks: tuple[CommitCheck, ...]
+) -> PreparedCommit:
+    write, precondition = attempt.write, attempt.write.request.precondition
+    staging = IndexStaging(
+        table=write.table,
+        engine=write.engine,
+        policies=write.policies,
+        instant=attempt.instant,
+        is_shared=write.non_blocking,
+    )
+    return PreparedCommit(
+        table=write.table,
         instant=attempt.instant,
         metadata=metadata,
-        touched=written.touched,
-        strategy=prepared.strategy,
-        shared_columns=prepared.shared_columns,
-        precondition=attempt.request.precondition,
-        updates=prepared.updates,
-        resizes=written.resizes,
+        checks=checks,
+        confirm=None if precondition is None else precondition.confirm,
         staging=staging,
-        global_keys=context.global_keys,
-        finds_keys=partial(find_keys, attempt, compared) if compares_keys else None,
-        deleted_in=frozenset(
-            e.partition for run in compared for e in run.entries if e.deletes or context.incoming.deletes_only
-        ),
     )
-    if deletes is None:
-        return commit
-    begun: Callable[[Sequence[WriteStat]], tuple[str, str] | None] | None = None
-    if context.layout.hash_order:
-        begun = partial(_begun_group, written)
-    elif context.layout.buckets is not None:
-        begun = partial(_begun_bucket, written)
-    return replace(commit, makes_late=partial(deletes.makes_late, applied.runs), begun=begun)
-
-
-def _begun_bucket(written: _Written, stats: Sequence[WriteStat]) -> tuple[str, str] | None:
-    """Return a bucket (partition, number) of `stats` in which keys are deleted, and that had no file group."""
-    runs = written.applied.runs
-    deleted = {(e.partition, e.bucket) for run in runs for e in run.entries if e.deletes}
-    unmet = deleted - {(partition, bucket_of(file_id)) for partition, file_id in written.touched}
-    found = {(s.partition, bucket_of(s.file_id)) for s in stats} & unmet if unmet else set()
-    partition, bucket = min(found, default=("", -1))
-    return (partition, str(bucket)) if found else None
-
-
-def _begun_group(written: _Written, stats: Sequence[WriteStat]) -> tuple[str, str] | None:
-    """Return a new file group of `stats` in a partition in which keys are deleted.
-
-    With consistent hashing a file group is created once for its range of hash values, so few commits create one.
-    """
-    deleted = {e.partition for run in written.applied.runs for e in run.entries if e.deletes}
-    found = {(s.partition, s.file_id) for s in stats if s.partition in deleted} - written.touched
-    if found:
-        slices = load_slices(written.attempt.table, sorted({partition for partition, _ in found}))
-        found -= {(piece.partition, piece.file_id) for piece in slices}
-    return min(found, default=None)
 
 
 def _replaced_groups(
@@ -453,16 +424,17 @@ def _replaced_groups(
     return {partition: tuple(file_ids) for partition, file_ids in replaced.items()}
 
 
-def _is_staged(attempt: WriteAttempt) -> bool:
+def _is_staged(write: PreparedWrite) -> bool:
     """Return whether the rows are staged before they are written."""
-    request, engine, context = attempt.request, attempt.engine, attempt.prepared.template
+    request, engine = write.request, write.engine
     if request.operation is Operation.DELETE_PARTITION:
         return False
     # An overwrite with several writers may be repeated, and the repetition must write the same rows.
-    pins = attempt.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
-    # Rows of large values are staged apart from the others.
-    spreads = bool(context.layout.spread_column)
-    return request.operation in _STAGED or context.layout.hashes_keys or context.incoming.combine or spreads or pins
+    pins = write.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
+    if pins or request.operation in _STAGED or write.context.incoming.combine:
+        return True
+    # Rows are staged by bucket, and rows of large values apart from the others.
+    return write.placement.fixes_groups or write.spread is not None
 
 
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
@@ -473,7 +445,7 @@ def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     attempt.heartbeat.stop()
     table, requested = attempt.table, outcome.instant.requested
     try:
-        clean_up(table, requested, markers=attempt.markers.left, staged=_is_staged(attempt))
+        clean_up(table, requested, markers=attempt.markers.left, staged=_is_staged(attempt.write))
     except LakehouseError as error:
         logger.warning("%s: %s was not cleaned up yet: %s", table.env.storage.root, requested, error)
         attempt.heartbeat.discard()

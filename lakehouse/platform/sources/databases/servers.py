@@ -30,13 +30,15 @@ def open_server(spec: TableSpec, environ: Mapping[str, str]) -> DatabaseServer:
 
 def _mysql(source: MysqlSourceSpec, table: str, environ: Mapping[str, str]) -> DatabaseServer:
     access = mysql_access(source.connection, environ)
-    server: DatabaseServer = _module("mysql.server", "mysql").MysqlServer(access, source)
+    server: DatabaseServer = _module("lakehouse.platform.sources.mysql.server", "mysql").MysqlServer(access, source)
     return server
 
 
 def _postgres(source: PostgresSourceSpec, table: str, environ: Mapping[str, str]) -> DatabaseServer:
     access = replace(postgres_access(source.connection, environ), applies_policies=source.row_security == APPLY)
-    server: DatabaseServer = _module("postgres.server", "postgres").PostgresServer(access, source, table)
+    server: DatabaseServer = _module("lakehouse.platform.sources.postgres.server", "postgres").PostgresServer(
+        access, source, table
+    )
     return server
 
 
@@ -49,7 +51,7 @@ _OPEN: dict[str, Callable[[Any, str, Mapping[str, str]], DatabaseServer]] = {
 def _module(name: str, extra: str) -> Any:
     """Import a module that needs the packages of an extra."""
     try:
-        return import_module(f"lakehouse.platform.sources.{name}")
+        return import_module(name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakehouse"):
             raise

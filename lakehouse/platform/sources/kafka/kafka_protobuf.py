@@ -17,10 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.protobuf.decode import decode_messages
-from lakehouse.core.format.protobuf.nodes import MAP, MESSAGE, ProtoField, ProtoMessage
 from lakehouse.platform.sources.kafka.message_decoder import MessageDecoder
-from lakehouse.platform.sources.kafka.protobuf_types import message_at, messages_of_registry
+from lakehouse.platform.sources.kafka.protobuf_columns import decode_messages
+from lakehouse.platform.sources.kafka.protobuf_types import (
+    MAP,
+    MESSAGE,
+    ProtoField,
+    ProtoMessage,
+    message_at,
+    messages_of_registry,
+)
 from lakehouse.platform.sources.kafka.schema_registry import HEADER, BadMessageError, schema_ids, without_start
 from lakehouse.platform.sources.unread_fields import UnreadField, UnreadFields
 

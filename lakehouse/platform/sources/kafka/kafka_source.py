@@ -219,7 +219,7 @@ def open_kafka_source(context: SourceContext) -> KafkaSource:
     settings = kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
     check_format(context.spec, client)
-    open_reader = _module("kafka_reader").spark_reader
+    open_reader = _module("lakehouse.platform.sources.kafka.kafka_reader").spark_reader
     reader: MessageReader = open_reader(context.session, client, context.storage_options)
     return KafkaSource(spec=context.spec, settings=settings, log=_open_log(settings, client), reader=reader)
 
@@ -269,14 +269,14 @@ def check_protobuf() -> None:
 
 
 def _open_log(settings: KafkaSourceSpec, client: Mapping[str, str]) -> TopicLog:
-    log: TopicLog = _module("kafka_client").KafkaLog(settings.topic, client)
+    log: TopicLog = _module("lakehouse.platform.sources.kafka.kafka_client").KafkaLog(settings.topic, client)
     return log
 
 
 def _module(name: str) -> Any:
     """Import a module that needs the extra `kafka`."""
     try:
-        return import_module(f"lakehouse.platform.sources.{name}")
+        return import_module(name)
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise

@@ -1,14 +1,28 @@
-"""Types of Protocol Buffers by their descriptors: of a file, of a class, or of a schema registry."""
+"""Types of Protocol Buffers as values, from the descriptors of a file, of a class or of a schema registry.
+
+int32, sint32, sfixed32              int32
+uint32, fixed32                      int64
+int64, sint64, sfixed64              int64
+uint64, fixed64                      decimal(20, 0), which has all digits
+enum                                 the name of the value as text, or its number as text if it has no name
+google.protobuf.Timestamp            timestamp in microseconds, UTC
+google.protobuf.Duration             int64, in microseconds
+google.protobuf.Int64Value, ...      the value, null if the message is absent
+map                                  map
+a message that contains itself       the bytes of the message
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 from google.protobuf import (
     any_pb2,
     descriptor_pb2,
@@ -22,11 +36,33 @@ from google.protobuf import (
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from lakehouse.core.format.protobuf.nodes import DURATION, MAP, MESSAGE, TIMESTAMP, WRAPPER, ProtoField, ProtoMessage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.sources.kafka.schema_registry import BadMessageError, fetched_schema, registry_answer
 
+#: The Arrow type of a value, by the kind of the scalar.
+SCALARS: dict[str, pa.DataType] = {
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "int32": pa.int32(),
+    "sint32": pa.int32(),
+    "uint32": pa.int64(),
+    "int64": pa.int64(),
+    "sint64": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+    "fixed32": pa.int64(),
+    "sfixed32": pa.int32(),
+    "fixed64": pa.decimal128(20, 0),
+    "sfixed64": pa.int64(),
+    "bool": pa.bool_(),
+    "enum": pa.string(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+#: Kinds of messages, and the Arrow type of those that are one value.
+MESSAGE, MAP, WRAPPER = "message", "map", "wrapper"
+TIMESTAMP, DURATION = "timestamp", "duration"
+_VALUES = {TIMESTAMP: pa.timestamp("us", "UTC"), DURATION: pa.int64()}
 _SERIALIZED = "?format=serialized"
 #: Files that every compiler of Protocol Buffers has.
 _COMMON = {
@@ -45,6 +81,65 @@ _SPECIAL = {
         for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
     },
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtoField:
+    """A field of a message.
+
+    Attributes:
+        name: The name of the field.
+        number: The number of the field on the wire.
+        kind: A name of `SCALARS` or one of the kinds of messages.
+        is_repeated: Whether the field is a list.
+        has_presence: Whether a message says that the field is absent; an absent field without it has its default.
+        symbols: The names of an enum by number.
+        default: The value of an absent field without presence.
+        message: The type of a message; of a map the type of its entries, of a wrapper the type of the wrapper.
+    """
+
+    name: str
+    number: int
+    kind: str
+    is_repeated: bool = False
+    has_presence: bool = True
+    symbols: Mapping[int, str] = field(default_factory=dict, hash=False)
+    default: Any = None
+    message: ProtoMessage | None = None
+
+    @property
+    def value_type(self) -> pa.DataType:
+        """The Arrow type of one value."""
+        if self.kind in SCALARS:
+            return SCALARS[self.kind]
+        if self.kind in _VALUES:
+            return _VALUES[self.kind]
+        assert self.message is not None, "messages have a type"
+        if self.kind == WRAPPER:
+            return self.message.fields[0].value_type
+        return self.message.arrow
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of the field."""
+        if self.kind == MAP:
+            assert self.message is not None, "a map has a type of entries"
+            key, value = self.message.fields
+            return pa.map_(key.arrow, pa.field("value", value.arrow))
+        return pa.list_(pa.field("element", self.value_type)) if self.is_repeated else self.value_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtoMessage:
+    """A type of messages: its full name and its fields in the order of their declaration."""
+
+    name: str
+    fields: tuple[ProtoField, ...]
+
+    @property
+    def arrow(self) -> pa.StructType:
+        """The Arrow type of a message."""
+        return pa.struct([pa.field(one.name, one.arrow) for one in self.fields])
 
 
 def message_of_class(name: str) -> ProtoMessage:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.files.base.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.files.keys import key_lookup
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys, key_range, may_hold
+from lakehouse.core.files.keys.key_lookup import CandidateKeys, key_range, may_hold
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.operations.commit.results import Committed

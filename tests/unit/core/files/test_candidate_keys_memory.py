@@ -7,9 +7,8 @@ import tracemalloc
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
-from lakehouse.core.files.keys.key_lookup import FILTERED_KEY_FACTOR
-from lakehouse.core.files.stage.memory_budget import Budget
+from lakehouse.core.files.keys.key_lookup import FILTERED_KEY_FACTOR, CandidateKeys
+from lakehouse.core.files.stage.write_context import Budget
 from lakehouse.core.format.parquet.bloom_filter import DYNAMIC, BloomFilter
 from lakehouse.core.format.parquet.bloom_probe import ROUNDS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.core.files.stage.memory_budget import MIN_KEYS_PER_FILE, Budget
+from lakehouse.core.files.stage.write_context import MIN_KEYS_PER_FILE, Budget
 
 MB = 1 << 20
 

@@ -156,7 +156,7 @@ def test_delete_is_staged_as_keys_only() -> None:
 
 
 def test_delete_by_key_alone_is_staged_without_partition() -> None:
-    settings = context(deletes_only=True, global_keys=True)
+    settings = replace(context(deletes_only=True), layout=StagingLayout(global_keys=True))
     keys = pa.record_batch({KEY: ["a", "b", "a"]})
     (run,) = list(stage_shard(settings, ATTEMPT, iter([keys])))
     assert [(entry.partition, entry.rows) for entry in run.entries] == [("", 2)]

@@ -21,7 +21,8 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.sources.files.file_checkpoint import Checkpoint
 from lakehouse.platform.sources.files.file_probe import _json_names
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import IngestReport, parse_report
+from lakehouse.spec.job_command import IngestCommand, JobCommand
 from lakehouse.spec.table.table_spec import parse_spec
 from lakehouse.spec.yaml_section import read_value
 from tests.support.archived import eager
@@ -225,7 +226,7 @@ def test_spec_with_exponential_aliases_is_refused_before_expansion(place: str) -
         lambda: decode_manifest(DEEP.encode()),
         lambda: Checkpoint.from_json(DEEP),
         lambda: avro_to_arrow(DEEP),
-        lambda: JobReport.from_json(DEEP),
+        lambda: parse_report(DEEP),
     ],
     ids=["commit", "publications", "manifest", "checkpoint", "schema", "report"],
 )
@@ -260,9 +261,9 @@ def test_policy_value_that_is_nested_too_deep_or_invalid_yaml_is_refused() -> No
 
 
 def test_job_with_deeply_nested_input_ends_with_a_user_error(capsys: pytest.CaptureFixture[str]) -> None:
-    def work(command: JobCommand) -> JobReport:
+    def work(command: JobCommand) -> IngestReport:
         return work(command)
 
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml")
+    command = IngestCommand(table="orders.yaml")
     assert run_job(command, work, lambda command: ()) == UserError.exit_code
     assert "orders.yaml: a value or a type of the input is nested too deep" in capsys.readouterr().err

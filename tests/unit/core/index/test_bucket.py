@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.format.java_hash import list_hashes, string_hashes
-from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakehouse.core.index.hash.bucket import bucket_file_id, bucket_ids, bucket_of
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.errors import UserError
 

@@ -22,7 +22,7 @@ from lakehouse.core.format.hashing_config import (
     encode_hashing_config,
     hashing_config_path,
 )
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.create.create import create_table
 from lakehouse.core.operations.load.slices import load_slices

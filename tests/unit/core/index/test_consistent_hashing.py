@@ -24,7 +24,7 @@ from lakehouse.core.format.hashing_metadata import (
     initial_metadata,
     instants_of,
 )
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.errors import CorruptTableError, UserError
 from tests.support.shared import fixtures
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lakehouse.core.index.bucket_index import BucketIndex
-from lakehouse.core.index.file_lookups import plan_groups
-from lakehouse.core.index.matched_rows import row_hashes, run_seed, united
+from lakehouse.core.index.file_index import plan_groups
+from lakehouse.core.index.hash.bucket_index import BucketIndex
 from lakehouse.core.index.protocol import IndexSetup
-from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, row_hashes, run_seed, united
 from lakehouse.errors import UserError
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.spec.table.bucket_rules import BucketRules

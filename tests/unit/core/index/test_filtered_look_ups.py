@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.keys import key_lookup
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
+from lakehouse.core.files.keys.key_lookup import CandidateKeys
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
@@ -44,7 +44,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     real = staged._tag
 
     def tag(context: Any, read: Any, attempt: Any, task: Any) -> Any:
-        found.extend([task.uses_filters] * (len(task.bases) + len(task.slices)))
+        found.extend([task.asks_filters] * (len(task.bases) + len(task.slices)))
         return real(context, read, attempt, task)
 
     monkeypatch.setattr(staged, "_tag", tag)

@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.cli.main import main
 from lakehouse.core.format.timeline.archive import manifest_name
-from lakehouse.core.operations.commit.archive_actions import move_to_archive, read_actions
+from lakehouse.core.operations.commit.archive_actions import read_actions
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.read.scan import Scan, stored_data_schema, with_stored_schemas
@@ -18,6 +18,7 @@ from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.write import write
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.archived_actions import move_to_archive
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
@@ -25,7 +26,7 @@ from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.options.transaction import TransactionPolicy
-from lakehouse.spec.table.services import service_settings
+from lakehouse.spec.table.service_settings import service_settings
 from tests.support.archived import assert_same, eager, every_write, seen
 from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row
@@ -208,7 +209,7 @@ def test_archive_keeps_files_of_a_compaction_that_ran_again_after_a_rollback() -
     # The rollback is newer than the compaction, so an archive run may move only the compaction.
     taken = [i for i in table.refresh().timeline if i.requested <= first.instant.requested]
     with table_lock(table.refresh().env, TransactionPolicy()) as lock:
-        move_to_archive(table.refresh(), taken, lock)
+        move_to_archive(table.refresh().store, taken, table.refresh().env.storage.root, lock.check)
     assert any(i.action is Action.ROLLBACK for i in table.timeline)
     assert data_rows(table) == rows
     archived(table)

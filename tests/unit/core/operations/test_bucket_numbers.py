@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.planning.numbered_resize import partition_pattern

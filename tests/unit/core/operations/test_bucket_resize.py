@@ -16,10 +16,10 @@ from lakehouse.core.format.hashing_metadata import (
     marker_path,
     metadata_path,
 )
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.placement.rings import load_rings
 from lakehouse.core.table.table import Table
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant

@@ -11,7 +11,7 @@ from lakehouse.core.files.keys import key_lookup
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.write import key_search
+from lakehouse.core.operations.placement import by_location
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError, UserError
 from tests.property.test_record_index import GLOBAL, PARTITIONED, indexed_locations, stored_locations
@@ -75,17 +75,17 @@ def test_large_batch_reads_the_keys_of_all_files_on_a_local_disk(
     shape = Shape(index="RECORD_INDEX", type=type, rows_per_file=8, fills_small_files=False, options=GLOBAL)
     table = make_table(shape, env=make_env(str(tmp_path / "table")))
     table.bulk_insert(batch(row(f"k{number:02d}", p="ab"[number % 2]) for number in range(40)))
-    monkeypatch.setattr(key_search, "_FEW_KEYS", 4)
-    monkeypatch.setattr(key_search, "_KEYS_READ_FOR_ONE", 5)
+    monkeypatch.setattr(by_location, "_FEW_KEYS", 4)
+    monkeypatch.setattr(by_location, "_KEYS_READ_FOR_ONE", 5)
     searched: list[int] = []
-    located = key_search._search_locations
+    located = by_location.search_locations
 
-    def recorded(attempt, runs):  # type: ignore[no-untyped-def]
+    def recorded(placement, write, runs):  # type: ignore[no-untyped-def]
         searched.append(sum(run.rows for run in runs))
-        return located(attempt, runs)
+        return located(placement, write, runs)
 
-    monkeypatch.setattr(key_search, "_search_locations", recorded)
-    monkeypatch.setattr(key_search, "_rows_of", lambda table, slices: 40.0)
+    monkeypatch.setattr(by_location, "search_locations", recorded)
+    monkeypatch.setattr(by_location, "_rows_of", lambda table, slices: 40.0)
     table.upsert(batch(row(f"k{number:02d}", p="ab"[number % 2], ts=2, v="new") for number in range(4)))
     assert searched == [4]
     changed = [row(f"k{number:02d}", p="ab"[number % 2], ts=3, v="all") for number in range(45)]
@@ -165,10 +165,10 @@ def test_bloom_filters_have_a_record_for_each_base_file_until_it_is_cleaned() ->
 
 def test_rows_of_small_files_are_estimated_by_the_largest_file(tmp_path: Path) -> None:
     table = make_table(Shape(rows_per_file=200, fills_small_files=False), env=make_env(str(tmp_path / "table")))
-    assert key_search._rows_of(table.refresh(), load_slices(table.refresh())) == 0
+    assert by_location._rows_of(table.refresh(), load_slices(table.refresh())) == 0
     for start in range(0, 1000, 200):
         table.bulk_insert(batch(row(f"k{number}", p="ab"[number % 2]) for number in range(start, start + 200)))
     loaded = table.refresh()
     slices = load_slices(loaded)
     assert len(slices) == 10
-    assert 800 <= key_search._rows_of(loaded, slices) <= 1200
+    assert 800 <= by_location._rows_of(loaded, slices) <= 1200

@@ -7,7 +7,7 @@ import pytest
 from lakehouse.core.format.avro.object_file import write_record
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan
 from lakehouse.core.format.timeline.schemas import RESTORE_PLAN
-from lakehouse.core.operations.commit.metadata_rebuild import REBUILD_KEY, drop_for_rebuild
+from lakehouse.core.operations.commit.completion import REBUILD_KEY, drop_for_rebuild
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.undo.restore import Restored
 from lakehouse.core.table.table import Table

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.partition_statistics import STATISTICS
-from lakehouse.core.operations.services import ttl
 from lakehouse.core.operations.services.ttl import RULES_KEY
 from lakehouse.core.operations.write import write
-from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table import services
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation
@@ -196,7 +196,7 @@ def write_after_plan(monkeypatch: pytest.MonkeyPatch, *writes: Callable[[], obje
             remaining.pop(0)()
         return write.write(*arguments)
 
-    monkeypatch.setattr(ttl, "write", late)
+    monkeypatch.setattr(services, "write", late)
 
 
 def write_before_commit(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:

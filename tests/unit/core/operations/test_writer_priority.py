@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakehouse.core.operations.write.writer_priority import PATH, WriterPriority
+from lakehouse.core.operations.write.attempt import PATH, WriterPriority
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env

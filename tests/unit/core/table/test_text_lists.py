@@ -23,7 +23,7 @@ from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.publish.publication_plan import PublishRequest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.publish import parse_publish
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.publishing import make_job, rows_of
@@ -157,13 +157,13 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
         "ts",
         ("ts",),
     ),
-    "JobCommand also": (
-        lambda v: JobCommand(verb="clean", action="run", table="t", also=v).tables,
+    "ServiceCommand also": (
+        lambda v: ServiceCommand(service="clean", table="t", also=v).tables,
         "u.x",
         ("t", "u.x"),
     ),
-    "JobCommand partitions": (
-        lambda v: JobCommand(verb="clean", action="run", table="t", partitions=v).partitions,
+    "ServiceCommand partitions": (
+        lambda v: ServiceCommand(service="clean", table="t", partitions=v).partitions,
         DAY,
         (DAY,),
     ),

@@ -16,12 +16,12 @@ from alembic.config import Config
 
 from lakehouse import Table, load_catalog
 from lakehouse.cli import ingest as ingest_command
-from lakehouse.cli import publish as publish_command
 from lakehouse.cli.main import main
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database, _config
 from lakehouse.platform.metastore.memory import MemoryMetastore
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.platform.publish import publication_job
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, parse_report
 from lakehouse.spec.table.changes import changes_text, spec_changes
 from lakehouse.spec.table.folder import read_specs, spec_paths
 from lakehouse.spec.table.table_spec import TableSpec
@@ -163,14 +163,14 @@ def test_job_of_airflow_puts_the_edited_file_in_force_first(
     )
     report = tmp_path / "report.json"
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    reported = JobReport.from_json(report.read_text())
+    reported = parse_report(report.read_text())
     assert reported.status is JobStatus.NOTHING_TO_DO
     assert "is not in force, version 1 is" in reported.warning
 
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", specs)
     monkeypatch.setenv("LAKEHOUSE_AUTHOR", "ada (Airflow, services.compaction/manual)")
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    reported = JobReport.from_json(report.read_text())
+    reported = parse_report(report.read_text())
     assert (reported.status, reported.warning) == (JobStatus.COMMITTED, "")
     history = catalog.spec_history("sales.orders")
     assert [(v.version, v.author) for v in history] == [(1, "ada"), (2, "ada (Airflow, services.compaction/manual)")]
@@ -196,15 +196,15 @@ def test_ingestion_by_table_name_uses_the_edited_spec(
         # A run without files does not start Spark.
         Path(landing, "a.json").write_text('{"id": "1"}')
 
-    def ingested(session: object, spec: TableSpec, *args: object, **kwargs: object) -> JobReport:
+    def ingested(session: object, spec: TableSpec, *args: object, **kwargs: object) -> IngestReport:
         seen.append(spec)
-        return JobReport(status=JobStatus.NOTHING_TO_DO, table=spec.table)
+        return IngestReport(status=JobStatus.NOTHING_TO_DO, table=spec.table)
 
     monkeypatch.setattr(ingest_command, "job_session", lambda name: None)
     monkeypatch.setattr(ingest_command, "run_ingest", ingested)
     report = Path(specs).parent / "report.json"
     assert main(["ingest", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    assert 'ingest.path: "before" -> "after"' in JobReport.from_json(report.read_text()).warning
+    assert 'ingest.path: "before" -> "after"' in parse_report(report.read_text()).warning
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", os.pathsep.join((specs, f"{specs}-nowhere")))
     assert main(["ingest", "run", "--table", "sales.orders"]) == 0
     assert [files_of(spec.ingest).path for spec in seen] == ["before", "after"]
@@ -221,14 +221,14 @@ def test_publication_by_table_name_warns_of_a_file_that_is_not_in_force(
     catalog.load_table("sales.orders").upsert(pa.table({"id": ["a"]}))
     write(more=publish % "2026-02-01")
     metastore = MemoryMetastore()
-    monkeypatch.setattr(publish_command, "open_metastore", lambda *args, **kwargs: metastore)
+    monkeypatch.setattr(publication_job, "open_metastore", lambda *args, **kwargs: metastore)
     words = ("publish", "run", "--table", "sales.orders", "--report", str(tmp_path / "report.json"))
     assert main(words) == 0
-    report = JobReport.from_json((tmp_path / "report.json").read_text())
+    report = parse_report((tmp_path / "report.json").read_text())
     assert 'services.publish.since: "2026-01-01" -> "2026-02-01"' in report.warning
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", specs)
     assert main(words) == 0
-    assert JobReport.from_json((tmp_path / "report.json").read_text()).warning == ""
+    assert parse_report((tmp_path / "report.json").read_text()).warning == ""
     assert catalog.entry("sales.orders").spec_version == 2
 
 
@@ -242,7 +242,7 @@ def test_broken_spec_file_is_a_warning_in_reports_and_stops_no_service(
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", specs)
     report = tmp_path / "report.json"
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    reported = JobReport.from_json(report.read_text())
+    reported = parse_report(report.read_text())
     assert reported.status is JobStatus.COMMITTED
     assert "unknown name 'servics'" in reported.warning
     assert "version 1 stays in force" in reported.warning

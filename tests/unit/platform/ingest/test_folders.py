@@ -17,7 +17,8 @@ from lakehouse.errors import RetryableError, SourceMissingError, UserError
 from lakehouse.platform.ingest.run import IngestContext, ingest
 from lakehouse.platform.sources.files.file_listing import list_source
 from lakehouse.platform.sources.files.file_source import MISSING
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus, parse_report
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.file_ingest import file_ingest, files_of
 from tests.support.ingested import files_source
@@ -38,7 +39,7 @@ class Hours:
             row = {"id": f"{day}-{hour}", "p": "p", "ts": hour}
             self.lake.put(f"landing/{day}/{hour:02}/a.json", json.dumps(row).encode() + b"\n")
 
-    def run(self, interval: tuple[str, str] | None = DAY, **settings: Any) -> JobReport:
+    def run(self, interval: tuple[str, str] | None = DAY, **settings: Any) -> IngestReport:
         path = settings.pop("path", "landing/{start:%Y-%m-%d}/{start:%H}/")
         spec = TableSpec(
             table="t",
@@ -48,7 +49,7 @@ class Hours:
             ingest=file_ingest(path=f"{self.root}/{path}", **settings),
         )
         start, end = interval or (None, None)
-        command = JobCommand(verb="ingest", action="run", table="t", interval_start=start, interval_end=end)
+        command = IngestCommand(table="t", interval_start=start, interval_end=end)
         context = IngestContext(
             source=files_source(spec),
             spec=spec,
@@ -78,7 +79,7 @@ def test_run_reads_all_folders_of_an_interval_and_reports_them(hours: Hours) -> 
     assert report.rows == 23
     assert report.folders == tuple(f"{hours.root}/landing/2026-01-01/{hour:02}/" for hour in range(23))
     assert report.missing == ()
-    assert JobReport.from_json(report.to_json()) == report
+    assert parse_report(report.to_json()) == report
     assert hours.run().status is JobStatus.NOTHING_TO_DO
 
 
@@ -128,8 +129,8 @@ def test_waiting_for_a_missing_folder_is_retryable_and_has_a_limit(hours: Hours)
         7200,
         75,
     )
-    failed = JobReport(status=JobStatus.FAILED, table="t", error=error)
-    assert JobReport.from_json(failed.to_json()) == failed
+    failed = IngestReport(status=JobStatus.FAILED, table="t", error=error)
+    assert parse_report(failed.to_json()) == failed
     hours.land(22)
     assert hours.run(missing="wait", wait_for_s=7200).rows == 23
 

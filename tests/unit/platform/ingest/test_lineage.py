@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.jobs.lineage import ingest_lineage, with_lineage
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.contracts.lineage import (
     LINEAGE,
     VIEWS,
@@ -93,7 +93,7 @@ def test_ingest_lineage_without_an_analysis_knows_copied_columns_only(table: Tab
 
 def test_failure_to_name_the_lineage_leaves_the_report_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LINEAGE, "true")
-    report = JobReport(status=JobStatus.COMMITTED, table="t", rows=3, lineage=made())
+    report = IngestReport(status=JobStatus.COMMITTED, table="t", rows=3, lineage=made())
 
     def fails() -> JobLineage:
         raise KeyError("view")

@@ -14,18 +14,20 @@ from lakehouse.core.system.stop import JobStop
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.ingest.stream import MAX_FAILURES, Stop, Stream, run_stream, stop_by_signal
 from lakehouse.platform.ingest.stream_files import open_lease
-from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import IngestReport, JobReason, JobStatus, SourceLag
 from lakehouse.spec.sources.stream import StreamSpec
 from tests.support.tables import make_env
 
 BEHIND = (SourceLag(source="kafka:orders", unit="offsets", left=7),)
 
 
-def committed(rows: int = 1, *, behind: bool = False) -> JobReport:
-    return JobReport(status=JobStatus.COMMITTED, table="t", instant=f"i{rows}", rows=rows, lag=BEHIND if behind else ())
+def committed(rows: int = 1, *, behind: bool = False) -> IngestReport:
+    return IngestReport(
+        status=JobStatus.COMMITTED, table="t", instant=f"i{rows}", rows=rows, lag=BEHIND if behind else ()
+    )
 
 
-NOTHING = JobReport(status=JobStatus.NOTHING_TO_DO, table="t", code=JobReason.NO_NEW_DATA)
+NOTHING = IngestReport(status=JobStatus.NOTHING_TO_DO, table="t", code=JobReason.NO_NEW_DATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,18 @@ class Waits(Stop):
 
 
 def stream(
-    outcomes: Iterator[JobReport | BaseException],
+    outcomes: Iterator[IngestReport | BaseException],
     *,
     every_s: int = 60,
     run_for_s: int = 600,
     took_s: float = 5,
     env: Env | None = None,
     during: Callable[[Stop], None] = lambda stop: None,
-) -> tuple[Stream, Waits, list[JobReport]]:
+) -> tuple[Stream, Waits, list[IngestReport]]:
     env = env or make_env()
-    stop, done = Waits(env=env), list[JobReport]()
+    stop, done = Waits(env=env), list[IngestReport]()
 
-    def run(run_id: str) -> JobReport:
+    def run(run_id: str) -> IngestReport:
         env.clock.sleep(took_s)
         during(stop)
         outcome = next(outcomes)

@@ -16,7 +16,7 @@ from lakehouse.core.system.stop import JobStop
 from lakehouse.errors import RetryableError
 from lakehouse.platform.ingest.stream import Stop, Stream, run_stream
 from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles, ask_to_stop, open_lease, read_state
-from lakehouse.spec.contracts.job import ErrorCode, JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import ErrorCode, IngestReport, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import StopRequest, StreamState, progress_text, sum_of_runs
 from lakehouse.spec.sources.stream import StreamSpec
 from tests.support.tables import make_env
@@ -24,8 +24,8 @@ from tests.support.tables import make_env
 LAG = (SourceLag(source="kafka:orders", unit="offsets", left=0, seconds=0),)
 
 
-def committed(rows: int) -> JobReport:
-    return JobReport(status=JobStatus.COMMITTED, table="t", instant=f"i{rows}", rows=rows, lag=LAG)
+def committed(rows: int) -> IngestReport:
+    return IngestReport(status=JobStatus.COMMITTED, table="t", instant=f"i{rows}", rows=rows, lag=LAG)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Clockwork:
             function()
 
 
-def stream(env: Env, run: Callable[[str], JobReport], **more: Any) -> Stream:
+def stream(env: Env, run: Callable[[str], IngestReport], **more: Any) -> Stream:
     class Waits(Stop):
         def wait(self, seconds: float) -> None:
             env.clock.sleep(seconds)
@@ -61,7 +61,7 @@ def test_status_shows_each_run_and_the_end() -> None:
     env = make_env()
     seen: list[StreamState] = []
 
-    def run(run_id: str) -> JobReport:
+    def run(run_id: str) -> IngestReport:
         seen.append(read_state(env, "t"))
         return committed(len(seen))
 
@@ -79,7 +79,7 @@ def test_status_shows_the_error_of_a_run_and_of_the_end() -> None:
     env = make_env()
     texts: list[str] = []
 
-    def run(run_id: str) -> JobReport:
+    def run(run_id: str) -> IngestReport:
         status = StreamFiles(env.storage).status()
         texts.append(progress_text(status) if status is not None else "")
         if len(texts) == 1:
@@ -99,7 +99,7 @@ def test_stream_that_lost_its_lease_leaves_the_status_of_its_successor_unchanged
     env = make_env()
     files = StreamFiles(env.storage)
 
-    def overtaken(run_id: str) -> JobReport:
+    def overtaken(run_id: str) -> IngestReport:
         env.clock.sleep(120)
         assert open_lease(env).try_acquire() == 2
         status = files.status()
@@ -119,7 +119,7 @@ def test_stop_request_ends_the_stream_after_its_commit_and_is_removed() -> None:
     made = stream(env, lambda run_id: committed(1))
     request = StopRequest(run_id="r", by="a test")
 
-    def run(run_id: str) -> JobReport:
+    def run(run_id: str) -> IngestReport:
         ask_to_stop(env, request, is_alive=True)
         assert read_state(env, "t").stop_asked
         timers.tick()
@@ -150,7 +150,7 @@ def test_stream_is_interrupted_when_its_commit_takes_longer_than_the_request_all
     env = replace(make_env(), timers=timers)
     calls: list[str] = []
 
-    def run(run_id: str) -> JobReport:
+    def run(run_id: str) -> IngestReport:
         StreamFiles(env.storage).put_stop(StopRequest(run_id="r", within_s=100))
         for _ in range(3):
             timers.tick()
@@ -204,6 +204,6 @@ def test_request_sends_one_signal_to_a_stream_of_the_same_host(
 
 
 def test_sum_keeps_the_facts_of_the_newer_run() -> None:
-    nothing = JobReport(status=JobStatus.NOTHING_TO_DO, table="t")
+    nothing = IngestReport(status=JobStatus.NOTHING_TO_DO, table="t")
     assert sum_of_runs(nothing, committed(3)).instant == "i3"
     assert sum_of_runs(committed(3), nothing).status is JobStatus.COMMITTED

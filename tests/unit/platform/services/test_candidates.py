@@ -9,7 +9,7 @@ from lakehouse.platform.services.candidates import Past, candidate
 from lakehouse.platform.services.choose import AssessedService, Choice, Rules, choose_runs
 from lakehouse.platform.services.look import Look, SeenService, next_writer_ms
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.table.services import service_settings
+from lakehouse.spec.table.service_settings import service_settings
 from lakehouse.spec.table.table_spec import parse_spec
 
 #: 2026-03-01 12:00:00 UTC

@@ -29,7 +29,8 @@ from lakehouse.platform.services.run import lease_key, run_tables
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason, TableExplanation
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobStatus, ServiceReport
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.options.sync import SYNC_ENABLE, VERIFY_HOURS
 from lakehouse.spec.table.services import SERVICES
 from tests.bench.decisions import counted, register_copies
@@ -76,8 +77,8 @@ def due(table: Table) -> SyncDue:
     return found
 
 
-def run(catalog: Catalog, run_id: str) -> JobReport:
-    command = JobCommand(verb="sync", action="run", table=NAME, run_id=run_id)
+def run(catalog: Catalog, run_id: str) -> ServiceReport:
+    command = ServiceCommand(service="sync", table=NAME, run_id=run_id)
     (report,) = run_tables(catalog, [NAME], command, runner("sync"))
     return report
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.platform.services.metrics import metrics
-from lakehouse.spec.contracts.job import JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, SourceLag
 
 
 class Collector:
@@ -97,7 +97,7 @@ def test_metrics_contain_tables_decisions_and_runs(
 
 def test_metrics_count_conflicts(collector: Collector) -> None:
     with metrics() as measures:
-        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", conflicts=3))
+        measures.run("ingest", IngestReport(status=JobStatus.COMMITTED, table="t", conflicts=3))
     assert collector.found()["lakehouse.conflicts"][("service=ingest", "table=t")] == 3
 
 
@@ -107,7 +107,7 @@ def test_metrics_contain_the_lag_of_each_source(collector: Collector) -> None:
         SourceLag(source="files:landing", unit="files", left=3),
     )
     with metrics() as measures:
-        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", lag=lag))
+        measures.run("ingest", IngestReport(status=JobStatus.COMMITTED, table="t", lag=lag))
     found = collector.found()
     topic, landing = (
         ("source=kafka:orders", "table=t", "unit=offsets"),
@@ -121,10 +121,10 @@ def test_unreachable_collector_does_not_stop_a_run(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with metrics() as measures:
-        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t"))
+        measures.run("ingest", IngestReport(status=JobStatus.COMMITTED, table="t"))
 
 
 def test_no_metrics_are_sent_without_an_endpoint(collector: Collector) -> None:
     with metrics({}) as measures:
-        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t"))
+        measures.run("ingest", IngestReport(status=JobStatus.COMMITTED, table="t"))
     assert collector.bodies == []

@@ -17,7 +17,7 @@ from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.platform.services.metrics import METRICS, Metric, metrics
 from lakehouse.spec.contracts.fleet import TableNumbers, TableState
-from lakehouse.spec.contracts.job import JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, ServiceReport, SourceLag
 from lakehouse.spec.contracts.lineage import JobLineage, LineageColumn, LineageDataset
 from tests.unit.platform.services.test_metrics import Collector, collector
 
@@ -91,9 +91,10 @@ def test_every_declared_metric_is_emitted(
     lag = (SourceLag(source="kafka:orders", unit="offsets", left=7, seconds=2.5),)
     column = LineageColumn(name="v", type="int", unknown="the transform is a Python function")
     traced = JobLineage(outputs=(LineageDataset(namespace="file", name="/t", columns=(column,)),))
-    report = JobReport(status=JobStatus.COMMITTED, table="t", lag=lag, conflicts=1, plans_dropped=1, lineage=traced)
+    report = IngestReport(status=JobStatus.COMMITTED, table="t", lag=lag, conflicts=1, lineage=traced)
     with metrics() as measures:
         measures.run("ingest", report)
+        measures.run("compaction", ServiceReport(status=JobStatus.COMMITTED, table="t", plans_dropped=1))
     found = collector.found()
     assert {metric.full_name for metric in METRICS} - found.keys() == set()
     for metric in METRICS:

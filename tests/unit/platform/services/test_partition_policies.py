@@ -20,7 +20,8 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import run_service
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.options.partition_rules import PARTITION_RULES
 from lakehouse.spec.table.services import SERVICES, service_spec
 
@@ -111,7 +112,7 @@ def test_pending_plan_is_dropped_and_planned_again_without_partitions_switched_o
 def test_run_that_names_a_partition_switched_off_reports_it(catalog: Catalog) -> None:
     catalog.set_policy(NAME, "compaction", {"enabled": False}, pattern=OLD)
     table = catalog.load_table(NAME)
-    command = JobCommand(verb="compaction", action="run", table=NAME, partitions=(OLD,), force=True)
+    command = ServiceCommand(service="compaction", table=NAME, partitions=(OLD,), force=True)
     report = run_service("compaction", table, command)
     assert report.status is JobStatus.NOTHING_TO_DO
     assert report.reason == f"compaction is switched off by a policy for partition {OLD!r}"

@@ -13,11 +13,11 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.run_history import RunOutcome, RunState
 from lakehouse.platform.services.schedule import decide
-from lakehouse.spec.table.services import SERVICES as ALL
+from lakehouse.spec.table.services import SERVICE_SPECS
 from tests.bench.decisions import counted, register_copies, small_table
 
 #: Services that the timeline makes due. Orphan cleaning and validation are due by time, so first on a new table.
-SERVICES = tuple(name for name in ALL if name not in ("orphans", "validation"))
+SERVICES = tuple(spec.name for spec in SERVICE_SPECS if spec.enabled_by_default)
 
 
 @pytest.fixture(scope="module")

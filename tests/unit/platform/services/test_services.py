@@ -27,8 +27,9 @@ from lakehouse.platform.services.run_progress import EVERY_MS, RecordedProgress
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, ServiceReport
 from lakehouse.spec.contracts.pages import QueueSection
+from lakehouse.spec.job_command import JobCommand, ServiceCommand
 from lakehouse.spec.table.services import SERVICES
 from tests.support.progress import CountingObserver
 from tests.support.tables import SteadyClock
@@ -130,17 +131,17 @@ def test_run_has_a_prediction_a_result_and_an_explanation(catalog: Catalog, caps
 
 
 def test_active_run_has_its_progress_in_the_catalog_and_in_the_queue(catalog: Catalog) -> None:
-    command = JobCommand(verb="compaction", action="run", table="sales.orders", run_id="r1")
+    command = ServiceCommand(service="compaction", table="sales.orders", run_id="r1")
     seen: list[dict[str, Any]] = []
 
-    def observed(table: Table, given: JobCommand) -> JobReport:
+    def observed(table: Table, given: JobCommand) -> ServiceReport:
         stage = Stage(name="compaction", table=table.name, unit="file group", total=4)
         with observed_stage(stage) as running:
             running.report(lambda observer: observer.advanced(stage, 3, 0))
             with catalog.database.reading() as session:
                 page = queue_page(session, QueueQuery(section=QueueSection.RUNNING), catalog.clock.now_ms())
                 seen.extend(dict(line.progress) for line in page.runs)
-        return JobReport(status=JobStatus.NOTHING_TO_DO, table=table.name)
+        return ServiceReport(status=JobStatus.NOTHING_TO_DO, table=table.name)
 
     outer = CountingObserver()
     with observing(outer):
@@ -218,12 +219,12 @@ def test_requested_service_runs_even_if_it_is_not_due(catalog: Catalog, capsys: 
 
 def test_committed_run_stays_committed_after_a_failed_retry(catalog: Catalog) -> None:
     """The results of later tries do not replace the recorded commit."""
-    command = JobCommand(verb="compaction", action="run", table="sales.orders", run_id="run")
+    command = ServiceCommand(service="compaction", table="sales.orders", run_id="run")
 
-    def fails(*_: Any) -> JobReport:
+    def fails(*_: Any) -> ServiceReport:
         raise RetryableError("the executor of the plan is active")
 
-    def tried(how: Runner) -> JobReport:
+    def tried(how: Runner) -> ServiceReport:
         (report,) = run_tables(catalog, ["sales.orders"], command, how)
         return report
 
@@ -257,9 +258,9 @@ def test_selected_partitions_contains_all_partitions_of_a_long_list(tmp_path: Pa
     table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="hour", table_type="MERGE_ON_READ")
     hours = [f"2026-{month:02d}-{day:02d}-{hour:02d}" for month in (1, 2) for day in (1, 2, 3) for hour in range(24)]
     table.upsert(pa.table({"id": hours, "hour": [f"region=north-west/{hour}" for hour in hours]}))
-    command = JobCommand(verb="compaction", action="run", table="t", partitions=tuple(table.partitions()))
+    command = ServiceCommand(service="compaction", table="t", partitions=tuple(table.partitions()))
     assert selected_partitions("compaction", table, command) == tuple(table.partitions())
-    one = JobCommand(verb="compaction", action="run", table="t", partitions=(table.partitions()[0],))
+    one = ServiceCommand(service="compaction", table="t", partitions=(table.partitions()[0],))
     assert selected_partitions("compaction", table, one) == (table.partitions()[0],)
 
 
@@ -276,8 +277,8 @@ def test_selected_partitions_contains_all_partitions_of_a_long_list(tmp_path: Pa
     ],
 )
 def test_partitions_of_an_interval_are_selected_by_dates_in_paths(partitions: list[str], expected: list[str]) -> None:
-    march = JobCommand(
-        verb="clustering", action="run", table="t", interval_start="2026-03-01", interval_end="2026-04-01"
+    march = ServiceCommand(
+        service="clustering", table="t", interval_start="2026-03-01", interval_end="2026-04-01"
     ).interval
     assert march is not None
     assert partitions_in(partitions, march) == expected
@@ -297,9 +298,8 @@ def test_partitions_of_an_interval_are_selected_by_dates_in_paths(partitions: li
     ],
 )
 def test_partitions_of_an_hour_are_selected_by_times_in_paths(partitions: list[str], expected: list[str]) -> None:
-    command = JobCommand(
-        verb="compaction",
-        action="run",
+    command = ServiceCommand(
+        service="compaction",
         table="t",
         interval_start="2026-03-01T07:00:00+00:00",
         interval_end="2026-03-01T08:00:00+00:00",

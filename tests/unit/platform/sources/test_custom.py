@@ -15,8 +15,9 @@ from lakehouse.platform.sources.custom import check_custom_source
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
-from lakehouse.spec.contracts.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobStatus
 from lakehouse.spec.function import ALLOWED_FUNCTIONS
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support import custom_log
@@ -148,7 +149,7 @@ class WithoutSession(Session):
 
 def test_run_without_new_records_ends_without_spark_only_if_the_class_says_so(tmp_path: Path) -> None:
     environ = {ALLOWED_FUNCTIONS: "tests.*", "LAKEHOUSE_HOME": str(tmp_path)}
-    command = JobCommand(verb="ingest", action="run", table="t.yaml")
+    command = IngestCommand(table="t.yaml")
     assert end_if_idle(spec_of(f"{HERE}:Session"), command, environ=environ, storage_options={}) is None
     report = end_if_idle(spec_of(f"{HERE}:WithoutSession"), command, environ=environ, storage_options={})
     assert report is not None

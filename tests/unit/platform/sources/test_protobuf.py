@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.core.format.protobuf.decode import decode_messages
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.kafka.kafka_protobuf import ProtobufDecoder
+from lakehouse.platform.sources.kafka.protobuf_columns import decode_messages
 from lakehouse.platform.sources.kafka.protobuf_types import message_of_class, message_of_file, message_type
 from lakehouse.platform.sources.unread_fields import merged
 from lakehouse.spark.messages import MESSAGES
-from tests.support.protobuf import SCALARS, message_class, newer_file, order_file
+from tests.support.protobuf import SCALARS, add_field, message_class, newer_file, order_file
 
 Order, Newer = message_class(order_file()), message_class(newer_file())
 TYPE = message_type(Order.DESCRIPTOR)
@@ -155,6 +156,78 @@ def test_every_damaged_message_is_an_error_or_a_message() -> None:
             decode_messages(pa.array([bytes(changed)], pa.binary()), TYPE)
         except UserError:
             continue
+
+
+def varint(number: int) -> bytes:
+    """Return a number as Protocol Buffers writes it."""
+    return bytes([number & 0x7F | 0x80]) + varint(number >> 7) if number > 0x7F else bytes([number])
+
+
+def nested(body: bytes, depth: int) -> bytes:
+    """Return an order with `depth` orders inside of each other in the field `parent`."""
+    for _ in range(depth):
+        body = varint(46 << 3 | 2) + varint(len(body)) + body
+    return body
+
+
+GROUP_START, GROUP_END = varint(70 << 3 | 3), varint(70 << 3 | 4)
+BOMBS = {
+    "groups inside of each other": GROUP_START * 100_000 + GROUP_END * 100_000,
+    "a group without an end": GROUP_START,
+    "a field that claims 2 GiB": varint(15 << 3 | 2) + varint(1 << 31) + b"x",
+    "a field that claims 2^63 bytes": varint(35 << 3 | 2) + varint(1 << 63) + b"x",
+    "a packed list that ends inside of a number": varint(24 << 3 | 2) + varint(2) + b"\xff\xff",
+    "a number that does not end": b"\x18" + b"\xff" * 5000,
+    "a field with the number 0": b"\x00\x01",
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_hostile_message_is_refused_and_leaves_the_others_readable(what: str) -> None:
+    with pytest.raises(UserError, match="it is cut off, or its bytes are not a message"):
+        decode_messages(pa.array([BOMBS[what]], pa.binary()), TYPE)
+    good = Order(id=7).SerializeToString()
+    records, problems, _ = decoded({"id": pa.int64()}, good, BOMBS[what], good, message=TYPE)
+    assert records == [{"id": 7}, None, {"id": 7}]
+    assert problems[0] is problems[2] is None and "does not decode: it is cut off" in problems[1]
+
+
+def test_message_inside_of_itself_stays_bytes_at_any_depth() -> None:
+    body = Order(id=7).SerializeToString()
+    records, unknown = decode_messages(pa.array([nested(body, 20_000)], pa.binary()), TYPE)
+    assert records.to_pylist()[0]["parent"] == nested(body, 19_999)
+    assert unknown == ()
+
+
+def test_group_is_refused_by_its_number() -> None:
+    group = GROUP_START + b"\x08\x01" + GROUP_END
+    with pytest.raises(UserError, match="its field #70 is a group, which is not supported; use a message"):
+        decode_messages(pa.array([group], pa.binary()), TYPE)
+
+
+def test_negative_zero_and_fields_named_like_methods_are_read() -> None:
+    file = order_file()
+    for number, name in ((80, "HasField"), (81, "from"), (82, "DESCRIPTOR")):
+        add_field(file.message_type[1], name, number, "string")
+    kind = message_class(file)
+    order = kind(one_double=-0.0, one_float=-0.0, **{"HasField": "a", "from": "b", "DESCRIPTOR": "c"})
+    records, unknown = decode_messages(values(order), message_type(kind.DESCRIPTOR))
+    (row,) = records.to_pylist()
+    assert (str(row["one_double"]), str(row["one_float"])) == ("-0.0", "-0.0")
+    assert (row["HasField"], row["from"], row["DESCRIPTOR"], unknown) == ("a", "b", "c", ())
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_decoding_leaves_the_garbage_collector_as_it_was(is_enabled: bool) -> None:
+    was_enabled = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        decode_messages(values(Order(id=1)), TYPE)
+        with pytest.raises(UserError):
+            decode_messages(pa.array([b"\xff"], pa.binary()), TYPE)
+        assert gc.isenabled() == is_enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def decoded(target: dict[str, pa.DataType], *given: bytes | None, **options: Any) -> tuple[list[Any], list[Any], Any]:

@@ -1,8 +1,12 @@
-"""Arguments and reports of jobs: each is decoded to the value that was encoded."""
+"""Reports of jobs: each is decoded to the value that was encoded."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,123 +24,33 @@ from lakehouse.errors import (
     UserError,
 )
 from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.job import (
     ErrorCode,
-    JobCommand,
+    IngestReport,
     JobError,
     JobReason,
     JobReport,
     JobStatus,
+    PublicationReport,
+    ServiceReport,
     SourceLag,
     combined,
+    parse_report,
 )
+from lakehouse.spec.contracts.stream import StreamEvent, StreamRun, StreamStatus
+from lakehouse.spec.contracts.sync import SyncedTable
 
-words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 nouns = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
-moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
-intervals = st.none() | st.tuples(moments, st.timedeltas(timedelta(microseconds=1), timedelta(days=400))).map(
-    lambda pair: (pair[0].isoformat(), (pair[0] + pair[1]).isoformat())
-)
 
 
-@st.composite
-def commands(draw: st.DrawFn) -> JobCommand:
-    interval = draw(intervals)
-    keys = words.filter(lambda key: bool(key) and "=" not in key)
-    verb = draw(nouns)
-    return JobCommand(
-        verb=verb,
-        action=draw(nouns),
-        table=draw(words),
-        interval_start=interval[0] if interval else None,
-        interval_end=interval[1] if interval else None,
-        run_id=draw(st.none() | words),
-        report=draw(st.none() | words),
-        full_refresh=draw(st.booleans()),
-        force=draw(st.booleans()),
-        also=() if verb == "ingest" else draw(st.lists(words, max_size=2).map(tuple)),
-        partitions=draw(st.lists(words, max_size=2).map(tuple)),
-        resnapshot=draw(st.lists(words, max_size=2).map(tuple)),
-        options=draw(st.dictionaries(keys, words, max_size=3)),
-    )
-
-
-@given(command=commands())
-def test_job_command_round_trips_through_argv(command: JobCommand) -> None:
-    argv = command.to_argv()
-    assert JobCommand.from_argv(argv) == command
-    assert all(isinstance(word, str) for word in argv)
-
-
-def test_job_command_argv_has_the_flags_of_the_command_line() -> None:
-    command = JobCommand(
-        verb="ingest",
-        action="run",
-        table="orders.yaml",
-        interval_start="2026-01-01",
-        interval_end="2026-01-02",
-        run_id="r1",
-        report="/tmp/report.json",
-        options={"hoodie.b": "2", "hoodie.a": "x=y"},
-    )
-    text = (
-        "ingest run --table orders.yaml --interval-start 2026-01-01 --interval-end 2026-01-02 --run-id r1 "
-        "--report /tmp/report.json --option hoodie.a=x=y --option hoodie.b=2"
-    )
-    assert " ".join(command.to_argv()) == text
-    assert JobCommand.from_argv(["ingest", "run", "--table=orders.yaml", "--option=hoodie.a=x=y"]).options == {
-        "hoodie.a": "x=y"
-    }
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("", "expected a verb and an action"),
-        ("ingest", "expected a verb and an action"),
-        ("ingest --table x", "expected a verb and an action"),
-        ("ingest run", "ingest run needs --table"),
-        ("ingest run --table", "--table needs a value"),
-        ("ingest run --tabel x", "unknown argument '--tabel'. Did you mean '--table'?"),
-        ("ingest run orders.yaml", "unknown argument 'orders.yaml'"),
-        ("ingest run --table x --table y", "ingest works on one table; --table was given 2 times"),
-        ("ingest run --table x --full-refresh=yes", "--full-refresh takes no value"),
-        ("ingest run --table x --option a", "--option a: expected key=value"),
-        ("ingest run --table x --option a=1 --option a=2", "each key once"),
-        ("ingest run --table x --interval-start 2026-01-01", "needs both"),
-        ("ingest run --table x --interval-start 2026-01-01 --interval-end 2026-01-01", "is not before"),
-        ("ingest run --table x --interval-start soon --interval-end 2026-01-01", "'soon' is not a time"),
-    ],
-)
-def test_from_argv_names_the_wrong_argument(argv: str, message: str) -> None:
-    with pytest.raises(UserError) as raised:
-        JobCommand.from_argv(argv.split())
-    assert message in raised.value.message
-
-
-def test_interval_bounds_without_time_zone_are_utc() -> None:
-    command = JobCommand(
-        verb="ingest", action="run", table="t", interval_start="2026-01-01", interval_end="2026-01-01T03:00:00+02:00"
-    )
-    assert command.interval == (
-        datetime(2026, 1, 1, tzinfo=UTC),
-        datetime(2026, 1, 1, 3, tzinfo=timezone(timedelta(hours=2))),
-    )
-
-
-def test_from_argv_accepts_several_tables_and_partitions_for_a_service() -> None:
-    words = "clustering run --table a.b --table a.c --partition x --partition y"
-    command = JobCommand.from_argv(words.split())
-    assert command.tables == ("a.b", "a.c") and command.partitions == ("x", "y")
-
-
-def failed(table: str, error: Exception) -> JobReport:
-    return JobReport(status=JobStatus.FAILED, table=table, error=JobError.of(error))
+def failed(table: str, error: Exception) -> IngestReport:
+    return IngestReport(status=JobStatus.FAILED, table=table, error=JobError.of(error))
 
 
 def test_batch_report_fails_if_one_table_fails_and_is_retryable_if_one_error_is() -> None:
-    done = JobReport(status=JobStatus.COMMITTED, table="a.a", files=2, bytes=10)
-    idle = JobReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="too early")
+    done = IngestReport(status=JobStatus.COMMITTED, table="a.a", files=2, bytes=10)
+    idle = IngestReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="too early")
     assert combined([done, idle]).status is JobStatus.COMMITTED
     assert combined([idle]).status is JobStatus.NOTHING_TO_DO
     bad = combined([done, failed("a.c", UserError("because")), idle])
@@ -160,31 +74,74 @@ drifts = st.builds(ColumnDrift, column=st.text(), change=st.sampled_from(Drift),
 lags = st.builds(SourceLag, source=st.text(), unit=st.text(), left=counts, seconds=st.none() | st.floats(0, 1e6))
 
 
+kinds = st.sampled_from((IngestReport, ServiceReport, PublicationReport))
+synced = st.builds(SyncedTable, table=st.text(), added=counts)
+instants = st.none() | st.from_regex(r"[0-9]{17}", fullmatch=True)
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records"), counts),
+    **dict.fromkeys(("late_rows_dropped", "duplicates_dropped", "conflicts", "plans_dropped"), counts),
+    **dict.fromkeys(("table", "reason", "warning", "interval"), st.text()),
+    **dict.fromkeys(("instant", "previous"), instants),
+    **dict.fromkeys(("folders", "missing", "partitions"), st.lists(st.text(), max_size=2).map(tuple)),
+    "seconds": st.floats(0, 1e6),
+    "code": st.sampled_from(JobReason),
+    "drift": st.lists(drifts, max_size=2).map(tuple),
+    "lag": st.lists(lags, max_size=2).map(tuple),
+    "tables": st.lists(synced, max_size=2).map(tuple),
+    "lineage": st.none(),
+}
+
+
 @st.composite
-def reports(draw: st.DrawFn, inner: bool = False) -> JobReport:
+def reports(draw: st.DrawFn, kind: type[JobReport] | None = None) -> JobReport:
+    is_part = kind is not None
+    kind = draw(kinds) if kind is None else kind
     status = draw(st.sampled_from(JobStatus))
-    return JobReport(
-        status=status,
-        table=draw(st.text()),
-        instant=draw(st.none() | st.from_regex(r"[0-9]{17}", fullmatch=True)),
-        rows=draw(counts),
-        files=draw(counts),
-        bytes=draw(counts),
-        bad_records=draw(counts),
-        seconds=draw(st.floats(0, 1e6)),
-        reason=draw(st.text()),
-        code=draw(st.sampled_from(JobReason)),
-        drift=tuple(draw(st.lists(drifts, max_size=2))),
-        missing=tuple(draw(st.lists(st.text(), max_size=2))),
-        lag=tuple(draw(st.lists(lags, max_size=2))),
-        error=draw(errors) if status is JobStatus.FAILED else None,
-        parts=() if inner else tuple(draw(st.lists(reports(inner=True), max_size=2))),
-    )
+    values = {one.name: draw(FIELDS[one.name]) for one in fields(kind) if one.name in FIELDS}
+    error = draw(errors) if status is JobStatus.FAILED else None
+    if kind is not PublicationReport and not is_part:
+        values["parts"] = tuple(draw(st.lists(reports(kind), max_size=2)))
+    assert {one.name for one in fields(kind)} <= {*FIELDS, "status", "error", "parts"}
+    report: JobReport = kind(status=status, error=error, **values)
+    return report
 
 
 @given(report=reports())
-def test_job_report_round_trips_through_json(report: JobReport) -> None:
-    assert JobReport.from_json(report.to_json()) == report
+def test_report_round_trips_through_json(report: JobReport) -> None:
+    assert parse_report(report.to_json()) == report
+
+
+RECORDED = json.loads((Path(__file__).parent / "reports_0_1.json").read_text(encoding="utf-8"))
+DOCUMENTS = [(kind, name) for kind, documents in RECORDED.items() for name in documents]
+#: The empty values of an ingestion, a service and a publication: then the kind is not known.
+PLAIN = {"status": "nothing_to_do", "version": 1}
+
+
+def without_job(document: Any) -> Any:
+    """Return a document as the first release wrote it: without the kind of the job."""
+    if isinstance(document, list):
+        return [without_job(part) for part in document]
+    if not isinstance(document, dict):
+        return document
+    return {name: without_job(value) for name, value in document.items() if name != "job"}
+
+
+@pytest.mark.parametrize(("kind", "name"), DOCUMENTS)
+def test_document_of_release_0_1_is_read_and_written_with_the_same_fields(kind: str, name: str) -> None:
+    recorded = RECORDED[kind][name]
+    readers: dict[str, Callable[[str], Document]] = {
+        one.__name__: one.from_json for one in (StreamStatus, StreamEvent, StreamRun)
+    }
+    document = readers.get(kind, parse_report)(json.dumps(recorded))
+    assert type(document).__name__ == kind
+    written = document.to_mapping()
+    assert written != recorded and without_job(written) == recorded
+
+
+def test_report_without_facts_of_a_kind_is_that_of_an_ingestion() -> None:
+    assert parse_report(json.dumps(PLAIN)) == IngestReport(status=JobStatus.NOTHING_TO_DO)
+    service = {**PLAIN, "parts": [{**PLAIN, "plans_dropped": 2}]}
+    assert type(parse_report(json.dumps(service))) is ServiceReport
 
 
 @pytest.mark.parametrize(
@@ -200,11 +157,13 @@ def test_job_report_round_trips_through_json(report: JobReport) -> None:
         '{"version": 1, "status": "done"}',
         '{"version": 1, "status": "failed"}',
         '{"version": 1, "status": "committed", "rows": "3"}',
+        '{"version": 1, "status": "committed", "job": "backup"}',
+        '{"version": 1, "status": "committed", "job": "service", "parts": [{"status": "done"}]}',
     ],
 )
 def test_from_json_refuses_a_text_that_is_no_report(text: str) -> None:
     with pytest.raises(UserError, match="report"):
-        JobReport.from_json(text)
+        parse_report(text)
 
 
 class RaceError(RetryableError):

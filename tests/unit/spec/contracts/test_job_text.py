@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.model.drift import ColumnDrift, Drift
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus, SourceLag, combined
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus, SourceLag, combined
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.quantities import size_text
 
@@ -29,7 +29,7 @@ def test_size_text_has_three_digits_and_a_unit(size_bytes: int, text: str) -> No
 
 
 def test_report_text_has_one_line_per_fact_and_none_for_zeros() -> None:
-    report = JobReport(
+    report = IngestReport(
         status=JobStatus.COMMITTED,
         table="sales.orders",
         instant="20260101000000001",
@@ -77,9 +77,9 @@ def test_report_text_has_one_line_per_fact_and_none_for_zeros() -> None:
 
 
 def test_report_text_says_why_there_was_nothing_to_do_and_what_failed() -> None:
-    idle = JobReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="1 commit of 4")
+    idle = IngestReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="1 commit of 4")
     assert report_text(idle) == "a.b: nothing to do in 0.0 s\n  reason: 1 commit of 4"
-    failed = JobReport(status=JobStatus.FAILED, table="a.c", error=JobError.of(UserError("no column 'x'")))
+    failed = IngestReport(status=JobStatus.FAILED, table="a.c", error=JobError.of(UserError("no column 'x'")))
     assert report_text(combined((idle, failed))).splitlines() == [
         "2 tables: failed in 0.0 s",
         "  a.b: nothing to do in 0.0 s",
@@ -90,11 +90,11 @@ def test_report_text_says_why_there_was_nothing_to_do_and_what_failed() -> None:
 
 
 def test_report_text_escapes_control_characters() -> None:
-    report = JobReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="\x1b[31mred")
+    report = IngestReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="\x1b[31mred")
     assert "\x1b" not in report_text(report)
 
 
 def test_report_text_describes_every_kind_of_drift() -> None:
     for change in Drift:
         drift = (ColumnDrift(column="c", change=change, rows=1),)
-        assert "column: c " in report_text(JobReport(status=JobStatus.COMMITTED, drift=drift))
+        assert "column: c " in report_text(IngestReport(status=JobStatus.COMMITTED, drift=drift))

@@ -71,7 +71,9 @@ DOCUMENTS = (
         services=(ServiceLine(service="clean", enabled=True, decision=DECISION, run=RUN),),
         points=(GrowthPoint(hour_ms=1, numbers={"base_bytes": 1}),),
     ),
-    WhyPage(now_ms=1, table="a.b", service="clean", decisions=(DECISION,), runs=(RUN,)),
+    WhyPage(
+        now_ms=1, table="a.b", service="clean", decisions=(DECISION,), runs=(RUN,), requests=({}, {"partitions": ["x"]})
+    ),
     TableRuns(now_ms=1, table="a.b", runs=(RUN,)),
     QueuePage(
         now_ms=1,

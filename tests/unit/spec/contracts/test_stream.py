@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import (
     StopRequest,
     StreamEnd,
@@ -17,7 +17,7 @@ from lakehouse.spec.contracts.stream import (
 )
 
 LAG = SourceLag(source="kafka:orders", unit="offsets", left=7, seconds=3.2)
-REPORT = JobReport(status=JobStatus.COMMITTED, table="t", instant="i7", rows=7, lag=(LAG,))
+REPORT = IngestReport(status=JobStatus.COMMITTED, table="t", instant="i7", rows=7, lag=(LAG,))
 STATUS = StreamStatus(
     run_id="r/1",
     table="t",

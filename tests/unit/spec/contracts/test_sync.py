@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, ServiceReport
 from lakehouse.spec.contracts.services import SyncPlanDocument
 from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition, SyncedTable
 
@@ -20,7 +20,7 @@ SKIPPED = {"a/b": "it does not fit the partition columns"}
 @pytest.mark.parametrize(
     "document",
     [
-        JobReport(status=JobStatus.COMMITTED, table="trips", tables=(TABLE,)),
+        ServiceReport(status=JobStatus.COMMITTED, table="trips", tables=(TABLE,)),
         SyncPlanDocument(service="sync", metastore="hms", tables=(TABLE,), skipped=SKIPPED, partitions=PARTITIONS),
     ],
     ids=lambda document: type(document).__name__,

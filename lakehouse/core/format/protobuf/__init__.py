@@ -1,1 +1,0 @@
-"""The wire format of Protocol Buffers, decoded into Arrow."""

@@ -1,0 +1,140 @@
+"""Consistent hashing: the hash of a key, and the ring of nodes that divides the hash values of a partition (MDT-12.3).
+
+record key --> values of the hash fields, joined --> XXH32 & 0x7fffffff --> first node with value >= hash
+                                                                           (none: the first node)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.hashing_metadata import (
+    DELETE,
+    LARGEST_HASH,
+    HashingMetadata,
+    HashingNode,
+    name_based_id,
+)
+from lakehouse.core.format.xxhash import xxh32
+from lakehouse.core.index.hash.bucket import key_values
+from lakehouse.core.index.write_tasks import StagedEntry
+
+Hashes = npt.NDArray[np.int32]
+
+
+def key_hashes(
+    keys: pa.Array | pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
+) -> Hashes:
+    """Return the hash of each record key as int32, from 0 to 0x7fffffff.
+
+    With several key fields the values of the hash fields are joined in the order of the key. `__null__` is joined as
+    the text "null", and `__empty__` as an empty text.
+
+    Args:
+        keys: Record keys without nulls.
+        key_fields: The record key fields of the table.
+        hash_fields: The key fields that are hashed; all of them if empty.
+    """
+    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    parts = [xxh32(_hashed_text(chunk.cast(pa.string()), key_fields, hash_fields)) for chunk in chunks]
+    hashes = np.concatenate(parts) if parts else np.empty(0, np.uint32)
+    return (hashes & np.uint32(LARGEST_HASH)).astype(np.int32)
+
+
+def entries_by_range(entry: StagedEntry, hashes: Hashes, lasts: Iterable[int]) -> list[StagedEntry]:
+    """Divide an entry into one entry per range of hash values; `bucket` of each is the last value of its range.
+
+    Args:
+        entry: Rows in the order of their hashes, either only upserts or only deletes.
+        hashes: The hashes of the rows.
+        lasts: The last values of the ranges; a last range up to the largest hash is added.
+    """
+    bounds = np.unique(np.array([*lasts, LARGEST_HASH], np.int32))
+    ends = np.searchsorted(hashes, bounds, side="right")
+    starts = np.append(0, ends[:-1])
+    entries = []
+    for number in np.flatnonzero(ends > starts).tolist():
+        rows, offset = int(ends[number] - starts[number]), entry.offset + int(starts[number])
+        deletes = rows if entry.deletes else 0
+        entries.append(replace(entry, bucket=int(bounds[number]), offset=offset, rows=rows, deletes=deletes))
+    return entries
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The nodes of one partition, by value."""
+
+    metadata: HashingMetadata
+
+    @cached_property
+    def values(self) -> Hashes:
+        """The values of the nodes, ascending."""
+        return np.array([node.value for node in self.metadata.nodes], np.int32)
+
+    def places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """Return the position of the node of each hash. Hashes above the last value belong to the first node."""
+        found: npt.NDArray[np.int64] = np.searchsorted(self.values, hashes, side="left") % len(self.values)
+        return found
+
+    def node_of(self, value: int) -> HashingNode:
+        """Return the node of one hash value."""
+        return self.metadata.nodes[int(self.places(np.array([value], np.int32))[0])]
+
+    def node_of_group(self, file_id: str) -> HashingNode | None:
+        """Return the node with this file id, None if the ring has none."""
+        return next((node for node in self.metadata.nodes if node.file_id == file_id), None)
+
+    def middle(self, node: HashingNode) -> int | None:
+        """Return the hash value at which the range of a node is split; None if it cannot be split."""
+        position = self.metadata.nodes.index(node)
+        previous = self.metadata.nodes[position - 1].value
+        wrap = 0 if previous < node.value else LARGEST_HASH + 1
+        middle = ((previous + node.value + wrap) >> 1) & LARGEST_HASH
+        return None if middle in (previous, node.value) else middle
+
+    def are_neighbours(self, first: HashingNode, second: HashingNode) -> bool:
+        """Return whether the range of `second` follows that of `first`; the ring is closed."""
+        nodes = self.metadata.nodes
+        return len(nodes) > 1 and nodes[(nodes.index(first) + 1) % len(nodes)] == second
+
+    def resized(self, instant: str, children: Iterable[HashingNode]) -> Ring:
+        """Return the ring after the resize at `instant`, whose plan has these child nodes."""
+        nodes = {node.value: node for node in self.metadata.nodes}
+        for child in children:
+            if child.tag == DELETE:
+                nodes.pop(child.value, None)
+            else:
+                nodes[child.value] = HashingNode(value=child.value, prefix=child.prefix)
+        ordered = tuple(nodes[value] for value in sorted(nodes))
+        sequence = self.metadata.sequence + 1
+        return Ring(replace(self.metadata, instant=instant, sequence=sequence, nodes=ordered))
+
+    def renewed(self, instant: str) -> Ring:
+        """Return the ring with new groups, after the replacecommit `instant` hid the files of all present ones."""
+        partition, nodes = self.metadata.partition, list[HashingNode]()
+        for node in self.metadata.nodes:
+            # A repeated attempt of the replacecommit gets the same ids.
+            prefix = name_based_id(f"{instant}|{node.value}|{partition}".encode())
+            nodes.append(HashingNode(value=node.value, prefix=prefix))
+        sequence = self.metadata.sequence + 1
+        return Ring(replace(self.metadata, instant=instant, sequence=sequence, nodes=tuple(nodes)))
+
+
+def _hashed_text(keys: pa.Array, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]) -> pa.Array:
+    if len(key_fields) == 1:
+        return keys
+    values = key_values(keys, key_fields)
+    chosen = [index for index, name in enumerate(key_fields) if name in hash_fields or not hash_fields]
+    return pc.binary_join_element_wise(*(_joined_text(values.field(index)) for index in chosen), "")
+
+
+def _joined_text(values: pa.Array) -> pa.Array:
+    nulls, empties = pc.equal(values, "__null__"), pc.equal(values, "__empty__")
+    return pc.if_else(nulls, "null", pc.if_else(empties, "", values))

@@ -1,0 +1,105 @@
+"""Pending resizes: which file group will hold a row after a resize that is planned but not completed (MDT-12.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lakehouse.core.index.hash.consistent_hashing import Ring
+
+
+class PendingResize(Protocol):
+    """A pending resize of buckets."""
+
+    @property
+    def instant(self) -> str:
+        """The requested time of the resize."""
+        ...
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions whose buckets are resized."""
+        ...
+
+    @property
+    def replacing(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """The ids of the groups that replace a group (partition, file id)."""
+        ...
+
+    @property
+    def whole_partitions(self) -> frozenset[str]:
+        """The partitions of which the resize replaces all groups, also those that are created before it completes."""
+        ...
+
+    def child(self, partition: str, file_id: str, bucket: int) -> str | None:
+        """Return the id of the group that will hold rows of `bucket`; None if they stay in group `file_id`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingResize:
+    """A resize with consistent hashing: the rings of its partitions as they will be.
+
+    `replacing` are the ids of the groups that replace a group (partition, file id).
+    """
+
+    instant: str
+    rings: Mapping[str, Ring]
+    replacing: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions whose rings are resized."""
+        return frozenset(self.rings)
+
+    @property
+    def whole_partitions(self) -> frozenset[str]:
+        """No partitions: other ranges keep their groups."""
+        return frozenset()
+
+    def child(self, partition: str, file_id: str, bucket: int) -> str | None:
+        """Return the id of the group that will hold the range of hash values that ends with `bucket`."""
+        ring = self.rings.get(partition)
+        future = None if ring is None else ring.node_of(bucket).file_id
+        return None if future == file_id else future
+
+
+class BucketChange(Protocol):
+    """The change of the numbered buckets of one partition."""
+
+    @property
+    def is_resize(self) -> bool:
+        """Whether the number of buckets changes."""
+        ...
+
+    def child(self, bucket: int) -> str | None:
+        """Return the id of the new group of `bucket`, None if its group stays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedResize:
+    """A resize of numbered buckets: the change of each partition.
+
+    `replacing` are the ids of the groups that replace a group (partition, file id).
+    """
+
+    instant: str
+    changes: Mapping[str, BucketChange]
+    replacing: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions whose buckets change."""
+        return frozenset(self.changes)
+
+    @property
+    def whole_partitions(self) -> frozenset[str]:
+        """The partitions whose number of buckets changes."""
+        return frozenset(partition for partition, change in self.changes.items() if change.is_resize)
+
+    def child(self, partition: str, file_id: str, bucket: int) -> str | None:
+        """Return the id of the group that will hold rows of `bucket`, which counts by the staged number."""
+        change = self.changes.get(partition)
+        return None if change is None else change.child(bucket)

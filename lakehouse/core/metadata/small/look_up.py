@@ -1,0 +1,89 @@
+"""Look up a few records of the metadata table one by one (MDT-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from lakehouse.core.format.metadata.keys import NON_PARTITIONED
+from lakehouse.core.format.metadata.schema import is_current
+from lakehouse.core.metadata.read.layers import FileLayer
+from lakehouse.core.metadata.small.records import (
+    FEW_BYTES,
+    Statistic,
+    add_files,
+    decode_file_map,
+    decode_statistic,
+    door,
+    refuse,
+)
+
+#: Partitions whose files are looked up one by one.
+_FEW_KEYS = 16
+
+
+@door
+def small_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[bytes, Statistic]:
+    """Return the merged statistics of keys, from the layers of a file group; keys without record are left out.
+
+    It is None if records have to be united, or were written by another release.
+    """
+    rows: dict[bytes, Statistic] = {}
+    rest, loose = list(keys), set[bytes]()
+    for layer in reversed(layers):
+        if not rest:
+            break
+        if not layer.has_entries:
+            gone = layer.deleted()
+            rest = [key for key in rest if key not in gone]
+            continue
+        for key, value in _stored(layer, rest).items():
+            row = decode_statistic(value)
+            if row.deleted or key in loose:
+                refuse()
+            rows[key] = row
+            if not row.tight:
+                loose.add(key)
+        rest = [key for key in rest if key not in rows or key in loose]
+    return rows
+
+
+@door
+def small_listing(layers: Callable[[], Sequence[FileLayer]], partitions: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return the files of partitions as a table of partition, name and size.
+
+    It is None for many partitions or files, and if the records were written by another release.
+    """
+    if len(partitions) > _FEW_KEYS:
+        refuse()
+    keys = {(path or NON_PARTITIONED).encode(): path for path in partitions}
+    files: dict[bytes, dict[str, tuple[int, bool]]] = {key: {} for key in keys}
+    size = 0
+    for layer in layers():
+        if not layer.has_entries:
+            for key in layer.deleted() & files.keys():
+                files[key] = {}
+            continue
+        for key, value in _stored(layer, list(keys)).items():
+            size += len(value)
+            if size > FEW_BYTES:
+                refuse()
+            add_files(files[key], decode_file_map(value))
+    rows = [
+        (keys[key], name, size_bytes)
+        for key, held in files.items()
+        for name, (size_bytes, deleted) in held.items()
+        if not deleted
+    ]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+def _stored(layer: FileLayer, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    schema = layer.schema
+    if layer.count == 0:
+        return {}
+    if schema is None or not is_current(schema):
+        refuse()
+    return layer.stored(keys)

@@ -1,0 +1,313 @@
+"""The `Placement` protocol: how one kind of index gives the rows of a write their file groups.
+
+    check      refuse options that contradict the table
+    layout     how rows are staged, and the pending resizes of buckets that a write has to observe
+    search     the index, the file slices that it searches, and the logs that it has to read
+    tasks      one task per file group that changes
+    conflicts  what another commit may have done to the keys of this write
+    renew      new hashing metadata of partitions whose file groups were replaced
+
+`registry` maps each index type to its placement: `by_files` reads files to find a key, `by_location` reads stored
+locations, `by_hash` computes the file group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.stage.write_context import WriteContext
+from lakehouse.core.index.hash.resizes import PendingResize
+from lakehouse.core.index.protocol import Groups, Index, IndexSetup
+from lakehouse.core.index.staging_layout import StagingLayout
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult
+from lakehouse.core.operations.commit.complete import CommitCheck
+from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.load.slices import Listing, load_listing
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.clustering import Unsorted
+from lakehouse.core.planning.conflict import Strategy
+from lakehouse.core.planning.spread_history import SpreadHistory
+from lakehouse.core.rows.cut_times import CutTimes
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.model.clustering import ClusteringPlan
+from lakehouse.model.commit import Operation, WriteStat
+from lakehouse.model.drift import BatchColumns, ColumnDrift
+from lakehouse.model.files import FileSlice
+from lakehouse.spec.options.policies import Policies
+
+#: Keys that this process compares: it keeps files of the metadata table, and tasks on Spark start in about 0.1 s.
+ROWS_HERE = 500_000
+THREADS = 4
+_REPLACING = {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """The request of a caller to write rows or to delete partitions.
+
+    Attributes:
+        operation: The kind of write.
+        frame: Rows, in a type that the engine accepts; None for DELETE_PARTITION.
+        partitions: The partitions to delete, for DELETE_PARTITION.
+        extra: Extra metadata of the commit.
+        allow_empty: Commit even if no row changes.
+        precondition: What must still hold at the commit; otherwise the write ends with a Conflict.
+        columns: Which columns the source provided, if rows differ in that.
+        deletes_yield: Of the rows of a key, deletes are dropped if there are others, whatever their order.
+        cut_times: Counts the rows whose times lose digits while the frame is read.
+    """
+
+    operation: Operation
+    frame: Any = None
+    partitions: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    allow_empty: bool = False
+    precondition: Precondition | None = None
+    columns: BatchColumns | None = None
+    deletes_yield: bool = False
+    cut_times: CutTimes = field(default_factory=CutTimes)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the commit replaces file groups (a replacecommit)."""
+        return self.operation in _REPLACING
+
+    @property
+    def looks_up_keys(self) -> bool:
+        """Whether the write looks for stored records with the keys of its rows."""
+        return self.operation in (Operation.UPSERT, Operation.DELETE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedWrite:
+    """A checked write.
+
+    Attributes:
+        request: The request of the caller.
+        engine: Runs the tasks.
+        policies: The options of the table and the call.
+        table: The table that the write was checked against.
+        context: The settings of the tasks; without an instant until the instant is created.
+        placement: Gives the rows their file groups.
+        strategy: The conflict resolution strategy.
+        shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
+        resizes: The pending resizes of buckets with which the layout of the staged rows was chosen.
+        drift: The differences between the columns of the batch and those of the table, without row counts.
+        spread: What earlier commits say about the spread column; None without one.
+    """
+
+    request: WriteRequest
+    engine: Engine
+    policies: Policies
+    table: LoadedTable
+    context: WriteContext
+    placement: Placement
+    strategy: Strategy
+    shard_by: tuple[str, ...] = ()
+    resizes: tuple[PendingResize, ...] = ()
+    drift: tuple[ColumnDrift, ...] = ()
+    spread: SpreadHistory | None = None
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether the write uses non-blocking concurrency control."""
+        return self.policies.transaction.non_blocking
+
+    @property
+    def detects_early(self) -> bool:
+        """Whether this write checks for conflicts before it writes data, see `write.early_conflict`."""
+        policy = self.policies.transaction
+        optimistic = policy.many_writers and not policy.non_blocking
+        return policy.early_detection and optimistic and not self.context.incoming.keeps
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is on a local disk."""
+        return self.table.env.storage.root.startswith("/")
+
+    @property
+    def setup(self) -> IndexSetup:
+        """The facts about the table and the operation that every index needs."""
+        context, spread = self.context, self.policies.spread
+        return IndexSetup(
+            sizing=Sizing(
+                rows_per_file=context.rows_per_file,
+                bytes_per_row=context.bytes_per_row,
+                max_file_bytes=context.policy.max_file_bytes,
+                small_file_bytes=context.policy.small_file_bytes,
+                tasks=self.engine.parallelism if spread.min_bytes else 1,
+                least_rows=max(int(spread.min_bytes / context.bytes_per_row), 1),
+            ),
+            looks_up=self.request.looks_up_keys,
+            appends=self.table.config.is_merge_on_read and not self.request.replaces,
+            owners={} if self.spread is None else self.spread.groups,
+        )
+
+    def at(self, instant: str) -> PreparedWrite:
+        """Return the write with the requested time of its instant."""
+        return replace(self, context=replace(self.context, instant=instant))
+
+    def listing(self, partitions: Sequence[str] | None) -> Listing:
+        """List partitions, all for None; damaged files that are to be skipped are seen on storage only."""
+        # The metadata table also names files that were lost, whose rows are to be skipped.
+        return load_listing(self.table, partitions, on_storage=self.policies.write.skips_damage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLayout:
+    """How the rows of a write are placed.
+
+    Attributes:
+        staging: The layout of staged rows.
+        resizes: The pending resizes of buckets with which the layout was chosen.
+        moves: A row whose partition changed moves there; otherwise it is updated in its old partition.
+    """
+
+    staging: StagingLayout
+    resizes: tuple[PendingResize, ...] = ()
+    moves: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySearch:
+    """How the keys of a batch are found.
+
+    Attributes:
+        index: The index of the write.
+        runs: The staged rows as the index needs them.
+        listing: The listed slices; None for an overwrite, which reads no stored row.
+        read_logs_of: File groups whose logs have to be read, too.
+        resizes: The pending resizes of buckets for which the index copies rows.
+    """
+
+    index: Index
+    runs: Sequence[StagedRun]
+    listing: Listing | None = None
+    read_logs_of: Groups = frozenset()
+    resizes: Sequence[PendingResize] = ()
+
+    @property
+    def slices(self) -> Sequence[FileSlice]:
+        """The slices that the index searches, and that may get inserts."""
+        return () if self.listing is None else self.listing.slices
+
+    def groups(self, write: PreparedWrite, tags: Sequence[TagResult], in_clustering: Groups) -> tuple[GroupTask, ...]:
+        """Return the tasks of the index, by the results of its look-ups."""
+        entries = [entry for run in self.runs for entry in run.entries]
+        new_uuid = write.table.env.ids.uuid
+        return self.index.groups(entries, self.slices, tags, in_clustering=in_clustering, new_uuid=new_uuid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedTasks:
+    """The tasks of a write, and the pending resizes of buckets for which they copy rows."""
+
+    tasks: tuple[GroupTask, ...]
+    resizes: tuple[PendingResize, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRows:
+    """The rows that a write has written to files, before its commit.
+
+    Attributes:
+        stats: The statistics of the written files.
+        touched: The stored file groups that the write read or extended.
+        resizes: The pending resizes of buckets for which rows were copied.
+        owners: By file id, the value of each group that got rows of one large value of the spread column only.
+        runs: The staged rows that were written.
+        compared: The staged rows whose keys no other write may have inserted.
+        records_deletes: Deletes are recorded as tombstones.
+    """
+
+    stats: Sequence[WriteStat] = ()
+    touched: frozenset[Group] = frozenset()
+    resizes: tuple[PendingResize, ...] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
+    runs: Sequence[StagedRun] = ()
+    compared: Sequence[StagedRun] = ()
+    records_deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSelection:
+    """The buckets that a clustering plans.
+
+    Attributes:
+        selected: Partition paths to which the plan is limited; empty for all.
+        hour: The current hour, for the partition mode DAY_ROLLING.
+        is_unsorted: Returns whether the rows of a slice have to be sorted.
+    """
+
+    selected: Sequence[str]
+    hour: int
+    is_unsorted: Unsorted
+
+
+#: Plans a clustering in which each row stays in its bucket or moves with it; None if there is nothing to do.
+BucketPlanner = Callable[[LoadedTable, Policies, BucketSelection], ClusteringPlan | None]
+
+
+class Placement(Protocol):
+    """Places the rows of writes by one kind of index. Implementations have no state."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """The conflict resolution strategy of writes that set no other one."""
+        ...
+
+    @property
+    def fixes_groups(self) -> bool:
+        """Whether the key of a row determines its file group, so that no service may move it to another one."""
+        ...
+
+    @property
+    def bucket_planner(self) -> BucketPlanner | None:
+        """Plans the clustering of a table whose rows have fixed file groups; None where rows may move."""
+        ...
+
+    @property
+    def appends_together(self) -> bool:
+        """Whether writers may append to one file group at the same time, without conflict."""
+        ...
+
+    @property
+    def by_key_alone(self) -> Placement:
+        """The placement of deletes without partition columns, whose keys are searched in all partitions."""
+        ...
+
+    def index(self, setup: IndexSetup) -> Index:
+        """Return the index for one write."""
+        ...
+
+    def check(self, table: LoadedTable, policies: Policies) -> None:
+        """Raise UserError for options that contradict the table."""
+        ...
+
+    def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
+        """Return how the rows of a write are staged; raise UserError as `check` does.
+
+        `replaces` is whether the write replaces file groups, so that no row is copied for a pending resize.
+        """
+        ...
+
+    def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
+        """Return how the keys of the staged rows are found."""
+        ...
+
+    def tasks(
+        self, write: PreparedWrite, search: KeySearch, tags: Sequence[TagResult], in_clustering: Groups
+    ) -> PlacedTasks:
+        """Return the tasks that write the rows to their file groups; `in_clustering` are held by a clustering."""
+        ...
+
+    def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
+        """Return the checks of commits that completed since the load; see `CommitCheck`."""
+        ...
+
+    def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
+        """Prepare new file groups of partitions, whose present ones the commit of this write replaces."""
+        ...
