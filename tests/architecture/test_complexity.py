@@ -11,32 +11,20 @@ BRANCHES = 20
 ALLOWED = frozenset(
     {
         "_column",
-        "_conflict",
-        "_facts",
         "_header",
-        "look_up",
         "_plan",
         "_readiness",
         "_several",
-        "_stored",
         "_varying",
         "_with_new",
-        "_write",
-        "_write_groups",
-        "_written",
         "clean_up_ended_writes",
-        "complete_commit",
         "declared_rule",
         "described",
         "due_tables",
-        "find_damage",
-        "layers",
+        "look_up",
         "pin",
-        "plan_change_read",
         "plan_groups",
-        "prepare",
         "run_job",
-        "write_staged",
     }
 )
 

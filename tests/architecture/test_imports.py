@@ -209,6 +209,6 @@ def test_modules_that_are_imported_by_a_string_exist() -> None:
     assert missing == []
 
 
-def test_options_are_not_modules_named_by_strings() -> None:
+def test_module_named_by_a_string_is_distinguished_from_an_option() -> None:
     source = "a('lakehouse.core.nowhere'); b('lakehouse.lock.provider'); c('no module lakehouse.core.x')"
     assert modules_named_by_strings(Module.of("lakehouse/x.py", source)) == {"lakehouse.core.nowhere"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.spark import sockets
+from lakehouse.spark import session as spark_session
 from lakehouse.spark.session import ENABLED, FOLDER, SWITCH, unix_sockets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,9 +73,9 @@ def test_machine_without_unix_sockets_or_with_a_long_temporary_folder_uses_tcp(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as changed:
-        changed.delattr(sockets.socket, "AF_UNIX")
+        changed.delattr(spark_session.socket, "AF_UNIX")
         assert unix_sockets(LOCAL, {}) == {}
     long = tmp_path / ("x" * 60)
     long.mkdir()
-    monkeypatch.setattr(sockets, "_folder", lambda: str(long))
+    monkeypatch.setattr(spark_session, "_folder", lambda: str(long))
     assert unix_sockets(LOCAL, {}) == {}

@@ -39,8 +39,8 @@ _KEY_RANGE = ("hoodie_min_record_key", "hoodie_max_record_key")
 class CheckContext:
     """The settings for checking slices; small and picklable.
 
-    `places` are the buckets of keys. `resizes` are the completed replacecommits: logs that are named after a resize of
-    buckets have blocks of later writes (MDT-12.5).
+    `places` are the buckets of keys. `resizes` are the completed replacecommits: after a resize of buckets, logs with
+    its name have blocks of later writes (MDT-12.5).
     """
 
     read: SliceContext
