@@ -78,15 +78,15 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
 
     Such a partition is lost, unless the next run would choose another version or a previous version is still shown.
     """
-    mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
+    mine = _publishing(publication)
     if not mine:
         return frozenset()
     # Cleans that complete after this reload are detected under the lock by `unavailable_files`.
     loaded = loaded.reload()
     slices = slices_of_versions(loaded, mine.values(), skips=job.policies.write.skips_damage)
     chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}
-    files = {n: tuple(path for s in found or () for path in slice_paths(s)) for n, found in chosen.items()}
-    gone = {name for name, found in chosen.items() if found is None}
+    files = {name: _paths_of(slices_of_version or ()) for name, slices_of_version in chosen.items()}
+    gone = {name for name, slices_of_version in chosen.items() if slices_of_version is None}
     put_manifests(loaded.env, {mine[name].manifest: paths for name, paths in files.items() if name not in gone})
     versions = {name: partition.version.instant for name, partition in mine.items()}
     gone |= unavailable_files(loaded, job.policies.transaction, loaded.timeline, files, versions)
@@ -96,20 +96,37 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
         for name, partition in mine.items():
             if now.partitions.get(name) != partition:
                 continue
-            if name in lost and partition.before is None:
-                now = now.put(name, replace(partition, stage=Stage.LOST, manifest="", reason=_CLEANED))
-                continue
             if name in gone:
-                now = now.without(name) if partition.before is None else now.put(name, partition.before)
-                continue
-            found = chosen[name] or ()
-            size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in found)
-            logs = any(s.logs for s in found)
-            now = now.put(name, replace(partition, files=len(files[name]), size_bytes=size, needs_copy=logs))
+                now = _without_version(now, name, partition, is_lost=name in lost)
+            else:
+                now = now.put(name, _with_files(partition, len(files[name]), chosen[name] or ()))
         return now
 
     change_publication(loaded.env, job.target, change)
     return frozenset(gone)
+
+
+def _publishing(publication: Publication) -> dict[str, PublishedPartition]:
+    return {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
+
+
+def _paths_of(slices: Sequence[FileSlice]) -> tuple[str, ...]:
+    return tuple(path for file_slice in slices for path in slice_paths(file_slice))
+
+
+def _without_version(now: Publication, name: str, partition: PublishedPartition, *, is_lost: bool) -> Publication:
+    """Return the publication without a version that was cleaned: with the version from before, lost, or neither."""
+    if partition.before is not None:
+        return now.put(name, partition.before)
+    if is_lost:
+        return now.put(name, replace(partition, stage=Stage.LOST, manifest="", reason=_CLEANED))
+    return now.without(name)
+
+
+def _with_files(partition: PublishedPartition, files: int, slices: Sequence[FileSlice]) -> PublishedPartition:
+    """Return a pinned partition with the number and the size of its files, and whether readers need a copy of it."""
+    size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in slices)
+    return replace(partition, files=files, size_bytes=size, needs_copy=any(s.logs for s in slices))
 
 
 def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> bool:
