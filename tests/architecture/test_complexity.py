@@ -13,7 +13,6 @@ ALLOWED = frozenset(
         "_column",
         "_header",
         "_plan",
-        "_readiness",
         "_several",
         "_varying",
         "_with_new",

@@ -1,4 +1,4 @@
-"""Options of compaction and log compaction."""
+"""Options of log files of merge-on-read tables, compaction and log compaction."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lakehouse.spec.options.values import check_pattern
 from lakehouse.spec.quantities import LARGEST_LONG, LONGEST_S
 
 PARTITION_REGEX = "hoodie.compaction.partition.path.regex"
+_MB = 1024 * 1024
 COMPACTED_PARTITIONS = "lakehouse.compaction.partitions"
 TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
 STRATEGIES = (
@@ -101,6 +102,25 @@ class CompactionPolicy:
     def strategies(self) -> tuple[str, ...]:
         """The short names of the strategies, in the order in which they apply."""
         return tuple(self.strategy.split(","))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPolicy:
+    """How log files of merge-on-read tables are written."""
+
+    max_file_bytes: int = option("hoodie.logfile.max.size", 1024 * _MB, "Largest log file, in bytes.")
+    block_format: str = option(
+        "hoodie.logfile.data.block.format",
+        "parquet",
+        "Format of data blocks in log files. Avro blocks can be read but are not written.",
+        choices=("parquet",),
+    )
+    bucket_inserts: str = option(
+        "lakehouse.bucket.inserts",
+        "base",
+        "Bucket index of merge-on-read tables: whether a new bucket starts with a base file or a log file.",
+        choices=("base", "log"),
+    )
 
 
 def _strategy(name: str) -> str:

@@ -10,13 +10,12 @@ from lakehouse.errors import SettingError
 from lakehouse.spec.options.archive import ArchivePolicy
 from lakehouse.spec.options.clean import CleanPolicy
 from lakehouse.spec.options.clustering import ClusteringPolicy
-from lakehouse.spec.options.compaction import CompactionPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy, LogPolicy
 from lakehouse.spec.options.deletes import DeletePolicy
 from lakehouse.spec.options.event_time import EventTimePolicy
 from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.indexing import IndexingPolicy
 from lakehouse.spec.options.lock_providers import PROVIDER_KEY
-from lakehouse.spec.options.logs import LogPolicy
 from lakehouse.spec.options.partition_rules import PartitionPolicies
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.options.spread import SpreadPolicy

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.spec.options.compaction import STRATEGIES, CompactionPolicy
-from lakehouse.spec.options.logs import LogPolicy
+from lakehouse.spec.options.compaction import STRATEGIES, CompactionPolicy, LogPolicy
 from lakehouse.spec.options.parser import parse_options
 
 STRATEGY = "hoodie.compaction.strategy"
