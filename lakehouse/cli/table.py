@@ -6,17 +6,20 @@ import itertools
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document
-from lakehouse.cli.row_values import rows_of_batch
 from lakehouse.cli.specs import author
-from lakehouse.cli.truncation import note_of_more
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
@@ -245,3 +248,42 @@ def _refuse_empty_condition(given: Given) -> None:
         raise UserError(
             '--where is empty, perhaps because a variable of the shell is not set; give a condition such as "fare > 10"'
         )
+
+
+def note_of_more(shown: int, what: str, remedy: str, *, total: int | None = None) -> None:
+    """Say on standard error that more values exist than were printed, and how to see them."""
+    sys.stdout.flush()
+    known = f"{total}" if total is not None else f"at least {shown + 1}"
+    print(f"{shown} of {known} {what} shown; {remedy}", file=sys.stderr)
+
+
+def rows_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch; a date or time that Python cannot hold (year 0, year 58058) is text."""
+    columns = [_plain_values(batch.column(name)) for name in batch.schema.names]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(batch.schema.names, values, strict=True))
+
+
+def _plain_values(column: pa.Array) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except (OverflowError, ValueError):
+        return [_plain_value(scalar) for scalar in column]
+
+
+def _plain_value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if pa.types.is_struct(kind):
+            return {name: _plain_value(part) for name, part in scalar.items()}
+        if pa.types.is_map(kind):
+            entries = scalar.values
+            return list(zip(_plain_values(entries.field(0)), _plain_values(entries.field(1)), strict=True))
+        if not pa.types.is_temporal(kind):
+            return _plain_values(scalar.values)
+    unit: Any = "D" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
+    text = str(np.datetime64(scalar.value, unit)).replace("T", " ")
+    return f"{text}+00:00" if pa.types.is_timestamp(kind) and kind.tz else text

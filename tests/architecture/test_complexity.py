@@ -12,11 +12,8 @@ ALLOWED = frozenset(
     {
         "_column",
         "_conflict",
-        "_facts",
         "_header",
         "_look_up",
-        "_plan",
-        "_readiness",
         "_several",
         "_stored",
         "_varying",
@@ -31,11 +28,9 @@ ALLOWED = frozenset(
         "due_tables",
         "find_damage",
         "layers",
-        "pin",
         "plan_change_read",
         "plan_groups",
         "prepare",
-        "run_job",
         "write_staged",
     }
 )

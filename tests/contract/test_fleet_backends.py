@@ -171,7 +171,7 @@ def test_api_shows_one_catalog_only(fleet: Fleet, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(TOKEN, fleet.server.token("op"))
     with open_backend("default") as backend:
         assert isinstance(backend, RestBackend)
-        assert backend.request(TABLE, "archive", [], "nobody").table == TABLE
+        assert backend.request(TABLE, "archive", [], "somebody").table == TABLE
     wish = fleet.catalog.history.open_requests(fleet.catalog.entry(TABLE).id, "archive")[-1]
     assert wish.requested_by == USERS["op"]
     with pytest.raises(UserError, match=f"catalog 'archive': {API} is set"), open_backend("archive"):
