@@ -175,12 +175,12 @@ def _spec_of(command: IngestJob) -> tuple[TableSpec, str]:
 
     The spec of a table with several inputs is that of the input that the command names.
     """
-    known = catalog_name(command.table)
-    if known is None:
+    identifier = catalog_name(command.table)
+    if identifier is None:
         return load_spec(Path(command.table).absolute()).of_input(command.input), ""
-    with load_catalog(known[0]) as catalog:
-        warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
-        entry = catalog.entry(known[1])
+    with load_catalog(identifier[0]) as catalog:
+        warning = "; ".join(specs_in_force(catalog, [identifier[1]]).values())
+        entry = catalog.entry(identifier[1])
         identities = catalog.identities(entry.spec)
     return replace(entry.spec, location=entry.location, identities=identities).of_input(command.input), warning
 

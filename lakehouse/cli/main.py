@@ -122,7 +122,7 @@ def _version_option() -> click.Option:
 def _configure_logging() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(known, _NoSecrets) for known in handler.filters):
+        if not any(isinstance(log_filter, _NoSecrets) for log_filter in handler.filters):
             handler.addFilter(_NoSecrets())
     # Users of an embedded catalog do not need the log of its migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -181,8 +181,8 @@ def _message(error: click.UsageError) -> str:
         meaning = getattr(parameter, "help", None) or ""
         return f" needs {_flag(parameter)}: {meaning} `{help_of} --help` describes all flags."
     if isinstance(error, click.NoSuchOption):
-        known = [] if error.ctx is None else _flags(error.ctx.command)
-        near = nearest(error.option_name, known)
+        flags = [] if error.ctx is None else _flags(error.ctx.command)
+        near = nearest(error.option_name, flags)
         return f": there is no flag {error.option_name!r}.{near} `{help_of} --help` lists the flags."
     if isinstance(error, click.BadParameter):
         return f": {_flag(error.param)}: {error.message}"

@@ -66,11 +66,11 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     spec = spec_of(name)
     if spec is not None:
         return _table_of(identified(spec), options or {})
-    known = catalog_name(name)
-    if known is None:
+    identifier = catalog_name(name)
+    if identifier is None:
         return Table.open(name, options=options)
-    with load_catalog(known[0]) as catalog:
-        entry = catalog.entry(known[1])
+    with load_catalog(identifier[0]) as catalog:
+        entry = catalog.entry(identifier[1])
         return open_registered(entry, catalog.policies(entry.namespace), options, _KEPT.get())
 
 
@@ -101,11 +101,11 @@ def catalog_table(given: Given) -> tuple[str, str]:
 
 def catalog_tables(given: Given) -> tuple[str, list[str]]:
     """Return the catalog and the names of the tables that repeated `--table` and `--catalog` name."""
-    found = [_named(table, given.catalog) for table in given.table]
-    catalogs = sorted({catalog for catalog, _ in found})
+    identifiers = [_named(table, given.catalog) for table in given.table]
+    catalogs = sorted({catalog for catalog, _ in identifiers})
     if len(catalogs) > 1:
         raise UserError(f"the tables must be in one catalog, not in {', '.join(catalogs)}")
-    return catalogs[0] if catalogs else given.catalog, [name for _, name in found]
+    return catalogs[0] if catalogs else given.catalog, [name for _, name in identifiers]
 
 
 def _named(table: str, catalog: str) -> tuple[str, str]:
@@ -177,10 +177,10 @@ def read(given: Given) -> None:
         return
     rows = (row for batch in scan.to_batches() for row in rows_of_batch(batch))
     # One row more than is shown says whether the output is complete.
-    found = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))
-    shown = found[: given.limit]
+    first_rows = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))
+    shown = first_rows[: given.limit]
     show(shown, given.output)
-    if len(found) > len(shown):
+    if len(first_rows) > len(shown):
         note_of_more(len(shown), "rows", "--limit N shows more, --limit all shows every row")
 
 
@@ -253,8 +253,8 @@ def _refuse_empty_condition(given: Given) -> None:
 def note_of_more(shown: int, what: str, remedy: str, *, total: int | None = None) -> None:
     """Say on standard error that more values exist than were printed, and how to see them."""
     sys.stdout.flush()
-    known = f"{total}" if total is not None else f"at least {shown + 1}"
-    print(f"{shown} of {known} {what} shown; {remedy}", file=sys.stderr)
+    number = f"{total}" if total is not None else f"at least {shown + 1}"
+    print(f"{shown} of {number} {what} shown; {remedy}", file=sys.stderr)
 
 
 def rows_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

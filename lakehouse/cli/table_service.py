@@ -113,12 +113,12 @@ def _work(command: ServiceCommand) -> ServiceReport:
     names = [catalog_name(table) for table in command.tables]
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse {command.verb} {', '.join(command.tables)[:100]}") if submitted else None
-    known = [name for name in names if name is not None]
-    if not known:
+    identifiers = [name for name in names if name is not None]
+    if not identifiers:
         report = run_service(command.verb, open_table(command.table, command.options), command, spark)
     else:
-        with load_catalog(known[0][0]) as catalog, metrics() as measures:
-            tables = [table for _, table in known]
+        with load_catalog(identifiers[0][0]) as catalog, metrics() as measures:
+            tables = [table for _, table in identifiers]
             drift = specs_in_force(catalog, tables)
             reports = run_tables(catalog, tables, command, runner(command.verb, spark), measures)
             reports = tuple(
@@ -151,10 +151,10 @@ def check_service_job(command: ServiceCommand) -> tuple[str, ...]:
 
 
 def _opened(command: ServiceCommand) -> Table:
-    known = catalog_name(command.table)
-    if known is None:
+    identifier = catalog_name(command.table)
+    if identifier is None:
         return open_table(command.table, command.options)
-    with load_catalog(known[0]) as catalog:
+    with load_catalog(identifier[0]) as catalog:
         # The run puts the spec file in force, too. A check of the previous spec would report corrected errors.
-        specs_in_force(catalog, [known[1]])
-        return catalog.load_table(known[1], options=command.options)
+        specs_in_force(catalog, [identifier[1]])
+        return catalog.load_table(identifier[1], options=command.options)

@@ -79,9 +79,9 @@ def _run(spec: ServiceSpec) -> Command:
 
 
 def _pins(spec: ServiceSpec, more: str = "") -> list[click.Parameter]:
-    kept = "PARTITION" if spec.operation is not None else "INSTANT"
-    text = f"Keep this {kept.lower()}; repeatable.{more}"
-    return [value("--pin", text, metavar=kept, multiple=True, hidden=not spec.takes_pins)]
+    pinned = "PARTITION" if spec.operation is not None else "INSTANT"
+    text = f"Keep this {pinned.lower()}; repeatable.{more}"
+    return [value("--pin", text, metavar=pinned, multiple=True, hidden=not spec.takes_pins)]
 
 
 _ORPHANS = Command(

@@ -59,10 +59,10 @@ def recorded_identities(database: Database, spec: TableSpec, location: str) -> d
 def refuse_registered(session: Session, identifier: tuple[str, str], location: str) -> None:
     """Raise UserError if the catalog has a table of this name, or one at, around or inside of this location."""
     namespace, name = identifier
-    known = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
-    if known is not None:
+    registered = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
+    if registered is not None:
         raise UserError(
-            f"table {namespace}.{name} is already in this catalog, at {known.location}; drop it first. If another "
+            f"table {namespace}.{name} is already in this catalog, at {registered.location}; drop it first. If another "
             "table has replaced the one at this location, `lakehouse table accept --table "
             f"{namespace}.{name}` registers it",
             table=name,
