@@ -34,13 +34,13 @@ def run_action(given: Given) -> int:
 
 
 def _parameters(pairs: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise UserError(f"--set {pair!r}: expected name=value", setting=pair)
         if name in _LISTS:
-            found[name] = [*found.get(name, []), text]
+            parameters[name] = [*parameters.get(name, []), text]
         else:
-            found[name] = read_value(text, source=name) if name == "settings" else text
-    return found
+            parameters[name] = read_value(text, source=name) if name == "settings" else text
+    return parameters

@@ -41,8 +41,8 @@ def list_alarms(given: Given) -> None:
     """Print the open alarms, or also the resolved ones."""
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog:
-        found = catalog.alarms.find(tables=tables, state=None if given.all else AlarmState.OPEN, limit=given.limit)
-    document = AlarmList(alarms=tuple(map(alarm_entry, found)))
+        alarms = catalog.alarms.find(tables=tables, state=None if given.all else AlarmState.OPEN, limit=given.limit)
+    document = AlarmList(alarms=tuple(map(alarm_entry, alarms)))
     if given.output == "json":
         show_document(document, given.output)
         return
@@ -54,9 +54,9 @@ def list_alarms(given: Given) -> None:
 def rules(given: Given) -> None:
     """Print the rules as they apply to a table, or those without overrides."""
     loaded = load_rules(os.environ)
-    found = loaded.rules if given.table is None else loaded.of(catalog_table(given)[1])
+    rules_of_table = loaded.rules if given.table is None else loaded.of(catalog_table(given)[1])
     path = alarm_file(os.environ)
-    document = AlarmRuleList(file="" if path is None else str(path), rules=tuple(map(_rule, found)))
+    document = AlarmRuleList(file="" if path is None else str(path), rules=tuple(map(_rule, rules_of_table)))
     rows = [{key: value for key, value in row.items() if key != "text"} for row in rows_of(document.rules)]
     show_document(document, given.output, rows=rows)
 
@@ -65,9 +65,9 @@ def silence(given: Given) -> None:
     """Silence alarms for a time."""
     if given.table is not None and given.namespace is not None:
         raise UserError("a silence is about --table or about --namespace, not both; without them, about all tables")
-    known = names_of(load_rules(os.environ).rules)
-    if given.rule and given.rule not in known:
-        raise UserError(f"no rule {given.rule!r}.{nearest(given.rule, known)} Known: {', '.join(known)}.")
+    names = names_of(load_rules(os.environ).rules)
+    if given.rule and given.rule not in names:
+        raise UserError(f"no rule {given.rule!r}.{nearest(given.rule, names)} Known: {', '.join(names)}.")
     name, scope = (given.catalog, given.namespace or "") if given.table is None else catalog_table(given)
     with load_catalog(name) as catalog:
         if given.table is not None:
@@ -92,8 +92,8 @@ def unsilence(given: Given) -> None:
 def silences(given: Given) -> None:
     """Print the silences that have not ended."""
     with load_catalog(given.catalog) as catalog:
-        found = SilenceList(silences=tuple(map(silence_entry, catalog.alarms.silences())))
-    show_document(found, given.output, rows=rows_of(found.silences))
+        document = SilenceList(silences=tuple(map(silence_entry, catalog.alarms.silences())))
+    show_document(document, given.output, rows=rows_of(document.silences))
 
 
 def check(given: Given) -> None:
@@ -112,8 +112,8 @@ def claim(given: Given) -> None:
     severity = Severity[given.severity.upper()]
     route = Route(notifier=given.notifier, severity=severity, scopes=tuple(given.scope))
     with load_catalog(given.catalog) as catalog:
-        found = catalog.alarms.claim(route, given.owner, lease_ms)
-    document = AlarmList(alarms=tuple(map(alarm_entry, found.alarms)), message=found.id, attempt=found.attempt)
+        claimed = catalog.alarms.claim(route, given.owner, lease_ms)
+    document = AlarmList(alarms=tuple(map(alarm_entry, claimed.alarms)), message=claimed.id, attempt=claimed.attempt)
     show_document(document, given.output, rows=rows_of(document.alarms))
 
 

@@ -47,13 +47,13 @@ def accept(given: Given) -> None:
 
 
 def _show_registered(table: str, opened: Table, output: str) -> None:
-    found = TableLocation(
+    document = TableLocation(
         table=table,
         location=opened.location,
         table_version=opened.config.version,
         table_id=opened.config.identity.id or None,
     )
-    show_document(found, output)
+    show_document(document, output)
 
 
 def update(given: Given) -> None:
@@ -70,8 +70,8 @@ def drop(given: Given) -> None:
     """Remove a table from the catalog, and its files with `--purge`."""
     name, table = catalog_table(given)
     with load_catalog(name) as catalog:
-        kept = catalog.drop_table(table, purge=given.purge)
-    show_document(DroppedTable(table=table, files_deleted=given.purge, kept=tuple(kept)), given.output)
+        remaining = catalog.drop_table(table, purge=given.purge)
+    show_document(DroppedTable(table=table, files_deleted=given.purge, kept=tuple(remaining)), given.output)
 
 
 def upgrade_schema(given: Given) -> None:

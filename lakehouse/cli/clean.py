@@ -12,7 +12,7 @@ from lakehouse.spec.contracts.services import OrphanFiles
 def orphans(given: Given) -> None:
     """Print the orphan files of a table, and delete them with `--delete`."""
     remove = given.delete and not given.dry_run
-    found = open_table(given.table, given.option).services.orphans(remove=remove)
-    files = tuple(map(orphan_view, found))
+    report = open_table(given.table, given.option).services.orphans(remove=remove)
+    files = tuple(map(orphan_view, report))
     size = sum(file.bytes for file in files)
     show_document(OrphanFiles(deleted=remove, files=len(files), bytes=size, orphans=files), given.output)

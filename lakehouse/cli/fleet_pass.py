@@ -33,19 +33,19 @@ def run(given: Given) -> None:
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog, metrics() as measures:
         settings = _settings(given, tables)
-        found = _document(run_pass(catalog, settings, measures))
+        document = _document(run_pass(catalog, settings, measures))
         if settings.rules is not None and not tables:
             watch_tables(catalog, settings.rules, measures)
-    rows = [_row(decision) for decision in found.decisions if decision.code not in _QUIET]
-    show_document(found, given.output, rows=rows)
+    rows = [_row(decision) for decision in document.decisions if decision.code not in _QUIET]
+    show_document(document, given.output, rows=rows)
 
 
 def release(given: Given) -> None:
     """Release the chosen runs of passes that have ended, and print them."""
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog:
-        found = ReleasedRuns(runs=release_claims(catalog, given.claim, tables=tables, services=given.service))
-    show_document(found, given.output, rows=[asdict(run) for run in found.runs])
+        document = ReleasedRuns(runs=release_claims(catalog, given.claim, tables=tables, services=given.service))
+    show_document(document, given.output, rows=[asdict(run) for run in document.runs])
 
 
 def _settings(given: Given, tables: list[str]) -> PassSettings:

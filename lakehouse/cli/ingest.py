@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,6 @@ from lakehouse.cli.arguments import job_command
 from lakehouse.cli.group import Given
 from lakehouse.cli.ingest_runs import SERVICE, adopt, begin, end, record_failure, record_refusal, record_targets
 from lakehouse.cli.specs import specs_in_force, with_warning
-from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name, identified
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
@@ -34,6 +34,7 @@ from lakehouse.platform.jobs.lineage import ingest_lineage, with_lineage
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
+from lakehouse.platform.publish.sync import sync
 from lakehouse.platform.services.metrics import Metrics, metrics
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import storage_options_of
@@ -174,12 +175,12 @@ def _spec_of(command: IngestJob) -> tuple[TableSpec, str]:
 
     The spec of a table with several inputs is that of the input that the command names.
     """
-    known = catalog_name(command.table)
-    if known is None:
+    identifier = catalog_name(command.table)
+    if identifier is None:
         return load_spec(Path(command.table).absolute()).of_input(command.input), ""
-    with load_catalog(known[0]) as catalog:
-        warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
-        entry = catalog.entry(known[1])
+    with load_catalog(identifier[0]) as catalog:
+        warning = "; ".join(specs_in_force(catalog, [identifier[1]]).values())
+        entry = catalog.entry(identifier[1])
         identities = catalog.identities(entry.spec)
     return replace(entry.spec, location=entry.location, identities=identities).of_input(command.input), warning
 
@@ -261,16 +262,32 @@ def _sync(spec: TableSpec, command: IngestJob) -> Callable[[IngestReport, _Acces
     open_metastore(policy).close()
     location = location_of(spec, os.environ)
     if not spec.is_template:
-        return lambda report, access: synced(report, location, options, access())
+        return lambda report, access: _synced(report, location, options, access())
     place = f"{location.rstrip('/')}/"
 
     def each(report: IngestReport, access: _Access) -> IngestReport:
         storage_options = access()
         parts = tuple(
-            one if one.status is JobStatus.FAILED else synced(one, place + one.table, options, storage_options)
+            one if one.status is JobStatus.FAILED else _synced(one, place + one.table, options, storage_options)
             for one in report.parts
         )
         warnings = [f"{one.table}: {one.warning}" for one in parts if one.warning]
         return replace(report, parts=parts, warning="; ".join(warnings))
 
     return each
+
+
+def _synced(report: IngestReport, location: str, options: Mapping[str, str], access: Mapping[str, str]) -> IngestReport:
+    """Sync an ingested table to the metastore; an error becomes a warning in the report.
+
+    The rows are committed, so an error of the metastore must not fail the job. The next run syncs all changes.
+    """
+    try:
+        table = Table.open(location, options=options, storage_options=access)
+        with closing(open_metastore(table.services_as_loaded.policies.sync)) as metastore:
+            sync(table, metastore)
+    except Exception as error:
+        unknown = not isinstance(error, LakehouseError)
+        logger.warning("table %s: the sync to the metastore failed: %s", report.table, error, exc_info=unknown)
+        return replace(report, warning=f"metastore sync: {type(error).__name__}: {error}")
+    return report

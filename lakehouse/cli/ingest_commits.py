@@ -32,8 +32,8 @@ def show_commits(given: Given) -> int:
         location = f"{location.rstrip('/')}/{given.target}"
     options = submitted_storage_options(os.environ)
     table = Table.open(location, storage_options=options, allowed_functions=spec.functions)
-    found = recent_commits(table, spec, given.limit)
-    show_document(found, given.output, rows_of(found.commits))
+    document = recent_commits(table, spec, given.limit)
+    show_document(document, given.output, rows_of(document.commits))
     return 0
 
 
@@ -42,9 +42,9 @@ def _declared(name: str) -> TableSpec:
     spec = spec_of(name)
     if spec is not None:
         return spec
-    known = catalog_name(name)
-    if known is None:
+    identifier = catalog_name(name)
+    if identifier is None:
         raise UserError(f"--table {name}: name the table spec, such as orders.yaml, or namespace.table", flag="--table")
-    with load_catalog(known[0]) as catalog:
-        entry = catalog.entry(known[1])
+    with load_catalog(identifier[0]) as catalog:
+        entry = catalog.entry(identifier[1])
         return replace(entry.spec, location=entry.location)

@@ -10,10 +10,10 @@ from lakehouse.spec.contracts.document import encode
 
 def bars(given: Given) -> None:
     """Print the instants of a table as columns."""
-    found = open_table(given.table).inspection.bars(archived=given.archived)
-    columns = zip(found.instants, found.actions, found.states, strict=True)
+    document = open_table(given.table).inspection.bars(archived=given.archived)
+    columns = zip(document.instants, document.actions, document.states, strict=True)
     rows = [{"instant": instant, "action": action, "state": state} for instant, action, state in columns]
-    show_document(found, given.output, rows=rows)
+    show_document(document, given.output, rows=rows)
 
 
 def instant(given: Given) -> None:
@@ -24,5 +24,5 @@ def instant(given: Given) -> None:
 def files(given: Given) -> None:
     """Print one page of the file groups of a table."""
     inspection = open_table(given.table).inspection
-    found = inspection.files(given.partition, offset=given.offset, limit=given.limit)
-    show_document(found, given.output, rows=[encode(group) for group in found.groups])
+    document = inspection.files(given.partition, offset=given.offset, limit=given.limit)
+    show_document(document, given.output, rows=[encode(group) for group in document.groups])

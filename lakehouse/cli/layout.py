@@ -90,7 +90,7 @@ def _length(text: str) -> int:
 def _cut(text: str, width: int) -> str:
     if _length(text) <= width:
         return text
-    kept = text
-    while _length(kept) > width - len(_CUT):
-        kept = kept[:-1]
-    return kept + _CUT
+    shortened = text
+    while _length(shortened) > width - len(_CUT):
+        shortened = shortened[:-1]
+    return shortened + _CUT

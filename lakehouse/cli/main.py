@@ -21,10 +21,9 @@ from lakehouse.cli.completion import VARIABLE
 from lakehouse.cli.group import MainGroup, Settings
 from lakehouse.cli.nouns import NOUNS
 from lakehouse.cli.progress import terminal_progress
-from lakehouse.cli.usage import user_error
 from lakehouse.core.storage.os_errors import translate
 from lakehouse.core.system.stop import JobStop
-from lakehouse.errors import INTERRUPTED, LakehouseError
+from lakehouse.errors import INTERRUPTED, LakehouseError, UserError, nearest
 from lakehouse.model.texts import printable
 from lakehouse.spec.secrets import redact_text
 
@@ -123,7 +122,7 @@ def _version_option() -> click.Option:
 def _configure_logging() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(known, _NoSecrets) for known in handler.filters):
+        if not any(isinstance(log_filter, _NoSecrets) for log_filter in handler.filters):
             handler.addFilter(_NoSecrets())
     # Users of an embedded catalog do not need the log of its migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -167,3 +166,38 @@ def _without_secrets(
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an unexpected error and its traceback without passwords."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
+
+
+def user_error(error: click.UsageError) -> UserError:
+    """Return a usage error of click as UserError: one paragraph that names the command and what to do."""
+    where = "lakehouse" if error.ctx is None else error.ctx.command_path
+    return UserError(f"{where}{_message(error)}")
+
+
+def _message(error: click.UsageError) -> str:
+    help_of = "lakehouse" if error.ctx is None else error.ctx.command_path
+    if isinstance(error, click.MissingParameter):
+        parameter = error.param
+        meaning = getattr(parameter, "help", None) or ""
+        return f" needs {_flag(parameter)}: {meaning} `{help_of} --help` describes all flags."
+    if isinstance(error, click.NoSuchOption):
+        flags = [] if error.ctx is None else _flags(error.ctx.command)
+        near = nearest(error.option_name, flags)
+        return f": there is no flag {error.option_name!r}.{near} `{help_of} --help` lists the flags."
+    if isinstance(error, click.BadParameter):
+        return f": {_flag(error.param)}: {error.message}"
+    if isinstance(error, click.BadOptionUsage):
+        named = () if error.ctx is None else (p for p in error.ctx.command.params if error.option_name in p.opts)
+        problem = "takes no value" if any(getattr(p, "is_flag", False) for p in named) else "needs a value"
+        return f": {error.option_name} {problem}. `{help_of} --help` describes all flags."
+    return f": {error.message}"
+
+
+def _flag(parameter: click.Parameter | None) -> str:
+    if parameter is None:
+        return "a value"
+    return max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
+
+
+def _flags(command: click.Command) -> list[str]:
+    return ["--help", *(flag for parameter in command.params for flag in parameter.opts if flag.startswith("--"))]

@@ -131,13 +131,13 @@ def _without_repeated_reasons(
     labels = [name for name in _LABELS if rows and name in rows[0]]
     if column is None or not labels:
         return rows, {}
-    found: dict[str, list[str]] = {}
+    columns: dict[str, list[str]] = {}
     for row in rows:
         if row[column]:
-            found.setdefault(str(row[column]), []).append(" ".join(str(row[name]) for name in labels))
-    if len(found) == sum(map(len, found.values())):
+            columns.setdefault(str(row[column]), []).append(" ".join(str(row[name]) for name in labels))
+    if len(columns) == sum(map(len, columns.values())):
         return rows, {}
-    return [{name: value for name, value in row.items() if name != column} for row in rows], found
+    return [{name: value for name, value in row.items() if name != column} for row in rows], columns
 
 
 def _with_spaces(mapping: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,8 +77,8 @@ class TableName(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the tables of the catalog whose names begin with the typed text, and ask the shell for files."""
         names = import_module("lakehouse.cli.table_names").table_names(ctx.params.get("catalog"))
-        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return [*found, CompletionItem(incomplete, type="file")]
+        matches = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [*matches, CompletionItem(incomplete, type="file")]
 
 
 class CatalogName(click.ParamType):  # type: ignore[type-arg]

@@ -50,7 +50,7 @@ def show_policies(given: Given) -> None:
     return None
 
 
-def _rows(found: TablePolicies, *, defaults: bool) -> list[dict[str, Any]]:
+def _rows(policies: TablePolicies, *, defaults: bool) -> list[dict[str, Any]]:
     return [
         {
             "service": policy.service,
@@ -61,7 +61,7 @@ def _rows(found: TablePolicies, *, defaults: bool) -> list[dict[str, Any]]:
             "pattern": setting.pattern,
             "author": setting.author,
         }
-        for policy in found.policies
+        for policy in policies.policies
         for setting in policy.settings
         if defaults or setting.origin is not PolicyOrigin.DEFAULT or setting.setting == "enabled"
     ]

@@ -113,7 +113,7 @@ def show_due(given: Given) -> None:
     """Print which partitions a run would publish."""
     job = opened(given.table, given.option)
     plan = due(job, _request(given))
-    found = PublicationDue(
+    document = PublicationDue(
         target=job.target,
         publish=tuple(planned.name for planned in plan.publish),
         archive=plan.archive,
@@ -122,7 +122,7 @@ def show_due(given: Given) -> None:
         lost=plan.lost,
         expired=len(plan.missed) - len(plan.lost),
     )
-    show_document(found, given.output)
+    show_document(document, given.output)
 
 
 def show_plan(given: Given) -> None:
@@ -187,8 +187,8 @@ def _iso(ms: int | None) -> str:
 def show_status(given: Given) -> None:
     """Print the state of partitions."""
     job = opened(given.table, given.option)
-    found = PublicationStatus(target=job.target, partitions=status(job, given.partition))
-    show_document(found, given.output, rows=[_status_row(partition) for partition in found.partitions])
+    document = PublicationStatus(target=job.target, partitions=status(job, given.partition))
+    show_document(document, given.output, rows=[_status_row(partition) for partition in document.partitions])
 
 
 def _status_row(partition: PartitionStatus) -> dict[str, Any]:

@@ -95,16 +95,16 @@ def health(given: Given) -> None:
     with load_catalog(where) as catalog, metrics() as measures:
         for name in tables or [entry.identifier for entry in catalog.registered().values()]:
             try:
-                found = catalog.load_table(name).health()
+                numbers_of_table = catalog.load_table(name).health()
             except Exception as error:
                 # A fault of one table must not hide the health of the others.
                 rows.append(
                     TableHealth(table=name, error=None if _is_not_created(catalog, name) else error_text(error))
                 )
                 continue
-            measures.table(name, found)
-            lag = found.freshness_lag_s
-            numbers = {what: getattr(found, what) for what in _HEALTH}
+            measures.table(name, numbers_of_table)
+            lag = numbers_of_table.freshness_lag_s
+            numbers = {what: getattr(numbers_of_table, what) for what in _HEALTH}
             rows.append(TableHealth(table=name, freshness_lag_s=None if lag is None else round(lag, 1), **numbers))
     show_document(TablesHealth(tables=tuple(rows)), given.output, rows=[_words(row) for row in rows])
 

@@ -120,12 +120,12 @@ def history(given: Given) -> None:
     """Print the versions of a table's spec."""
     with load_catalog(given.catalog) as catalog:
         versions = catalog.spec_history(given.table)
-    found: list[SpecVersion] = []
+    history: list[SpecVersion] = []
     before: dict[str, Any] = {}
     for version in versions:
         after = document_of(version.spec)
         changes = [str(change) for change in spec_changes(before, after)] if before else []
-        found.append(
+        history.append(
             SpecVersion(
                 spec_version=version.version,
                 at=time_text(version.created_ms),
@@ -135,7 +135,7 @@ def history(given: Given) -> None:
             )
         )
         before = after
-    show_document(SpecHistory(table=given.table, versions=tuple(found)), given.output, rows=rows_of(found))
+    show_document(SpecHistory(table=given.table, versions=tuple(history)), given.output, rows=rows_of(history))
 
 
 def _show(statuses: Sequence[SpecStatus], output: str) -> None:
@@ -164,19 +164,19 @@ def _folder(directories: Sequence[Path], tables: Sequence[str]) -> SpecFolder:
 
 
 def _directories(given: Sequence[Path]) -> Sequence[Path]:
-    found = given or _paths(os.environ.get(SPECS, ""))
-    if not found:
+    paths = given or _paths(os.environ.get(SPECS, ""))
+    if not paths:
         raise UserError(f"no spec files: give their directory by --specs, or set {SPECS}")
-    return found
+    return paths
 
 
 def _present(text: str) -> list[Path]:
     """Return the directories that exist on this machine; log a warning for the others."""
-    found = {path: path.is_dir() for path in _paths(text)}
-    for path, present in found.items():
+    folders = {path: path.is_dir() for path in _paths(text)}
+    for path, present in folders.items():
         if not present:
             logger.warning("%s is not a directory: none of its specs is put in force or compared", path)
-    return [path for path, present in found.items() if present]
+    return [path for path, present in folders.items() if present]
 
 
 def _paths(text: str) -> list[Path]:

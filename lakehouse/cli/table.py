@@ -6,17 +6,20 @@ import itertools
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document
-from lakehouse.cli.row_values import rows_of_batch
 from lakehouse.cli.specs import author
-from lakehouse.cli.truncation import note_of_more
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
@@ -63,11 +66,11 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     spec = spec_of(name)
     if spec is not None:
         return _table_of(identified(spec), options or {})
-    known = catalog_name(name)
-    if known is None:
+    identifier = catalog_name(name)
+    if identifier is None:
         return Table.open(name, options=options)
-    with load_catalog(known[0]) as catalog:
-        entry = catalog.entry(known[1])
+    with load_catalog(identifier[0]) as catalog:
+        entry = catalog.entry(identifier[1])
         return open_registered(entry, catalog.policies(entry.namespace), options, _KEPT.get())
 
 
@@ -98,11 +101,11 @@ def catalog_table(given: Given) -> tuple[str, str]:
 
 def catalog_tables(given: Given) -> tuple[str, list[str]]:
     """Return the catalog and the names of the tables that repeated `--table` and `--catalog` name."""
-    found = [_named(table, given.catalog) for table in given.table]
-    catalogs = sorted({catalog for catalog, _ in found})
+    identifiers = [_named(table, given.catalog) for table in given.table]
+    catalogs = sorted({catalog for catalog, _ in identifiers})
     if len(catalogs) > 1:
         raise UserError(f"the tables must be in one catalog, not in {', '.join(catalogs)}")
-    return catalogs[0] if catalogs else given.catalog, [name for _, name in found]
+    return catalogs[0] if catalogs else given.catalog, [name for _, name in identifiers]
 
 
 def _named(table: str, catalog: str) -> tuple[str, str]:
@@ -174,10 +177,10 @@ def read(given: Given) -> None:
         return
     rows = (row for batch in scan.to_batches() for row in rows_of_batch(batch))
     # One row more than is shown says whether the output is complete.
-    found = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))
-    shown = found[: given.limit]
+    first_rows = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))
+    shown = first_rows[: given.limit]
     show(shown, given.output)
-    if len(found) > len(shown):
+    if len(first_rows) > len(shown):
         note_of_more(len(shown), "rows", "--limit N shows more, --limit all shows every row")
 
 
@@ -245,3 +248,42 @@ def _refuse_empty_condition(given: Given) -> None:
         raise UserError(
             '--where is empty, perhaps because a variable of the shell is not set; give a condition such as "fare > 10"'
         )
+
+
+def note_of_more(shown: int, what: str, remedy: str, *, total: int | None = None) -> None:
+    """Say on standard error that more values exist than were printed, and how to see them."""
+    sys.stdout.flush()
+    number = f"{total}" if total is not None else f"at least {shown + 1}"
+    print(f"{shown} of {number} {what} shown; {remedy}", file=sys.stderr)
+
+
+def rows_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch; a date or time that Python cannot hold (year 0, year 58058) is text."""
+    columns = [_plain_values(batch.column(name)) for name in batch.schema.names]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(batch.schema.names, values, strict=True))
+
+
+def _plain_values(column: pa.Array) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except (OverflowError, ValueError):
+        return [_plain_value(scalar) for scalar in column]
+
+
+def _plain_value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if pa.types.is_struct(kind):
+            return {name: _plain_value(part) for name, part in scalar.items()}
+        if pa.types.is_map(kind):
+            entries = scalar.values
+            return list(zip(_plain_values(entries.field(0)), _plain_values(entries.field(1)), strict=True))
+        if not pa.types.is_temporal(kind):
+            return _plain_values(scalar.values)
+    unit: Any = "D" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
+    text = str(np.datetime64(scalar.value, unit)).replace("T", " ")
+    return f"{text}+00:00" if pa.types.is_timestamp(kind) and kind.tz else text

@@ -6,19 +6,32 @@ this process. `run --dry-run` is not a job: it prints the same as `plan --dry-ru
 
 from __future__ import annotations
 
-from dataclasses import fields
+import os
+from dataclasses import fields, replace
 from typing import Any
 
 from lakehouse.cli.arguments import job_command, option_pairs
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
 from lakehouse.cli.plan_views import plan_document, show_plan
-from lakehouse.cli.service_job import run_service_job
-from lakehouse.cli.table import open_table
+from lakehouse.cli.specs import specs_in_force, with_warning
+from lakehouse.cli.table import catalog_name, open_table
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.table.services import TableService
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.table_names import full_name
+from lakehouse.platform.jobs.report import print_report
+from lakehouse.platform.jobs.run import run_job
+from lakehouse.platform.services.check import check_service
+from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.registry import table_service
+from lakehouse.platform.services.run import run_tables
+from lakehouse.platform.services.service_run import run_service, runner
+from lakehouse.spark.session import job_session
+from lakehouse.spec.command_check import check_command
+from lakehouse.spec.contracts.job import ServiceReport, combined
 from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
 from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.job_flags import JOB_FLAGS
@@ -88,3 +101,60 @@ def _short_options(given: Given) -> list[str]:
         flag = f"--{empty.removeprefix('short_').replace('_', '-')}"
         raise UserError(f"{flag} needs a value; leave it out to keep the table's setting", flag=flag)
     return [f"{_SHORT[name]}={text}" for name, text in values.items() if text is not None]
+
+
+def run_service_job(command: ServiceCommand) -> int:
+    """Run a service; under spark-submit on Spark, else in threads of this process."""
+    return run_job(command, _work, check_service_job)
+
+
+def _work(command: ServiceCommand) -> ServiceReport:
+    check_service_job(command)
+    names = [catalog_name(table) for table in command.tables]
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    spark = job_session(f"lakehouse {command.verb} {', '.join(command.tables)[:100]}") if submitted else None
+    identifiers = [name for name in names if name is not None]
+    if not identifiers:
+        report = run_service(command.verb, open_table(command.table, command.options), command, spark)
+    else:
+        with load_catalog(identifiers[0][0]) as catalog, metrics() as measures:
+            tables = [table for _, table in identifiers]
+            drift = specs_in_force(catalog, tables)
+            reports = run_tables(catalog, tables, command, runner(command.verb, spark), measures)
+            reports = tuple(
+                with_warning(report, drift.get(full_name(table))) for table, report in zip(tables, reports, strict=True)
+            )
+        report = reports[0] if len(reports) == 1 else combined(reports)
+    report = replace(report, interval=command.interval_name)
+    print_report(command, report)
+    return report
+
+
+def check_service_job(command: ServiceCommand) -> tuple[str, ...]:
+    """Check a table service; raise UserError if it cannot run on the table.
+
+    Of several tables only the names and the options are checked: one wrong table does not stop the others, and its
+    report names the error.
+    """
+    check_command(command, os.environ)
+    if len(command.tables) == 1:
+        check_service(_opened(command), command)
+        return ()
+    names = {table: catalog_name(table) for table in command.tables}
+    unknown = next((table for table, name in names.items() if name is None), None)
+    if unknown is not None:
+        raise UserError(f"several tables in one run must be names of a catalog, but {unknown!r} is not", table=unknown)
+    catalogs = sorted({name[0] for name in names.values() if name is not None})
+    if len(catalogs) > 1:
+        raise UserError(f"the tables of one run must be in one catalog, not in {', '.join(catalogs)}")
+    return ()
+
+
+def _opened(command: ServiceCommand) -> Table:
+    identifier = catalog_name(command.table)
+    if identifier is None:
+        return open_table(command.table, command.options)
+    with load_catalog(identifier[0]) as catalog:
+        # The run puts the spec file in force, too. A check of the previous spec would report corrected errors.
+        specs_in_force(catalog, [identifier[1]])
+        return catalog.load_table(identifier[1], options=command.options)

@@ -65,11 +65,11 @@ def _moment(table: Table, flag: str, text: str | None) -> int | None:
 
 def _with_runs(name: str, document: TimelineInstants) -> TimelineInstants:
     """Return the instants with the runs of services that the catalog records, if the table is in a catalog."""
-    known = catalog_name(name)
-    if known is None:
+    identifier = catalog_name(name)
+    if identifier is None:
         return document
-    with load_catalog(known[0]) as catalog, catalog.database.reading() as session:
-        runs = runs_of_instants(session, known[1], [instant.requested for instant in document.instants])
+    with load_catalog(identifier[0]) as catalog, catalog.database.reading() as session:
+        runs = runs_of_instants(session, identifier[1], [instant.requested for instant in document.instants])
     instants = tuple(_with_run(instant, runs) for instant in document.instants)
     return replace(document, instants=instants)
 

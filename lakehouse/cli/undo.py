@@ -67,8 +67,8 @@ def delete_savepoint(given: Given) -> None:
 
 def list_savepoints(given: Given) -> None:
     """Print the savepoints of a table."""
-    found = Savepoints(savepoints=tuple(map(_info, open_table(given.table).savepoints())))
-    show_document(found, given.output, rows=[encode(savepoint) for savepoint in found.savepoints])
+    document = Savepoints(savepoints=tuple(map(_info, open_table(given.table).savepoints())))
+    show_document(document, given.output, rows=[encode(savepoint) for savepoint in document.savepoints])
 
 
 def restore(given: Given) -> None:

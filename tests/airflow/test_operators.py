@@ -97,7 +97,7 @@ def test_replay_in_the_params_parses_dead_letters_without_an_interval(submit: Fa
     task = operator()
     task.execute(run_context(task, params={"replay": True, "commit": "20260131120000000", "dead_letters": None}))
     command = command_of(submit.argv)
-    assert (command.action, command.commit, command.interval) == ("replay", "20260131120000000", None)
+    assert (command.ACTION, command.commit, command.interval) == ("replay", "20260131120000000", None)
 
 
 def test_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:
@@ -105,7 +105,7 @@ def test_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -
     task = operator(options={"hoodie.parquet.compression.codec": "snappy"}, conf={"spark.executor.memory": "2g"})
     task.execute(run_context(task, params={"full_refresh": True, "options": {"hoodie.combine.before.insert": True}}))
     command = command_of(submit.argv)
-    assert (command.verb, command.action, command.table) == ("ingest", "run", "sales.orders")
+    assert (command.verb, command.ACTION, command.table) == ("ingest", "run", "sales.orders")
     assert command.run_id == f"ingest.sales.orders/{RUN_ID}/ingest"
     assert command.full_refresh
     assert command.options == {

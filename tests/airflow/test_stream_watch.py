@@ -252,7 +252,7 @@ def test_task_starts_a_stream_as_a_process_of_its_own_and_is_deferred(submit: Fa
     watch, run = deferred(lambda: operator().execute(run_context()))
     assert until(lambda: submit.was_started)
     command = parse_command(submit.argv[submit.argv.index("ingest") :])
-    assert (command.action, command.run_id) == ("stream", watch.run_id)
+    assert (command.ACTION, command.run_id) == ("stream", watch.run_id)
     assert watch.run_id.startswith("ingest.t/run1/ingest/")
     assert command.run_for is not None and 3590 < int(command.run_for.removesuffix("s")) <= 3600
     assert submit.environment[JOB] == "ingest.t/run1/ingest"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lakehouse import load_catalog
-from lakehouse.cli.backends.catalog_policies import policies_of
+from lakehouse.cli.backends.catalog_backend import policies_of
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError

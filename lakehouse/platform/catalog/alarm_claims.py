@@ -47,10 +47,10 @@ class Claim:
 
 def claim_of(entry: Mapping[str, Any]) -> Claim | None:
     """Return the claim in the entry of a notifier; None without one. Claims of earlier versions have three values."""
-    found = entry.get(_KEY)
-    if found is None:
+    claim = entry.get(_KEY)
+    if claim is None:
         return None
-    owner, until_ms, event, *more = found
+    owner, until_ms, event, *more = claim
     return Claim(owner=owner, until_ms=until_ms, event=event, **dict(zip(("attempt", "message"), more, strict=False)))
 
 

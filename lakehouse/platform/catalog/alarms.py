@@ -160,13 +160,13 @@ class Alarms:
         """
         now = self._clock.now_ms()
         with self._database.session() as session:
-            known = _locked(session, sorted(evaluated))
-            before = {_key(row): row for row in _open_rows(session, known)}
+            locked_tables = _locked(session, sorted(evaluated))
+            before = {_key(row): row for row in _open_rows(session, locked_tables)}
             wanted = {
                 (table, problem.rule, problem.subject): problem
-                for table, found in evaluated.items()
-                if table in known
-                for problem in found.problems
+                for table, evaluation in evaluated.items()
+                if table in locked_tables
+                for problem in evaluation.problems
             }
             ended = [row.id for key, row in before.items() if key not in wanted and _was_evaluated(row, evaluated)]
             _refresh(session, before, wanted, now)
@@ -238,23 +238,23 @@ class Alarms:
             self._give_up(rows, route.notifier, now)
             claims = [claim_of(row.notified.get(route.notifier, {})) for row, _ in rows]
             message, attempt = repeated(claims, now), MOST_ATTEMPTS
-            found = list[tuple[AlarmRow, Alarm, str]]()
+            alarms = list[tuple[AlarmRow, Alarm, str]]()
             for (row, table), claim in zip(rows, claims, strict=True):
                 alarm, entry = _alarm(row, table, silences), row.notified.get(route.notifier, {})
                 if message is not None and claim is not None:
                     if claim.message == message and claim.until_ms <= now:
-                        found.append((row, replace(alarm, **_AS_OF[claim.event]), claim.event))
+                        alarms.append((row, replace(alarm, **_AS_OF[claim.event]), claim.event))
                 elif message is None and claim is None:
                     event = unsent_event(entry, is_open=row.state == AlarmState.OPEN)
                     if event is not None and route.takes(alarm):
-                        found.append((row, alarm, event))
+                        alarms.append((row, alarm, event))
             if message is None:
-                message, attempt = message_id(route.notifier, [(row.id, event) for row, _, event in found]), 1
-            for row, _, event in found:
+                message, attempt = message_id(route.notifier, [(row.id, event) for row, _, event in alarms]), 1
+            for row, _, event in alarms:
                 claim = Claim(owner=owner, until_ms=now + lease_ms, event=event, attempt=attempt, message=message)
                 entry = without_claim(row.notified.get(route.notifier, {}))
                 row.notified = {**row.notified, route.notifier: {**entry, **claim.stored()}}
-        return ClaimedMessage(id=message, attempt=attempt, alarms=tuple(alarm for _, alarm, _ in found))
+        return ClaimedMessage(id=message, attempt=attempt, alarms=tuple(alarm for _, alarm, _ in alarms))
 
     def confirm(self, notifier: str, owner: str) -> int:
         """Record that a notifier sent the alarms that an owner claimed, and return their number.
@@ -317,11 +317,11 @@ class Alarms:
 
 def _locked(session: Session, tables: Sequence[int]) -> set[int]:
     """Lock tables against another evaluation and a drop, in one order; return the ids of those that exist."""
-    found = set[int]()
+    ids = set[int]()
     for batch in _batches(tables):
         query = select(TableRow.id).where(TableRow.id.in_(batch)).order_by(TableRow.id)
-        found.update(session.scalars(query.with_for_update(key_share=True)))
-    return found
+        ids.update(session.scalars(query.with_for_update(key_share=True)))
+    return ids
 
 
 def _open_rows(session: Session, tables: Collection[int]) -> Iterator[AlarmRow]:

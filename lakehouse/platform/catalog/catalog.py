@@ -161,14 +161,14 @@ class Catalog(Readable):
         row = NamespaceRow(name=name, properties=dict(properties or {}), created_ms=self.clock.now_ms())
         try:
             with self.database.session() as session:
-                known = session.get(NamespaceRow, name) is not None
-                if not known:
+                exists = session.get(NamespaceRow, name) is not None
+                if not exists:
                     session.add(row)
         except RetryableError as error:
             if not is_duplicate(error):
                 raise
-            known = True
-        if known and not exist_ok:
+            exists = True
+        if exists and not exist_ok:
             raise UserError(f"namespace {name!r} exists already", namespace=name)
 
     def list_namespaces(self) -> tuple[str, ...]:
@@ -358,7 +358,7 @@ class Catalog(Readable):
 
     def specs(self, identifier: str) -> tuple[tuple[int, TableSpec], ...]:
         """Return all versions of a table's spec, oldest first."""
-        return tuple((found.version, found.spec) for found in self.spec_history(identifier))
+        return tuple((entry.version, entry.spec) for entry in self.spec_history(identifier))
 
     def spec_history(self, identifier: str) -> tuple[SpecVersion, ...]:
         """Return all versions of a table's spec with their authors, oldest first."""
@@ -367,13 +367,13 @@ class Catalog(Readable):
             query = select(SpecRow).where(SpecRow.table_id == row.id).order_by(SpecRow.version)
             return tuple(
                 SpecVersion(
-                    version=found.version,
-                    spec=spec_of_version(found, row),
-                    author=found.author,
-                    source=found.source,
-                    created_ms=found.created_ms,
+                    version=version_row.version,
+                    spec=spec_of_version(version_row, row),
+                    author=version_row.author,
+                    source=version_row.source,
+                    created_ms=version_row.created_ms,
                 )
-                for found in session.scalars(query)
+                for version_row in session.scalars(query)
             )
 
     def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
@@ -383,7 +383,7 @@ class Catalog(Readable):
         symbolic links. Raises UserError, and deletes nothing, if the location contains another table.
         """
         entry = self.entry(identifier)
-        kept = purge_registered(entry) if purge else ()
+        remaining = purge_registered(entry) if purge else ()
         with self.database.session() as session:
             # Wait for a scheduler that records decisions, so that it adds none after the deletion.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
@@ -395,7 +395,7 @@ class Catalog(Readable):
             session.execute(delete(PolicyRow).where(mine))
             session.execute(delete(TableRow).where(TableRow.id == entry.id))
         self.leases.forget(f"{entry.identifier}/")
-        return kept
+        return remaining
 
     # parameters: the parts of a policy
     def set_policy(
@@ -484,10 +484,10 @@ class Catalog(Readable):
         if "." in scope:
             entry = self.entry(scope)
             return entry.namespace, entry.name
-        known = self.list_namespaces()
-        if scope not in known:
+        namespaces = self.list_namespaces()
+        if scope not in namespaces:
             raise UserError(
-                f"{scope!r} is neither a namespace nor namespace.table.{nearest(scope, known)}", namespace=scope
+                f"{scope!r} is neither a namespace nor namespace.table.{nearest(scope, namespaces)}", namespace=scope
             )
         return scope, ""
 
@@ -551,9 +551,9 @@ class Catalog(Readable):
         query = select(TableRow).filter_by(namespace=namespace, name=name)
         row = session.scalar(query.with_for_update() if lock else query)
         if row is None:
-            known = [f"{space}.{table}" for space, table in session.execute(select(TableRow.namespace, TableRow.name))]
+            names = [f"{space}.{table}" for space, table in session.execute(select(TableRow.namespace, TableRow.name))]
             raise UserError(
-                f"no table {namespace}.{name} in this catalog.{nearest(f'{namespace}.{name}', known)} `lakehouse table "
+                f"no table {namespace}.{name} in this catalog.{nearest(f'{namespace}.{name}', names)} `lakehouse table "
                 "list` lists all; `lakehouse table register` registers an existing table",
                 table=identifier,
             )

@@ -110,12 +110,12 @@ class Database:
 
     def _require_schema(self) -> None:
         with self._translated(), self.engine.connect() as connection:
-            found = MigrationContext.configure(connection).get_current_revision()
+            revision = MigrationContext.configure(connection).get_current_revision()
         newest = _script().get_current_head()
-        if found != newest:
+        if revision != newest:
             self.close()
             raise UserError(
-                f"catalog {self.where} has schema revision {found or 'none'}, but this version of lakehouse needs "
+                f"catalog {self.where} has schema revision {revision or 'none'}, but this version of lakehouse needs "
                 f"{newest}; run `lakehouse catalog upgrade`",
                 catalog=self.where,
             )

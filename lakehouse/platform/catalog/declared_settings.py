@@ -170,23 +170,23 @@ def declared_columns(spec: TableSpec) -> dict[str, pa.DataType]:
 
 def columns_of(schema: pa.Schema) -> dict[str, pa.DataType]:
     """Return the types of columns by name, with those of nested fields by their dotted names."""
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     fields = [(field.name, field.type) for field in schema]
     while fields:
         name, kind = fields.pop()
-        found[name] = kind
+        types[name] = kind
         if pa.types.is_struct(kind):
             fields += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
-    return found
+    return types
 
 
 def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[str, pa.DataType] | None = None) -> None:
     """Raise UserError for a TIMESTAMP partition column whose type does not fit its timestamp type."""
-    known = declared_columns(spec) if columns is None else columns
+    available = declared_columns(spec) if columns is None else columns
     consistent = options.get(_CONSISTENT, "").strip().lower() == "true"
     for column in spec.partition_by:
-        if column.type == "TIMESTAMP" and column.name in known:
-            kind = known[column.name]
+        if column.type == "TIMESTAMP" and column.name in available:
+            kind = available[column.name]
             timestamp = resolved_format(column.timestamp or DEFAULT_FORMAT, kind)
             check_unit(timestamp, kind, name=column.name, consistent_timestamps=consistent)
 

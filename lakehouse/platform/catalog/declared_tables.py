@@ -53,10 +53,10 @@ def find_declared_table(
     spec: TableSpec, options: Mapping[str, str], env: Env, tables: OpenedTables | None = None
 ) -> Table | None:
     """Open the table at the resolved location of a spec, as `open_declared_table` does, and accept any name."""
-    found = (tables or OpenedTables()).find(env, allowed_functions=spec.functions)
-    if found is None:
+    opened = (tables or OpenedTables()).find(env, allowed_functions=spec.functions)
+    if opened is None:
         return None
-    table = found.with_options({key: value for key, value in options.items() if key not in CREATE_OPTIONS})
+    table = opened.with_options({key: value for key, value in options.items() if key not in CREATE_OPTIONS})
     _check_agreement(spec, options, table.config, table)
     return table
 
@@ -89,9 +89,9 @@ def create_declared_table(
         existing = find_declared_table(spec, options, env)
         if existing is not None:
             return existing
-    known = declared_columns(spec) if columns is None else columns_of(normalise(columns))
-    check_units(spec, options, known)
-    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **declared_fields(spec, known))
+    available = declared_columns(spec) if columns is None else columns_of(normalise(columns))
+    check_units(spec, options, available)
+    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **declared_fields(spec, available))
     _check_agreement(spec, options, table.config, table)
     return table
 

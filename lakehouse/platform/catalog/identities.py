@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
@@ -9,7 +11,6 @@ from lakehouse.errors import UserError
 from lakehouse.model.table_identity import TableIdentity
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import LONGEST_ID, RequestRow, TableRow
-from lakehouse.platform.catalog.nested_locations import table_around_or_inside
 from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.spec.table.table_spec import TableSpec
 
@@ -58,10 +59,10 @@ def recorded_identities(database: Database, spec: TableSpec, location: str) -> d
 def refuse_registered(session: Session, identifier: tuple[str, str], location: str) -> None:
     """Raise UserError if the catalog has a table of this name, or one at, around or inside of this location."""
     namespace, name = identifier
-    known = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
-    if known is not None:
+    registered = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
+    if registered is not None:
         raise UserError(
-            f"table {namespace}.{name} is already in this catalog, at {known.location}; drop it first. If another "
+            f"table {namespace}.{name} is already in this catalog, at {registered.location}; drop it first. If another "
             "table has replaced the one at this location, `lakehouse table accept --table "
             f"{namespace}.{name}` registers it",
             table=name,
@@ -106,3 +107,16 @@ def replace_registered(session: Session, row: TableRow, identity: TableIdentity)
     refuse_copy(session, (row.namespace, row.name), row.location, identity)
     record_identity(row, identity)
     session.execute(delete(RequestRow).where(RequestRow.table_id == row.id, RequestRow.state == RequestState.OPEN))
+
+
+def table_around_or_inside(session: Session, location: str) -> TableRow | None:
+    """Return a registered table whose location is inside of `location` or contains it; None if there is none."""
+    lead = location.rstrip("/")
+    above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
+    around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)
+    for row in session.scalars(select(TableRow).where(around)):
+        # SQLite compares prefixes case-insensitively.
+        place = row.location.rstrip("/")
+        if lead.startswith(f"{place}/") or place.startswith(f"{lead}/"):
+            return row
+    return None

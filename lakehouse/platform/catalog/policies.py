@@ -126,12 +126,12 @@ class ServicePolicies:
         rules: list[PartitionRule] = []
         for spec in SERVICE_SPECS:
             own = [policy for policy in self.declared(namespace, name, spec.name) if policy.pattern]
-            found = [_rule(policy) for policy in own] if spec.pattern_settings else []
-            found = [rule for rule in found if rule.enabled is not None or rule.options]
+            own_rules = [_rule(policy) for policy in own] if spec.pattern_settings else []
+            own_rules = [rule for rule in own_rules if rule.enabled is not None or rule.options]
             enabled = service_settings(spec.name, self.settings_of(namespace, name, declared, spec.name)).enabled
-            if not enabled and any(rule.enabled for rule in found):
+            if not enabled and any(rule.enabled for rule in own_rules):
                 rules.append(PartitionRule(service=spec.name, pattern=EVERY_PARTITION, enabled=False))
-            rules += found
+            rules += own_rules
         return rules
 
     def declared(self, namespace: str, name: str, service: str) -> list[ServicePolicy]:

@@ -198,24 +198,24 @@ def _dead(
             continue
         honoured = pattern_settings(spec.name, layer.settings) if layer.pattern else layer.settings
         for name in layer.settings:
-            found = None
+            cause = None
             if layer.origin is PolicyOrigin.NAMESPACE:
-                found = _overridden_in_namespace(spec, name, facts, policies)
+                cause = _overridden_in_namespace(spec, name, facts, policies)
             elif refusal is not None:
-                found = DeadPolicyReason.NOT_APPLICABLE, refusal
+                cause = DeadPolicyReason.NOT_APPLICABLE, refusal
             elif name not in honoured:
-                found = DeadPolicyReason.NOT_HONOURED, f"it applies to whole tables; {spec.pattern_advice}"
+                cause = DeadPolicyReason.NOT_HONOURED, f"it applies to whole tables; {spec.pattern_advice}"
             elif layer.pattern and layer.covered is not None and not layer.covered:
-                found = DeadPolicyReason.NO_PARTITION, "the pattern matches no partition; a pattern must match the path"
+                cause = DeadPolicyReason.NO_PARTITION, "the pattern matches no partition; a pattern must match the path"
             else:
-                found = _overridden(name, layer, layers[number + 1 :], facts)
-            if found is not None:
+                cause = _overridden(name, layer, layers[number + 1 :], facts)
+            if cause is not None:
                 yield DeadPolicy(
                     service=spec.name,
                     setting=name,
                     origin=layer.origin,
-                    reason=found[0],
-                    text=_text(spec, name, layer, found[1]),
+                    reason=cause[0],
+                    text=_text(spec, name, layer, cause[1]),
                     pattern=layer.pattern,
                 )
 
@@ -277,7 +277,7 @@ def _keys(spec: ServiceSpec) -> dict[str, str]:
 def _defaults(spec: ServiceSpec) -> dict[str, str]:
     scheduling = {key.name: key.default for key in SERVICE_KEYS if key.default}
     scheduling["enabled"] = str(spec.enabled_by_default).lower()
-    return scheduling | {found.name: _shown(found.default) for found in fields(POLICIES[spec.options])}
+    return scheduling | {option.name: _shown(option.default) for option in fields(POLICIES[spec.options])}
 
 
 def _named(settings: Mapping[str, Any], by_key: Mapping[str, str]) -> dict[str, str]:

@@ -223,11 +223,11 @@ class RunHistory:
         with self._database.session() as session:
             # Lock the tables against a drop, in one order so that two schedulers do not deadlock.
             held = select(TableRow.id).where(_among(TableRow.id, tables)).order_by(TableRow.id)
-            known = set(session.scalars(held.with_for_update(read=True, key_share=True)))
+            table_ids = set(session.scalars(held.with_for_update(read=True, key_share=True)))
             rows = [
                 _decision_row(table, service, now, decision)
                 for (table, service), decision in decisions.items()
-                if table in known
+                if table in table_ids
             ]
             if rows:
                 session.execute(insert(DecisionRow), rows)
@@ -247,7 +247,7 @@ class RunHistory:
         Times are UTC milliseconds, newest first.
         """
         query = select(DecisionRow.table_id, DecisionRow.service, DecisionRow.due, DecisionRow.decided_ms)
-        found: dict[tuple[int, str], list[int]] = {}
+        decision_times: dict[tuple[int, str], list[int]] = {}
         ended = set()
         with self._database.session() as session:
             rows = session.execute(query.where(_among(DecisionRow.table_id, tables)).order_by(DecisionRow.id.desc()))
@@ -255,8 +255,8 @@ class RunHistory:
                 if not due:
                     ended.add((table, service))
                 elif (table, service) not in ended:
-                    found.setdefault((table, service), []).append(decided_ms)
-        return {key: tuple(times) for key, times in found.items()}
+                    decision_times.setdefault((table, service), []).append(decided_ms)
+        return {key: tuple(times) for key, times in decision_times.items()}
 
     def decisions(self, table_id: int, service: str, *, limit: int = 1) -> tuple[Decision, ...]:
         """Return the newest decisions, newest first."""
@@ -320,11 +320,11 @@ class RunHistory:
             commits = outcome.state is RunState.COMMITTED
             if (is_stale or has_committed) and (not commits or (is_stale and has_committed)):
                 return
-            kept = {_AFTER: row.actual[_AFTER]} if is_unfinished and _AFTER in row.actual else {}
+            marks = {_AFTER: row.actual[_AFTER]} if is_unfinished and _AFTER in row.actual else {}
             if outcome.state is RunState.NOTHING_TO_DO and outcome.seen is not None:
-                kept = {_AFTER: outcome.seen}
+                marks = {_AFTER: outcome.seen}
             before = {name: value for name, value in row.actual.items() if name != _AFTER}
-            row.actual = {**kept, **(before if outcome.actual is None else outcome.actual)}
+            row.actual = {**marks, **(before if outcome.actual is None else outcome.actual)}
             _record_problem(row, outcome, self._clock.now_ms())
             row.instant = outcome.instant or row.instant
             session.execute(
@@ -385,12 +385,12 @@ class RunHistory:
         age = func.row_number().over(partition_by=(RunRow.table_id, RunRow.service), order_by=order)
         aged = select(RunRow.id, age.label("age")).where(_among(RunRow.table_id, tables)).subquery()
         query = select(RunRow).join(aged, aged.c.id == RunRow.id).where(aged.c.age <= limit).order_by(*order)
-        found: dict[tuple[int, str], tuple[Run, ...]] = {}
+        runs_of: dict[tuple[int, str], tuple[Run, ...]] = {}
         with self._database.session() as session:
             for row in session.scalars(query):
                 key = row.table_id, row.service
-                found[key] = (*found.get(key, ()), _run(row))
-        return found
+                runs_of[key] = (*runs_of.get(key, ()), _run(row))
+        return runs_of
 
     def runs_since(self, since_ms: int, tables: Collection[int] | None = None) -> dict[int, dict[str, tuple[Run, ...]]]:
         """Return the runs that started since a time, by table id and service, newest first.
@@ -407,22 +407,22 @@ class RunHistory:
             query = query.join(pairs, mine)
         else:
             query = query.where(_among(RunRow.table_id, tables))
-        found: dict[int, dict[str, tuple[Run, ...]]] = {}
+        runs_of: dict[int, dict[str, tuple[Run, ...]]] = {}
         with self._database.session() as session:
             for row in session.scalars(query):
-                of_table = found.setdefault(row.table_id, {})
+                of_table = runs_of.setdefault(row.table_id, {})
                 of_table[row.service] = (*of_table.get(row.service, ()), _run(row))
-        return found
+        return runs_of
 
     def bytes_since(self, services: str | Collection[str], since_ms: int) -> dict[str, int]:
         """Return by service the bytes that runs since a time wrote, or are predicted to write, on all tables."""
         query = select(RunRow.service, RunRow.actual, RunRow.predicted).where(RunRow.started_ms >= since_ms)
         wanted = text_list(services, "services")
-        found = dict.fromkeys(wanted, 0)
+        counts = dict.fromkeys(wanted, 0)
         with self._database.session() as session:
             for service, actual, predicted in session.execute(query.where(RunRow.service.in_(wanted))):
-                found[service] += int((actual or {}).get("bytes", (predicted or {}).get("bytes", 0)))
-        return found
+                counts[service] += int((actual or {}).get("bytes", (predicted or {}).get("bytes", 0)))
+        return counts
 
     def running(self, service: str | None = None) -> tuple[tuple[int, str], ...]:
         """Return (table id, service) of the runs without an outcome."""

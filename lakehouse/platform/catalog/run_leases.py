@@ -93,12 +93,12 @@ class RunLeases:
 
     def held_keys(self, keys: Collection[str]) -> frozenset[str]:
         """Return the keys whose lease is active."""
-        ordered, found = sorted(keys), set[str]()
+        ordered, taken = sorted(keys), set[str]()
         with self._database.session() as session:
             for start in range(0, len(ordered), _BATCH):
                 mine = LeaseRow.key.in_(ordered[start : start + _BATCH]) & (LeaseRow.expires_ms > self._clock.now_ms())
-                found.update(session.scalars(select(LeaseRow.key).where(mine)))
-        return frozenset(found)
+                taken.update(session.scalars(select(LeaseRow.key).where(mine)))
+        return frozenset(taken)
 
     def expired(self) -> dict[str, int]:
         """Return the expiry times of the leases that expired without a release, by key."""

@@ -70,22 +70,22 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
     """
     registered = map(catalog.registered_entry, tables) if tables else catalog.registered().values()
     entries = {entry.identifier: entry for entry in registered}
-    found: dict[str, SpecStatus] = {}
+    statuses: dict[str, SpecStatus] = {}
     for problem in folder.problems:
         name = _name(problem.table)
         entry = entries.get(name)
         version = None if entry is None else entry.spec_version
-        found[name or problem.file] = SpecStatus(
+        statuses[name or problem.file] = SpecStatus(
             table=name, state=SpecState.REFUSED, version=version, file=problem.file, problem=problem.message
         )
     # The tables of a template are registered by its ingestion, which knows their names.
     for spec in (spec for spec in folder.specs if not spec.is_template):
         status = _compared(spec, entries.get(_name(spec.table)))
-        found.setdefault(status.table, status)
+        statuses.setdefault(status.table, status)
     for name, entry in entries.items():
-        found.setdefault(name, SpecStatus(table=name, state=SpecState.NO_FILE, version=entry.spec_version))
+        statuses.setdefault(name, SpecStatus(table=name, state=SpecState.NO_FILE, version=entry.spec_version))
     wanted = {_name(name) for name in tables}
-    return tuple(found[key] for key in sorted(found) if not wanted or found[key].table in wanted)
+    return tuple(statuses[key] for key in sorted(statuses) if not wanted or statuses[key].table in wanted)
 
 
 def synchronise(

@@ -31,11 +31,11 @@ def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> N
 
 def locked_tables(session: Session, table_ids: Collection[int]) -> list[int]:
     """Lock tables against a drop, in one order so that two writers do not deadlock; return those that exist."""
-    found: list[int] = []
+    ids: list[int] = []
     for some in batches(sorted(table_ids)):
         query = select(TableRow.id).where(TableRow.id.in_(some)).order_by(TableRow.id)
-        found += session.scalars(query.with_for_update(read=True, key_share=True))
-    return found
+        ids += session.scalars(query.with_for_update(read=True, key_share=True))
+    return ids
 
 
 def upsert(
@@ -93,7 +93,7 @@ def state_of(row: TableStateRow) -> TableState:
     return TableState(
         numbers=decode(TableNumbers, row.numbers),
         problems=tuple(decode(Problem, problem) for problem in row.problems),
-        due={name: decode(DueService, found) for name, found in row.due.items()},
+        due={name: decode(DueService, service) for name, service in row.due.items()},
         error=row.error,
         looked_ms=row.looked_ms,
         look_at_ms=row.look_at_ms,
@@ -103,8 +103,8 @@ def state_of(row: TableStateRow) -> TableState:
 
 def number_of(name: str) -> ColumnElement[Any]:
     """Return the SQL expression of one of the numbers of a state."""
-    found: ColumnElement[Any] = TableStateRow.numbers[name].as_float()
-    return found
+    number: ColumnElement[Any] = TableStateRow.numbers[name].as_float()
+    return number
 
 
 def batches(ids: Collection[ValueT]) -> Iterator[list[ValueT]]:

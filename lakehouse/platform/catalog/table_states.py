@@ -142,19 +142,19 @@ class TableStates:
         with self._database.session() as session:
             first = query.where(changed).order_by(first_change(), TableRow.id).limit(limits.changed)
             rest = query.where(old & not_timed).order_by(state.looked_ms, TableRow.id).limit(limits.rotation)
-            found = [*session.execute(first), *session.execute(rest)]
-        return {int(table): int(mark) for table, mark in found}
+            chosen = [*session.execute(first), *session.execute(rest)]
+        return {int(table): int(mark) for table, mark in chosen}
 
     def marks(self, table_ids: Collection[int]) -> dict[int, int]:
         """Return the marks of changes of some tables, 0 for a table without a change."""
-        found = dict.fromkeys(table_ids, 0)
+        counts = dict.fromkeys(table_ids, 0)
         query = select(TableStateRow.table_id, TableStateRow.changed_ms)
         with self._database.session() as session:
             for some in batches(table_ids):
-                found.update(
+                counts.update(
                     (table, mark) for table, mark in session.execute(query.where(TableStateRow.table_id.in_(some)))
                 )
-        return found
+        return counts
 
     def record(self, states: Mapping[int, TableState], seen: Mapping[int, int] | None = None) -> None:
         """Store the states of tables, and their numbers as those of the hour; tables that were dropped are ignored.
@@ -175,7 +175,9 @@ class TableStates:
         table: Any = TableStateRow.__table__
         mine = update(table).where(table.c.table_id == bindparam("id"))
         change = mine.values(due=bindparam("services"), due_services=bindparam("number"))
-        rows = [{"id": one, "services": encode(dict(found)), "number": len(found)} for one, found in due.items()]
+        rows = [
+            {"id": one, "services": encode(dict(services)), "number": len(services)} for one, services in due.items()
+        ]
         if rows:
             with self._database.session() as session:
                 session.connection().execute(change, rows)
@@ -186,8 +188,12 @@ class TableStates:
         change = update(table).where(table.c.table_id == bindparam("id"))
         change = change.values(problems=bindparam("found"), severity=bindparam("worst"))
         rows = [
-            {"id": one, "found": encode(tuple(found)), "worst": max((int(p.severity) for p in found), default=0)}
-            for one, found in problems.items()
+            {
+                "id": one,
+                "found": encode(tuple(table_problems)),
+                "worst": max((int(p.severity) for p in table_problems), default=0),
+            }
+            for one, table_problems in problems.items()
         ]
         if rows:
             with self._database.session() as session:
@@ -213,8 +219,8 @@ class TableStates:
         full = TableRow.namespace + "." + TableRow.name
         with self._database.session() as session:
             queries = [select(full, TableRow.id).where(full.in_(some)) for some in batches(names)]
-            found = [row for query in queries for row in session.execute(query)]
-        return {str(name): int(table) for name, table in found}
+            sampled = [row for query in queries for row in session.execute(query)]
+        return {str(name): int(table) for name, table in sampled}
 
     def states(self, wanted: StateFilter | None = None, page: StatePage | None = None) -> FleetTables:
         """Return one page of the tables of the catalog with their states.
@@ -232,22 +238,22 @@ class TableStates:
 
     def points(self, table_ids: Collection[int], since_ms: int) -> dict[int, tuple[TablePoint, ...]]:
         """Return the hourly numbers of some tables since a time, by table id, oldest first."""
-        found: dict[int, list[TablePoint]] = {table: [] for table in table_ids}
+        points_of: dict[int, list[TablePoint]] = {table: [] for table in table_ids}
         query = select(TablePointRow).where(TablePointRow.hour_ms >= since_ms).order_by(TablePointRow.hour_ms)
         with self._database.session() as session:
             for some in batches(table_ids):
                 for row in session.scalars(query.where(TablePointRow.table_id.in_(some))):
                     numbers = decode(TableNumbers, row.numbers)
-                    found[row.table_id].append(TablePoint(hour_ms=row.hour_ms, numbers=numbers))
-        return {table: tuple(points) for table, points in found.items()}
+                    points_of[row.table_id].append(TablePoint(hour_ms=row.hour_ms, numbers=numbers))
+        return {table: tuple(points) for table, points in points_of.items()}
 
     def _states(self, conditions: list[ColumnElement[bool]]) -> dict[int, TableState]:
-        found: dict[int, TableState] = {}
+        states: dict[int, TableState] = {}
         with self._database.session() as session:
             for condition in conditions:
                 rows = session.scalars(select(TableStateRow).where(condition).order_by(TableStateRow.table_id))
-                found.update((row.table_id, _readable_state(row)) for row in rows)
-        return found
+                states.update((row.table_id, _readable_state(row)) for row in rows)
+        return states
 
 
 def _readable_state(row: TableStateRow) -> TableState:
@@ -281,12 +287,14 @@ def _ordered(query: Select[TableRow, TableStateRow], sort: str) -> Select[TableR
         "looked": func.coalesce(TableStateRow.looked_ms, 0),
     }
     if name not in columns and name not in _NUMBERS:
-        known = ("table", *columns, *_NUMBERS)
-        raise UserError(f"tables cannot be sorted by {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
+        fields_of_row = ("table", *columns, *_NUMBERS)
+        raise UserError(
+            f"tables cannot be sorted by {name!r}.{nearest(name, fields_of_row)} Known: {', '.join(fields_of_row)}."
+        )
     column = columns[name] if name in columns else number_of(name)
     return query.order_by((column.asc() if reverse else column.desc()).nulls_last(), *by_table)
 
 
 def _fleet_table(table: TableRow, state: TableStateRow | None) -> FleetTable:
-    found = None if state is None or not state.looked_ms else state_of(state)
-    return FleetTable(id=table.id, namespace=table.namespace, name=table.name, location=table.location, state=found)
+    stored = None if state is None or not state.looked_ms else state_of(state)
+    return FleetTable(id=table.id, namespace=table.namespace, name=table.name, location=table.location, state=stored)

@@ -167,8 +167,10 @@ def run_databases(run: DatabaseRun) -> IngestReport:
             failed = any(report.status is JobStatus.FAILED for report in made)
             if done or failed or _is_over(run.settings, clock.now_ms() - started):
                 break
-        kept = _kept(run)
-    tables = [replace(one, lag=(*one.lag, *kept)) for one in (joined_report(parts) for parts in reports.values())]
+        unconfirmed = _kept(run)
+    tables = [
+        replace(one, lag=(*one.lag, *unconfirmed)) for one in (joined_report(parts) for parts in reports.values())
+    ]
     if not tables:
         patterns = ", ".join(run.settings.tables)
         raise UserError(
@@ -251,9 +253,9 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[IngestReport]]:
         try:
             if name in problems:
                 raise problems[name]
-            found = _target(run, target, name, described.get(name))
-            if found is not None:
-                targets.append(found)
+            planned = _target(run, target, name, described.get(name))
+            if planned is not None:
+                targets.append(planned)
         except LakehouseError as error:
             if not run.settings.into:
                 raise
@@ -267,7 +269,7 @@ def _starts(
     """Return the tables to read, where their log is read from, and reports of tables that have to be read later."""
     # This run, or another one at the same time, may have published tables since they were described.
     tables = run.server.describe([one.source.name for one in targets])
-    found: list[Target] = []
+    readable: list[Target] = []
     starts: dict[str, LogPosition] = {}
     failed: list[IngestReport] = []
     for one in targets:
@@ -275,12 +277,12 @@ def _starts(
         target = replace(one, source=tables.get(name, one.source), lacks_log=name in fresh)
         try:
             starts[name] = _start(run, target)
-            found.append(target)
+            readable.append(target)
         except OpenTransactionsError as error:
             if not run.settings.into:
                 raise
             failed.append(failed_report(target.spec, error))
-    return found, starts, failed
+    return readable, starts, failed
 
 
 def target_spec(spec: TableSpec, settings: DatabaseSettings, name: str) -> TableSpec:
@@ -296,33 +298,35 @@ def written_spec(
 ) -> TableSpec:
     """Return the spec of a table that a run of a template wrote: the key of its source, and no ingestion of its own."""
     target = replace(spec, table=table, location=f"{spec.location.rstrip('/')}/{table}", ingest=None)
-    found = Table.open(location_of(target, environ), storage_options=storage_options)
-    return replace(target, record_key=found.config.keys.record_key_fields)
+    table_of_target = Table.open(location_of(target, environ), storage_options=storage_options)
+    return replace(target, record_key=table_of_target.config.keys.record_key_fields)
 
 
-def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | None) -> Target | None:
-    source = found or SourceTable(name=name, columns=(), key=())
+def _target(run: DatabaseRun, spec: TableSpec, name: str, described: SourceTable | None) -> Target | None:
+    source = described or SourceTable(name=name, columns=(), key=())
     key: tuple[str, ...] = ()
-    if found is not None:
+    if described is not None:
         declared = () if spec.record_key == (_APPEND_KEY,) else spec.record_key
-        key = key_of(found, declared, run.settings)
+        key = key_of(described, declared, run.settings)
         if not key:
             _check_append(run.settings, name)
         spec = replace(spec, record_key=key or (_APPEND_KEY,))
     env = run.tables.env(spec.location, run.access)
     options = {**spec.write_options(), **run.command.options}
-    with changed_keys(found, spec, run.settings):
-        table = _existing(spec, options, env) if found is None else open_declared_table(spec, options, env, run.tables)
+    with changed_keys(described, spec, run.settings):
+        table = (
+            _existing(spec, options, env) if described is None else open_declared_table(spec, options, env, run.tables)
+        )
     if table is None:
         new = _filling(spec) if run.server.reads.omits_unchanged else spec
-        return None if found is None else Target(source=source, spec=new, key=key, exists=True)
+        return None if described is None else Target(source=source, spec=new, key=key, exists=True)
     spec = replace(spec, record_key=table.config.keys.record_key_fields)
-    if found is None:
+    if described is None:
         key = () if spec.record_key == (_APPEND_KEY,) else spec.record_key
         source = SourceTable(name=name, columns=_columns_of(table), key=key)
     commit = latest_commit(table.refresh(), "lakehouse.ingest.checkpoint")
     checkpoint = None if commit is None else commit[1].extra["lakehouse.ingest.checkpoint"]
-    return Target(source=source, spec=spec, key=key, exists=found is not None, table=table, checkpoint=checkpoint)
+    return Target(source=source, spec=spec, key=key, exists=described is not None, table=table, checkpoint=checkpoint)
 
 
 def _filling(spec: TableSpec) -> TableSpec:
@@ -358,9 +362,9 @@ def _check_append(settings: DatabaseSettings, name: str) -> None:
 
 def _start(run: DatabaseRun, target: Target) -> LogPosition:
     """Return where the log of a table is read from; a new snapshot does not need the log since the last commit."""
-    known, name = target.known, target.source.name
-    start = run.server.resumed(known.position) if known is not None and _resumes(run, target) else None
-    is_new = known is None or target.lacks_log or is_replaced(known, target.source)
+    last, name = target.known, target.source.name
+    start = run.server.resumed(last.position) if last is not None and _resumes(run, target) else None
+    is_new = last is None or target.lacks_log or is_replaced(last, target.source)
     if target.exists and is_new:
         run.server.await_writers(name)
         start = None
@@ -372,13 +376,13 @@ def _resumes(run: DatabaseRun, target: Target) -> bool:
 
     The log before a new snapshot may have the event because of which the table is read again.
     """
-    known = target.known
-    return known is not None and not (_asks_snapshot(run, target) and known.resnapshot != run.attempt)
+    last = target.known
+    return last is not None and not (_asks_snapshot(run, target) and last.resnapshot != run.attempt)
 
 
 def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool) -> DatabasePlan:
     """Plan one commit of a table; without `chunks` it reads the log only."""
-    known = target.known
+    last = target.known
     resnapshot = run.attempt if _asks_snapshot(run, target) else ""
     state = _next_state(run, target, start, resnapshot)
     reads: Sequence[Chunk] = ()
@@ -392,7 +396,7 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
         keys = run.server.chunks(target.source, target.key, None, rows=_KEY_ROWS, most=_MOST_KEY_CHUNKS)
     return DatabasePlan(
         # A new start is committed, even if nothing is read: the log before it must not be read again.
-        units=len(reads) + 1 if reads or known is None or known.resnapshot != state.resnapshot else 0,
+        units=len(reads) + 1 if reads or last is None or last.resnapshot != state.resnapshot else 0,
         reason=f"{len(reads)} chunks of {target.source.name} and the log from {start.text} will be read",
         fingerprint=f"{start.order:x}",
         names=(target.source.name,),
@@ -409,17 +413,17 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
 
 def _next_state(run: DatabaseRun, target: Target, start: LogPosition, resnapshot: str) -> DatabaseCheckpoint:
     """Return the state before the reads of a pass; raise UserError if the commits are from another source table."""
-    known = target.known
-    if known is None:
+    last = target.known
+    if last is None:
         return first_state(target.source, start, run.settings, resnapshot)
-    if known.table != target.source.name:
+    if last.table != target.source.name:
         raise UserError(
-            f"table {target.spec.table} was read from {known.table}, and the spec says {target.source.name}. Correct "
+            f"table {target.spec.table} was read from {last.table}, and the spec says {target.source.name}. Correct "
             "the spec, or use a new target table",
             table=target.spec.table,
         )
     return next_state(
-        target.source, known, start, resnapshot=resnapshot, exists=target.exists, lacks_log=target.lacks_log
+        target.source, last, start, resnapshot=resnapshot, exists=target.exists, lacks_log=target.lacks_log
     )
 
 
@@ -521,8 +525,8 @@ def _marker(run: DatabaseRun, target: Target, plan: DatabasePlan) -> Marker:
 
     It has all rows of the source only after its snapshot; expressions of the spec would compute with a placeholder.
     """
-    known = target.known
-    is_whole = known is not None and known.is_complete and plan.state.is_complete and run.settings.snapshot != "never"
+    last = target.known
+    is_whole = last is not None and last.is_complete and plan.state.is_complete and run.settings.snapshot != "never"
     rule = None if target.table is None else target.table.config.merge_rule
     if rule is None or rule.partial is not PartialMode.FILL_UNAVAILABLE or not is_whole or ingest_of(run.spec).select:
         return Marker()
@@ -560,10 +564,10 @@ def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[Inge
 
 def _kept(run: DatabaseRun) -> tuple[SourceLag, ...]:
     """Return the log that the server keeps for the tables."""
-    found = run.server.unconfirmed()
-    if found is None:
+    unconfirmed = run.server.unconfirmed()
+    if unconfirmed is None:
         return ()
-    name, size = found
+    name, size = unconfirmed
     return (SourceLag(source=f"{ingest_of(run.spec).source.KIND}:slot {name}", unit=KEPT, left=size),)
 
 

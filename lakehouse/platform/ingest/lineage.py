@@ -74,12 +74,12 @@ def _marks(section: IngestSpec) -> frozenset[str]:
     return frozenset({CHANGE_TYPE, COMMIT_TIME} if is_cdc else ())
 
 
-def _named(found: PlanLineage, marks: frozenset[str]) -> JobLineage:
+def _named(plan: PlanLineage, marks: frozenset[str]) -> JobLineage:
     columns = tuple(
         LineageColumn(name=column.name, type="", sources=_fields(column.origins, marks), unknown=column.unknown)
-        for column in found.columns
+        for column in plan.columns
     )
-    made = LineageDataset(namespace=VIEWS, name="", columns=columns, influences=_fields(found.influences, marks))
+    made = LineageDataset(namespace=VIEWS, name="", columns=columns, influences=_fields(plan.influences, marks))
     return JobLineage(outputs=(made,))
 
 

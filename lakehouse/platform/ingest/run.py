@@ -371,14 +371,14 @@ def _ingested(
     Raises _RefusedRowsError if the write refused rows that were not counted; nothing was committed.
     """
     operation = ingest_of(run.spec).operation
-    known = replace(known_columns(run, table), previous=plan.previous)
+    columns = replace(known_columns(run, table), previous=plan.previous)
     box = _dead_letter_box(run, plan, source_plan)
     with (
-        run.source.read(source_plan, known=known, dead_letters=box) as read,
+        run.source.read(source_plan, known=columns, dead_letters=box) as read,
         transformed(read, run.spec, table, box, expects_bad=expects_bad) as rows,
-        deduplicated(rows, run.spec, table) as found,
+        deduplicated(rows, run.spec, table) as unique,
     ):
-        batch = _with_cleared(run.spec, found)
+        batch = _with_cleared(run.spec, unique)
         if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
             return nothing_to_do(run, "the source holds no rows")
         if table is None:
@@ -422,8 +422,8 @@ def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:
     # Columns of the source that no row of this batch has. Other columns of the table belong to other sources.
     groups = [names for at, names in spec.column_groups.items() if at in batch.frame.columns]
     owned = {name for names in groups for name in names} if spec.column_groups else {*spec.schema}
-    known = {*batch.frame.columns, *keep, DELETED_COLUMN}
-    absent = {one.name: one.dataType for one in batch.schema if one.name in owned and one.name not in known}
+    present = {*batch.frame.columns, *keep, DELETED_COLUMN}
+    absent = {one.name: one.dataType for one in batch.schema if one.name in owned and one.name not in present}
     columns = batch.columns
     if absent and columns is not None:
         columns = replace(columns, lacks=(*columns.lacks, frozenset(absent)))

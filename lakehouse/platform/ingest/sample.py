@@ -144,7 +144,7 @@ def _topic(context: SourceContext, limits: Limits) -> _Reading:
     if not plan.units:
         raise UserError(f"the sample has no records: {plan.reason}", table=context.spec.table)
     return _Reading(
-        read=lambda known, box: source.read(plan, known=known, dead_letters=box),
+        read=lambda columns, box: source.read(plan, known=columns, dead_letters=box),
         scope=f"{plan.reason}.",
         place=_message_place,
     )
@@ -166,7 +166,7 @@ def _files(context: SourceContext, folder: Path, limits: Limits) -> _Reading:
     if settings.format not in _TEXT_FORMATS:
         selection = FileSelection(storage=files.storage, files=files.sampled)
         return _Reading(
-            read=lambda known, box: _open(context, selection, known, box),
+            read=lambda columns, box: _open(context, selection, columns, box),
             scope=f"all rows of {scope}.",
             place=lambda letter: str(letter["source_file"]),
         )
@@ -181,7 +181,9 @@ def _files(context: SourceContext, folder: Path, limits: Limits) -> _Reading:
         return str(letter["source_file"]) if head is None else head.place(str(letter["record"]), dialect)
 
     return _Reading(
-        read=lambda known, box: _open(context, FileSelection(storage=listing.storage, files=listing.files), known, box),
+        read=lambda columns, box: _open(
+            context, FileSelection(storage=listing.storage, files=listing.files), columns, box
+        ),
         scope=f"{is_all} {records:,} records of {scope}.",
         place=place,
     )
@@ -204,9 +206,9 @@ def _heads(files: SampledFiles, settings: FileSourceSpec, folder: Path, limits: 
 
 @contextmanager
 def _open(
-    context: SourceContext, selection: FileSelection, known: KnownColumns, box: DeadLetterBox
+    context: SourceContext, selection: FileSelection, columns: KnownColumns, box: DeadLetterBox
 ) -> Iterator[Batch | None]:
-    with open_batch(context.session, selection, context.spec, known=known, dead_letters=box) as batch:
+    with open_batch(context.session, selection, context.spec, known=columns, dead_letters=box) as batch:
         yield batch
 
 

@@ -120,13 +120,13 @@ def run_stream(stream: Stream) -> IngestReport:
         RetryableError: `MAX_FAILURES` runs failed one after the other, the last run failed, or the lease was lost.
         JobStop: A second signal stopped the stream.
     """
-    found = stream.lock.try_acquire()
-    if isinstance(found, Held):
+    lease = stream.lock.try_acquire()
+    if isinstance(lease, Held):
         stream.lock.release()
         return IngestReport(
             status=JobStatus.NOTHING_TO_DO,
             table=stream.table,
-            reason=f"another stream writes to the table: {found.by}",
+            reason=f"another stream writes to the table: {lease.by}",
             code=JobReason.OTHER_RUN_ACTIVE,
         )
     progress, requests = _Progress.of(stream), _Requests(stream)

@@ -73,8 +73,8 @@ def ingest_lineage(
     views = _view_datasets(spec.ingest, inputs, environ)
     (query,) = made.outputs
     plain = table_dataset(table, spec.table)
-    found = {column.name.lower(): column for column in query.columns}
-    columns = tuple(_made(column, found, views) for column in plain.columns)
+    made_columns = {column.name.lower(): column for column in query.columns}
+    columns = tuple(_made(column, made_columns, views) for column in plain.columns)
     influences = _at_datasets(query.influences, views) or ()
     inputs = tuple({(one.namespace, one.name): one for some in (inputs, *views.values()) for one in some}.values())
     return JobLineage(inputs=inputs, outputs=(replace(plain, columns=columns, influences=influences),))
@@ -93,10 +93,10 @@ def _copied(ingest: IngestSpec, plain: LineageDataset, inputs: Iterable[LineageD
 
 
 def _made(
-    column: LineageColumn, found: Mapping[str, LineageColumn], views: Mapping[str, Sequence[LineageDataset]]
+    column: LineageColumn, made_columns: Mapping[str, LineageColumn], views: Mapping[str, Sequence[LineageDataset]]
 ) -> LineageColumn:
     """Return a column of the table with the sources that the query gave it; `*` has the reason for all columns."""
-    made = found.get("*") or found.get(column.name.lower())
+    made = made_columns.get("*") or made_columns.get(column.name.lower())
     if made is None:
         return replace(column, unknown="the run did not write the column")
     sources = _at_datasets(made.sources, views)

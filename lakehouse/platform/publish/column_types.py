@@ -102,7 +102,7 @@ def is_widening(before: str, after: str) -> bool:
     if one == other or other in _WIDENINGS.get(one, ()) or (_is_nested(one) and _is_nested(other)):
         return True
     decimals = [_DECIMAL.fullmatch(one), _DECIMAL.fullmatch(other)]
-    digits = [(int(found[1]) - int(found[2]), int(found[2])) for found in decimals if found]
+    digits = [(int(match[1]) - int(match[2]), int(match[2])) for match in decimals if match]
     return len(digits) == 2 and digits[0][0] <= digits[1][0] and digits[0][1] <= digits[1][1]
 
 

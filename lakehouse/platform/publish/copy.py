@@ -90,13 +90,13 @@ def slices_of_files(loaded: LoadedTable, paths: tuple[str, ...]) -> tuple[FileSl
                 f"{loaded.env.storage.root}: {path}, which a published version needs, is missing", path=path
             )
         groups.setdefault((partition, file.file_id), []).append(file)
-    found = []
+    file_slices = []
     for (partition, file_id), files in groups.items():
         base = next((file for file in files if isinstance(file, BaseFile)), None)
         logs = tuple(file for file in files if isinstance(file, LogFile))
         instant = base.instant if base is not None else logs[0].instant
-        found.append(FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=logs))
-    return tuple(found)
+        file_slices.append(FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=logs))
+    return tuple(file_slices)
 
 
 def _partitions(paths: tuple[str, ...]) -> list[str]:

@@ -78,11 +78,11 @@ def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationC
     """Return the table's partitions as candidates, with the period that their path names."""
     require_partitions(job, loaded)
     keys = loaded.config.keys
-    columns, found = partition_columns(job, loaded), []
+    columns, partitions = partition_columns(job, loaded), []
     for path in sorted({file.partition for file in list_data_files(loaded)}):
         values = [value or DEFAULT_PARTITION for value in parse_partition_path(path, keys)]
         span = partition_time(path, keys)
-        found.append(
+        partitions.append(
             PublicationCandidate(
                 name=partition_name(columns, values),
                 paths=(path,),
@@ -90,7 +90,7 @@ def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationC
                 end_ms=None if span is None else span.end_ms,
             )
         )
-    return tuple(found)
+    return tuple(partitions)
 
 
 def require_partitions(job: PublishJob, loaded: LoadedTable) -> None:
@@ -105,12 +105,12 @@ def require_partitions(job: PublishJob, loaded: LoadedTable) -> None:
 
 def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:
     """Return a function from an event time in UTC milliseconds to its version; it reads commits when it is called."""
-    found: list[EventVersions] = []
+    opened: list[EventVersions] = []
 
     def version_at(event_time_ms: int) -> Version | None:
-        if not found:
-            found.append(EventVersions(loaded))
-        instant = found[0].at(event_time_ms)
+        if not opened:
+            opened.append(EventVersions(loaded))
+        instant = opened[0].at(event_time_ms)
         return None if instant is None else Version(instant=instant.requested, completion=instant.completion)
 
     return version_at

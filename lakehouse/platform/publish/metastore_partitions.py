@@ -26,28 +26,28 @@ def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
     if schema is None:
         raise UserError(f"{job.target}: {loaded.env.storage.root} has no columns yet; write to it first")
     wanted, metastore = hive_table(job, loaded, schema), job.metastore
-    found = metastore.table(wanted.database, wanted.name)
-    if found is None:
+    stored = metastore.table(wanted.database, wanted.name)
+    if stored is None:
         metastore.create_database(wanted.database)
         if metastore.create_table(wanted):
             logger.info("%s: created in %s", job.target, metastore.name)
             return
-        found = metastore.table(wanted.database, wanted.name)
-    if found is None or found.parameters.get(TABLE) != loaded.env.storage.root:
-        owner = "dropped again" if found is None else found.parameters.get(TABLE) or "not of lakehouse"
+        stored = metastore.table(wanted.database, wanted.name)
+    if stored is None or stored.parameters.get(TABLE) != loaded.env.storage.root:
+        owner = "dropped again" if stored is None else stored.parameters.get(TABLE) or "not of lakehouse"
         raise UserError(
             f"{metastore.name}: {job.target} exists and is {owner}, not a publication of "
             f"{loaded.env.storage.root}; choose another services.publish.table, or drop the existing table",
             table=job.target,
         )
-    if found.partition_columns != wanted.partition_columns:
+    if stored.partition_columns != wanted.partition_columns:
         raise UserError(
-            f"{metastore.name}: {job.target} is partitioned by {_listed(found)}, but services.publish partitions it by "
-            f"{_listed(wanted)}; drop the existing table, or choose another name",
+            f"{metastore.name}: {job.target} is partitioned by {_listed(stored)}, but services.publish "
+            f"partitions it by {_listed(wanted)}; drop the existing table, or choose another name",
             table=job.target,
         )
-    if found.columns != wanted.columns:
-        metastore.alter_table(replace(found, columns=wanted.columns))
+    if stored.columns != wanted.columns:
+        metastore.alter_table(replace(stored, columns=wanted.columns))
 
 
 def _listed(table: HiveTable) -> str:
@@ -64,15 +64,15 @@ def apply_partitions(job: PublishJob, loaded: LoadedTable, wanted: Mapping[str, 
     spec, metastore = job.spec, job.metastore
     names = _there(job, sorted(wanted))
     there = {
-        partition_name([column.name for column in table.partition_columns], found.values): found
-        for found in metastore.partitions(spec.database, spec.table, names)
+        partition_name([column.name for column in table.partition_columns], stored.values): stored
+        for stored in metastore.partitions(spec.database, spec.table, names)
     }
     expected = {name: hive_partition(job, loaded, table.columns, name, partition) for name, partition in wanted.items()}
     changed = [name for name in sorted(there) if not _matches(there[name], expected[name])]
-    kept = {name: {**there[name].parameters, **expected[name].parameters} for name in changed}
+    parameters = {name: {**there[name].parameters, **expected[name].parameters} for name in changed}
     if changed:
         metastore.alter_partitions(
-            spec.database, spec.table, [replace(expected[n], parameters=kept[n]) for n in changed]
+            spec.database, spec.table, [replace(expected[n], parameters=parameters[n]) for n in changed]
         )
     missing = [name for name in sorted(wanted) if name not in there]
     if missing:
@@ -81,8 +81,8 @@ def apply_partitions(job: PublishJob, loaded: LoadedTable, wanted: Mapping[str, 
 
 
 def _there(job: PublishJob, wanted: Sequence[str]) -> list[str]:
-    known = set(job.metastore.partition_names(job.spec.database, job.spec.table))
-    return [name for name in wanted if name in known]
+    stored = set(job.metastore.partition_names(job.spec.database, job.spec.table))
+    return [name for name in wanted if name in stored]
 
 
 def _matches(there: HivePartition, expected: HivePartition) -> bool:
@@ -149,8 +149,8 @@ def _hide(job: PublishJob, withdrawn: Sequence[str]) -> None:
     spec, metastore = job.spec, job.metastore
     ours = [
         name
-        for name, found in zip(there, metastore.partitions(spec.database, spec.table, there), strict=True)
-        if STATE in found.parameters
+        for name, stored in zip(there, metastore.partitions(spec.database, spec.table, there), strict=True)
+        if STATE in stored.parameters
     ]
     if ours:
         logger.warning("%s: %s was withdrawn but still in the metastore; it is dropped", job.target, ", ".join(ours))

@@ -274,17 +274,17 @@ def _missed(
 
 def _candidates(given: _PlanInput) -> Iterable[PublicationCandidate]:
     """Return the partitions of the publication, of the table and of its event range, sorted by name."""
-    spec, found = given.spec, dict[str, PublicationCandidate]()
+    spec, candidates = given.spec, dict[str, PublicationCandidate]()
     for name, partition in given.publication.partitions.items():
-        found[name] = PublicationCandidate(name=name, paths=partition.paths, end_ms=partition.event_time_ms)
+        candidates[name] = PublicationCandidate(name=name, paths=partition.paths, end_ms=partition.event_time_ms)
     if spec.partitions == "table":
-        found |= {candidate.name: candidate for candidate in given.facts.partitions}
+        candidates |= {candidate.name: candidate for candidate in given.facts.partitions}
     else:
         for candidate in _periods(spec, given.facts, given.request):
-            found[candidate.name] = candidate
-        for name in {*given.publication.signals, *given.request.names} - found.keys():
-            found[name] = period(spec, name)
-    return [found[name] for name in sorted(found)]
+            candidates[candidate.name] = candidate
+        for name in {*given.publication.signals, *given.request.names} - candidates.keys():
+            candidates[name] = period(spec, name)
+    return [candidates[name] for name in sorted(candidates)]
 
 
 def period(spec: PublishSpec, name: str) -> PublicationCandidate:

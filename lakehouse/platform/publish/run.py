@@ -71,14 +71,14 @@ def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
             setting="ready",
         )
     loaded = job.table.refresh()
-    found = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
+    full_names = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
     now_ms = loaded.env.clock.now_ms()
 
     def change(publication: Publication) -> Publication:
-        return replace(publication, signals={**publication.signals, **dict.fromkeys(found, now_ms)})
+        return replace(publication, signals={**publication.signals, **dict.fromkeys(full_names, now_ms)})
 
     change_publication(loaded.env, job.target, change)
-    return found
+    return full_names
 
 
 def run(job: PublishJob, request: PublishRequest | None = None, *, engine: Engine | None = None) -> PublishReport:
@@ -139,14 +139,14 @@ def withdraw(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     They are published again only after a signal or a forced request.
     """
     loaded = job.table.refresh()
-    found = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
-    known = read_publications(loaded.env).get(job.target, Publication()).partitions
-    unknown = [name for name in found if name not in known]
+    full_names = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
+    stored = read_publications(loaded.env).get(job.target, Publication()).partitions
+    unknown = [name for name in full_names if name not in stored]
     if unknown:
         raise UserError(f"{job.target}: {unknown[0]} is not published, so it cannot be withdrawn", name=unknown[0])
 
     def change(publication: Publication) -> Publication:
-        for name in found:
+        for name in full_names:
             partition = publication.partitions.get(name)
             if partition is not None and partition.stage is not Stage.WITHDRAWN:
                 publication = publication.put(name, replace(partition, stage=Stage.WITHDRAWING))

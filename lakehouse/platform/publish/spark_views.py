@@ -27,8 +27,8 @@ def published(spark: Any, metastore: Metastore, name: str, *, storage_options: M
     table = published_table(metastore, name)
     columns = [column.name for column in table.partition_columns]
     names = metastore.partition_names(table.database, table.name)
-    found = metastore.partitions(table.database, table.name, names)
-    shown = shown_partitions(table, found, storage_options)
+    partitions = metastore.partitions(table.database, table.name, names)
+    shown = shown_partitions(table, partitions, storage_options)
     data = ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
     whole = ", ".join([data, *(f"`{name}` string" for name in columns)])
     selected = [f"`{column.name}`" for column in table.columns]

@@ -32,8 +32,8 @@ def status(job: PublishJob, names: str | Sequence[str] = ()) -> tuple[PartitionS
     publication = read_publications(loaded.env).get(job.target, Publication())
     shown = _shown(job)
     rows = [_stored(job, loaded, name, stored, shown.get(name)) for name, stored in publication.partitions.items()]
-    found = {row.partition: row for row in (*rows, *_planned(plan, publication, shown))}
-    return tuple(found.get(name) or _absent(name) for name in (whole or sorted(found)))
+    rows_by_name = {row.partition: row for row in (*rows, *_planned(plan, publication, shown))}
+    return tuple(rows_by_name.get(name) or _absent(name) for name in (whole or sorted(rows_by_name)))
 
 
 def _whole_name(job: PublishJob, loaded: LoadedTable, name: str) -> str:
@@ -63,8 +63,8 @@ def _shown(job: PublishJob) -> dict[str, HivePartition]:
         return {}
     names = job.metastore.partition_names(spec.database, spec.table)
     columns = [column.name for column in table.partition_columns]
-    found = job.metastore.partitions(spec.database, spec.table, names)
-    return {partition_name(columns, partition.values): partition for partition in found}
+    partitions = job.metastore.partitions(spec.database, spec.table, names)
+    return {partition_name(columns, partition.values): partition for partition in partitions}
 
 
 def _stored(

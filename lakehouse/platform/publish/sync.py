@@ -155,9 +155,9 @@ def _planned(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, list
     facts = _facts(loaded, force=listing.force, save=listing.save)
     present = {}
     for wanted in wanted_tables(facts, policy):
-        found = _present(metastore, wanted.database, wanted.name)
-        if found is not None:
-            present[wanted.name] = found
+        existing = _present(metastore, wanted.database, wanted.name)
+        if existing is not None:
+            present[wanted.name] = existing
     return replace(plan_sync(facts, policy, present), metastore=metastore.name)
 
 
@@ -194,11 +194,11 @@ def _partitions(table: LoadedTable, *, force: bool, save: bool) -> dict[str, tup
 
 
 def _present(metastore: Metastore, database: str, name: str) -> Present | None:
-    found = metastore.table(database, name)
-    if found is None or not found.partition_columns:
-        return None if found is None else Present(table=found)
+    stored = metastore.table(database, name)
+    if stored is None or not stored.partition_columns:
+        return None if stored is None else Present(table=stored)
     names = metastore.partition_names(database, name)
-    return Present(table=found, names=names, partitions=metastore.partitions(database, name, names))
+    return Present(table=stored, names=names, partitions=metastore.partitions(database, name, names))
 
 
 def _apply(plan: TablePlan, metastore: Metastore) -> None:

@@ -298,8 +298,8 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
             )
     comments = {column.name: column.comment for column in there.columns}
     columns = tuple(replace(column, comment=comments.get(column.name, "")) for column in wanted.columns)
-    kept = {key: value for key, value in there.parameters.items() if not key.startswith(_SPARK_SCHEMA)}
-    parameters = {**kept, **wanted.parameters}
+    own_parameters = {key: value for key, value in there.parameters.items() if not key.startswith(_SPARK_SCHEMA)}
+    parameters = {**own_parameters, **wanted.parameters}
     changes = []
     if before != after:
         changes.append("columns")

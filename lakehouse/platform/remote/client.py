@@ -164,10 +164,10 @@ def _refusal(error: HTTPError) -> LakehouseError:
     """Return the error of a response: what the caller may do follows from its status."""
     text = error.read().decode(errors="replace")
     try:
-        found = json.loads(text)
+        answer = json.loads(text)
     except ValueError:
-        found = {}
-    message = found.get("text") or found.get("detail") or f"HTTP {error.code}: {text[:200]}"
+        answer = {}
+    message = answer.get("text") or answer.get("detail") or f"HTTP {error.code}: {text[:200]}"
     if error.code == 401:
         return UserError(f"the token is not accepted: {message}. Set {TOKEN} to a valid one, from POST /auth/token")
     if error.code == 503:

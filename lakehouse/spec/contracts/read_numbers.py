@@ -31,14 +31,14 @@ class ReadTables(Document):
     @classmethod
     def of(cls, health: TablesHealth, as_of_ms: int) -> ReadTables:
         """Return the numbers of the output of `lakehouse services health`."""
-        return cls(as_of_ms=as_of_ms, tables=tuple(_numbers(found, as_of_ms) for found in health.tables))
+        return cls(as_of_ms=as_of_ms, tables=tuple(_numbers(table, as_of_ms) for table in health.tables))
 
 
-def _numbers(found: TableHealth, as_of_ms: int) -> ReadNumbers:
-    if found.error is not None:
-        return ReadNumbers(table=found.table, error=found.error)
-    lag_s = found.freshness_lag_s
-    if lag_s is None and not found.instants:
-        return ReadNumbers(table=found.table)
+def _numbers(table: TableHealth, as_of_ms: int) -> ReadNumbers:
+    if table.error is not None:
+        return ReadNumbers(table=table.table, error=table.error)
+    lag_s = table.freshness_lag_s
+    if lag_s is None and not table.instants:
+        return ReadNumbers(table=table.table)
     last = None if lag_s is None else as_of_ms - round(lag_s * 1000)
-    return ReadNumbers(table=found.table, numbers={"last_commit_ms": last, **{n: getattr(found, n) for n in _SAME}})
+    return ReadNumbers(table=table.table, numbers={"last_commit_ms": last, **{n: getattr(table, n) for n in _SAME}})

@@ -186,13 +186,13 @@ class TableSpec:
                     f"--input {name}: the spec of {self.table} has no inputs; remove --input", flag="--input"
                 )
             return self
-        known = ", ".join(self.inputs)
+        names = ", ".join(self.inputs)
         if not name:
-            raise UserError(f"the spec of {self.table} has several inputs: choose one of {known} with --input NAME")
+            raise UserError(f"the spec of {self.table} has several inputs: choose one of {names} with --input NAME")
         if name not in self.inputs:
             raise UserError(
                 f"--input {name}: the spec of {self.table} has no such input.{nearest(name, self.inputs)} Inputs are "
-                f"{known}",
+                f"{names}",
                 flag="--input",
             )
         chosen, shared = self.inputs[name], self.file_schema

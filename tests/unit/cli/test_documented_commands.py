@@ -11,8 +11,7 @@ import click
 
 from lakehouse.cli.group import Settings
 from lakehouse.cli.introspect import command_pages
-from lakehouse.cli.main import program
-from lakehouse.cli.usage import user_error
+from lakehouse.cli.main import program, user_error
 from tests.architecture.sources import ROOT, tracked_files
 
 _FENCE = re.compile(r"^```(?:sh|bash|shell|console|text)?\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -103,8 +103,7 @@ def test_runs_of_a_stream_share_the_tables_that_stay_open(spec: Path, monkeypatc
 def test_ingest_with_sync_updates_the_metastore(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metastore = MemoryMetastore()
     monkeypatch.setattr(command, "storage_options_of", lambda session: {})
-    for module in ("lakehouse.cli.ingest", "lakehouse.cli.sync"):
-        monkeypatch.setattr(f"{module}.open_metastore", lambda policy: metastore)
+    monkeypatch.setattr(command, "open_metastore", lambda policy: metastore)
     Table.create(str(tmp_path / "orders"), name="orders", record_key=["id"]).insert(pa.table({"id": ["a"]}))
     spec.write_text(spec.read_text() + SYNCED)
     assert main(["ingest", "run", "--table", str(spec)]) == 0
@@ -135,8 +134,7 @@ def test_sync_updates_the_metastore_for_each_table_of_a_database(
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: combined(parts))
     monkeypatch.setattr(command, "_checked", lambda *args: ())
     monkeypatch.setattr(command, "storage_options_of", lambda session: {})
-    for module in ("lakehouse.cli.ingest", "lakehouse.cli.sync"):
-        monkeypatch.setattr(f"{module}.open_metastore", lambda policy: metastore)
+    monkeypatch.setattr(command, "open_metastore", lambda policy: metastore)
     ingestion = '{source: mysql, tables: "shop.*", into: "{table}"}'
     spec.write_text(f"table: shop\nlocation: {tmp_path}/shop\ningest: {ingestion}\n{SYNCED}")
     report = tmp_path / "report.json"

@@ -12,8 +12,8 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.cli import ingest as ingest_command
-from lakehouse.cli import job_check, service_job
 from lakehouse.cli import publish as publish_command
+from lakehouse.cli import table_service
 from lakehouse.cli.main import main
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.spec.contracts.job import ErrorCode, parse_report
@@ -25,7 +25,7 @@ SORT = "hoodie.clustering.plan.strategy.sort.columns"
 @pytest.fixture(autouse=True)
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test that starts a Spark session."""
-    for module in (ingest_command, service_job, publish_command):
+    for module in (ingest_command, table_service, publish_command):
         monkeypatch.setattr(module, "job_session", lambda name: pytest.fail("a Spark session was started"))
 
 
@@ -171,7 +171,7 @@ def test_check_of_a_service_lists_no_data_files(
 def test_tables_of_a_batch_are_checked_by_name_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(job_check, "open_table", lambda *args: pytest.fail("a table was opened"))
+    monkeypatch.setattr(table_service, "open_table", lambda *args: pytest.fail("a table was opened"))
     assert check(capsys, "clean", "run", "--table", "a.b", "--table", "a.c")[0] == 0
     code, printed = check(capsys, "clean", "run", "--table", "a.b", "--table", "x:a.c")
     assert code == 64 and "must be in one catalog" in printed

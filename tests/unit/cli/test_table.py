@@ -138,7 +138,7 @@ def test_traceback_of_a_failed_job_is_printed_only_with_debug(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("lakehouse.cli.service_job.run_service", broken)
+    monkeypatch.setattr("lakehouse.cli.table_service.run_service", broken)
     assert main([*words, "--table", table.location]) == 70
     shown = capsys.readouterr().err
     assert shown.splitlines()[-1].startswith("ZeroDivisionError: planted")

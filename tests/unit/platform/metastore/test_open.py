@@ -15,7 +15,7 @@ from lakehouse.spec.options.sync import SyncPolicy
 SCRIPT = """
     import sys
     sys.modules["pymetastore"] = None
-    import lakehouse.cli.ingest, lakehouse.cli.publish, lakehouse.cli.sync
+    import lakehouse.cli.ingest, lakehouse.cli.publish
     import lakehouse.spark.source, lakehouse.core.table.table
     from lakehouse.errors import UserError
     from lakehouse.platform.metastore.open import open_metastore
