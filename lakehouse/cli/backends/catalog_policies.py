@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from lakehouse.core.operations.create.declare import stored_options
+from lakehouse.core.operations.load.table import stored_options
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.entries import TableEntry

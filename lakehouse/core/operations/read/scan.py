@@ -25,7 +25,6 @@ from lakehouse.core.operations.read.commit_range import loaded_commits_in_range,
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.file_metadata import compared_commits, instants_of
-from lakehouse.core.operations.read.first_commit import require_commit_before
 from lakehouse.core.operations.read.partitions import PartitionChoice, PartitionInput, choose_partitions
 from lakehouse.core.operations.read.pruning import PruneInput, prune
 from lakehouse.core.operations.read.queries import (
@@ -53,7 +52,7 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.errors import UnsupportedError
+from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import FileSlice
@@ -438,3 +437,23 @@ def stored_data_schema(scan: Scan, instant: str) -> pa.Schema | None:
     """Return the data columns of the files that an instant wrote; None if its commit does not declare them."""
     text = scan.stored_schemas.get(instant)
     return None if text is None else data_columns(avro_to_arrow(text))
+
+
+def require_commit_before(table: LoadedTable, as_of: str) -> None:
+    """Raise UserError if the table has commits, and all were requested after `as_of`; it names the first and the last.
+
+    Apache Hudi returns no rows for such a time. The archived timeline is read only if `as_of` is before the active one.
+    """
+    active = table.timeline.writes().instants
+    if active and active[0].requested <= as_of:
+        return
+    archived = archived_writes(table).instants
+    commits = sorted(instant.requested for instant in (*archived, *active))
+    if commits and as_of < commits[0]:
+        raise UserError(
+            f"{table.env.storage.root}: as_of={as_of} is before the first commit of the table, {commits[0]}; the last "
+            f"commit is {commits[-1]}. Give a time from {commits[0]} on",
+            as_of=as_of,
+            first=commits[0],
+            last=commits[-1],
+        )

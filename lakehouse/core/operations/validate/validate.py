@@ -24,12 +24,13 @@ from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unnamed_files import has_old_log_names, unnamed_instants
 from lakehouse.core.operations.placement.validation import validated_places
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files, orphans_among
 from lakehouse.core.operations.validate.planned import check_plans
-from lakehouse.core.operations.validate.unnamed import with_shown_files
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
 from lakehouse.core.planning.orphans import Found
+from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.planning.validate import (
     check_files,
     check_partitions,
@@ -41,7 +42,7 @@ from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_properties import PROPERTIES, stored_properties
 from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.files import FileSlice
+from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.model.validation import Finding, KeyScope, ValidationReport, worst_first
 from lakehouse.spec.options.policies import Policies
@@ -257,3 +258,36 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
         if instant.requested not in living:
             problem = f"the {instant.action} is pending, and its heartbeat has expired"
             yield Finding(invariant="timeline.dead", problem=problem, instant=instant.requested)
+
+
+_UNNAMED = "file.unnamed"
+
+
+def with_shown_files(
+    table: LoadedTable, files: Iterable[Found], slices: Iterable[FileSlice], orphans: Iterable[Finding]
+) -> Iterator[Finding]:
+    """Yield the orphans, those in slices that readers show as more severe, and shown files of writes that do not exist.
+
+    Args:
+        table: The table, with a timeline that was loaded after the listing.
+        files: The data files of a listing.
+        slices: The newest slices of the listed files.
+        orphans: Findings for files of instants that the active timeline reaches.
+    """
+    shown = {path for file_slice in slices for path in slice_paths(file_slice)}
+    for orphan in orphans:
+        yield replace(orphan, invariant=_UNNAMED) if orphan.path in shown else orphan
+    data = [file.data for file in files if file.data is not None]
+    try:
+        old = unnamed_instants(table, {file.instant for file in data}).shown
+    except (CorruptTableError, pa.ArrowException):
+        # Another check reports an archive that cannot be read.
+        return
+    if not old:
+        return
+    # The name of a log file of version 6 contains the instant of its slice.
+    without_logs = has_old_log_names(table)
+    for file in data:
+        if file.instant in old and not (without_logs and isinstance(file, LogFile)):
+            problem = f"there is no write {file.instant}, neither on the timeline nor in the archive"
+            yield Finding(invariant=_UNNAMED, problem=problem, path=file.path, instant=file.instant)
