@@ -104,21 +104,21 @@ def by_column_stats(given: PruneInput, slices: FileSlices) -> Pruned | None:
 
 def by_expression_indexes(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by the indexes on expressions that the condition uses."""
-    found = slices_by_expression(given.table, slices, given.where, with_meta_fields(given.schema))
-    if found is None:
+    matches = slices_by_expression(given.table, slices, given.where, with_meta_fields(given.schema))
+    if matches is None:
         return None
-    keep, names = found
+    keep, names = matches
     return Pruned(keep, f"{', '.join(names)}: results of functions exclude {count_text(_excluded(keep), 'slice')}")
 
 
 def by_bloom_filters(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by the bloom filters of record keys, if the condition names the only keys with which it can hold."""
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
-    found = None if keys is None else slices_by_key(given.table, slices, keys)
-    if found is None:
+    matches = None if keys is None else slices_by_key(given.table, slices, keys)
+    if matches is None:
         return None
-    keep, asked = found
-    filters, excluded = count_text(asked, "bloom filter"), count_text(_excluded(keep), "slice")
+    keep, filter_count = matches
+    filters, excluded = count_text(filter_count, "bloom filter"), count_text(_excluded(keep), "slice")
     return Pruned(keep, f"{filters} of record keys exclude {excluded}")
 
 
@@ -135,7 +135,7 @@ def by_archived_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     if given.stated or decided_by_path(given.table, given.where):
         return None
     ranges = archived_ranges(given.table, slices)
-    given.known.update({path: found for path, found in ranges.items() if path not in given.known})
+    given.known.update({path: bounds for path, bounds in ranges.items() if path not in given.known})
     return _by_ranges(given, slices, "archived commits") if ranges else None
 
 
@@ -205,15 +205,15 @@ def slices_by_key(table: LoadedTable, slices: FileSlices, keys: pa.Array) -> tup
     if not pc.all(pc.string_is_ascii(keys)).as_py():
         # Not every writer adds other characters in UTF-8.
         return None
-    return from_metadata(table, BLOOM_FILTERS, lambda metadata: _asked(metadata, slices, keys))
+    return from_metadata(table, BLOOM_FILTERS, lambda metadata: _by_filters(metadata, slices, keys))
 
 
-def _asked(metadata: MetadataTable, slices: FileSlices, keys: pa.Array) -> tuple[Flags, int] | None:
+def _by_filters(metadata: MetadataTable, slices: FileSlices, keys: pa.Array) -> tuple[Flags, int] | None:
     candidates = CandidateKeys(pa.chunked_array([keys]))
     files = slices.files.select(["partition", "name"])
     places = {place: number for number, place in enumerate(zip(*files.to_pydict().values(), strict=True))}
     keep = np.ones(files.num_rows, np.bool_)
-    asked = 0
+    filters = 0
     for start in range(0, files.num_rows, _AT_ONCE):
         rows = metadata.bloom_filters(files.slice(start, _AT_ONCE))
         names = zip(*(rows.column(name).to_pylist() for name in ("partition", "name", "type")), strict=True)
@@ -222,5 +222,5 @@ def _asked(metadata: MetadataTable, slices: FileSlices, keys: pa.Array) -> tuple
             may_have = candidates.of_filter(f"{partition}/{name}", text, kind)
             if may_have is not None:
                 keep[places[partition, name]] = bool(may_have.any())
-                asked += 1
-    return (slices.any_file(keep), asked) if asked else None
+                filters += 1
+    return (slices.any_file(keep), filters) if filters else None

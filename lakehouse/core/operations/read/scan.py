@@ -181,23 +181,23 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     # Files that the metadata table lists were committed; a lost one is noticed when it is opened.
     schemas = {} if selection.listing.from_metadata else compared_commits(table, slices)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
-    kept, pruned = slices, tuple[PlanStep, ...]()
+    remaining, pruned = slices, tuple[PlanStep, ...]()
     if where is not None:
         check_columns(where, with_meta_fields(schema))
         given = PruneInput(table=table, where=where, schema=schema)
         # Statistics of a few file groups that an index named cost more requests than the groups.
         if not (selection.is_located and len(slices) <= _FEW_LOCATED):
-            kept, pruned = prune(given, slices)
+            remaining, pruned = prune(given, slices)
     plan = ScanPlan(
-        slices=kept,
+        slices=remaining,
         schema=chosen,
         residual=row_condition(where, selection.commit_times),
-        skipped=len(slices) - len(kept),
+        skipped=len(slices) - len(remaining),
         steps=(*steps, *pruned),
     )
     context = slice_context(table, schema, version=selection.version, budget=request.memory_budget_bytes)
     context = replace(context, commit_times=selection.commit_times, skips_damage=request.skips_damage)
-    if kept.log_counts.any():
+    if remaining.log_counts.any():
         require_mergeable(table.config)
     return Scan(plan=plan, context=context, stored_schemas=schemas, damage=damage)
 

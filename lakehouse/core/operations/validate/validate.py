@@ -76,11 +76,11 @@ def validate(
         read = [*read, *check_global_keys(seen, engine, policies)]
     uncertain = {f for f in seen.findings if f.invariant in _REPEATED} | {f for f in read if f.invariant == _GONE}
     again = {_subject(finding) for finding in _inspect(table, policies).findings} if uncertain else set()
-    found = [f for f in (*seen.findings, *read) if f not in uncertain or _subject(f) in again]
+    findings = [f for f in (*seen.findings, *read) if f not in uncertain or _subject(f) in again]
     return ValidationReport(
         location=table.env.storage.root,
         deep=deep,
-        findings=worst_first(found),
+        findings=worst_first(findings),
         instants=len(seen.table.timeline),
         files=len(seen.sizes),
         file_groups=len(seen.slices),
@@ -113,8 +113,8 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
     if unreadable:
         # The other checks continue without these commits.
         broken = {finding.instant for finding in unreadable}
-        kept = tuple(i for i in table.timeline if i.requested not in broken)
-        table = replace(table, timeline=Timeline(kept))
+        readable = tuple(i for i in table.timeline if i.requested not in broken)
+        table = replace(table, timeline=Timeline(readable))
     findings += check_plans(table, sizes)
     slices: tuple[FileSlice, ...] = ()
     try:
@@ -154,17 +154,17 @@ def _check_properties(table: LoadedTable) -> Iterator[Finding]:
 def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
     config = table.config
     files, _ = table.env.storage.list_dir(config.layout.timeline_folder(config.timeline_path))
-    found = [instant for file in files if (instant := parse_instant(file.name)) is not None]
+    instants = [instant for file in files if (instant := parse_instant(file.name)) is not None]
     archived: set[tuple[str, Action]] = set()
-    if found and table.store.archived_timeline is not None:
+    if instants and table.store.archived_timeline is not None:
         try:
-            first = min(instant.requested for instant in found)
+            first = min(instant.requested for instant in instants)
             archived = {instant.key for instant in table.store.archived_timeline.instants(requested_from=first)}
         except (CorruptTableError, pa.ArrowException, OSError):
             # `check_archive` reports an archive that cannot be read.
             archived = set()
     is_upgraded = not has_completion_times(config.raw.get(_INITIAL_VERSION, str(config.version)))
-    yield from check_timeline(found, archived, layout=config.layout, is_upgraded=is_upgraded)
+    yield from check_timeline(instants, archived, layout=config.layout, is_upgraded=is_upgraded)
 
 
 def _readable_commits(table: LoadedTable) -> tuple[list[tuple[Instant, CommitMetadata]], list[Finding]]:
@@ -234,11 +234,11 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
     files, directories = storage.list_dir(".hoodie")
     leftovers: dict[str, str] = {}
     for directory in (name for name in _WRITE_DIRECTORIES if name in directories):
-        found, names = storage.list_dir(f".hoodie/{directory}")
-        files = files + found
+        entries, names = storage.list_dir(f".hoodie/{directory}")
+        files = files + entries
         leftovers |= {
             name: f".hoodie/{directory}/{name}"
-            for name in (*names, *(f.name for f in found))
+            for name in (*names, *(f.name for f in entries))
             if name.isascii() and name.isdigit()
         }
     living = active_writes(table.env, policy)
