@@ -28,8 +28,7 @@ from pyspark.sql.types import DataType, StructType
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import with_meta_fields
-from lakehouse.core.operations.create.declare import require_merger
-from lakehouse.core.operations.load.table import LoadedTable, load_table
+from lakehouse.core.operations.load.table import LoadedTable, load_table, require_merger
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, query_schema, with_bound
 from lakehouse.core.operations.read.cdc import JSON_SCHEMA, ChangeScan, as_json
 from lakehouse.core.operations.read.plan import plan_read

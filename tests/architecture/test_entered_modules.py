@@ -53,15 +53,20 @@ def two_rows(ts: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("options", "upsert", "scan"), [({}, 164, 67), (WITHOUT_METADATA, 130, 51)], ids=["metadata", "no metadata"]
+    ("options", "upsert", "scan", "opened"),
+    [({}, 151, 60, 74), (WITHOUT_METADATA, 123, 45, 55)],
+    ids=["metadata", "no metadata"],
 )
+# parameters: the allowed numbers of modules; `opened` is the number of an opened table that is scanned
 def test_upsert_and_scan_of_two_rows_enter_no_more_modules_than_before(
-    options: Mapping[str, str], upsert: int, scan: int, tmp_path: Path
+    options: Mapping[str, str], upsert: int, scan: int, opened: int, tmp_path: Path
 ) -> None:
     table = small_table(tmp_path, options)
     writing, reading = entered(lambda: table.upsert(two_rows(9))), entered(lambda: table.scan().to_arrow())
     assert len(writing) <= upsert, sorted(writing)
     assert len(reading) <= scan, sorted(reading)
+    opening = entered(lambda: Table.open(str(tmp_path / "table")).scan().to_arrow())
+    assert len(opening) <= opened, sorted(opening)
 
 
 def test_entered_modules_contain_those_of_the_called_functions(tmp_path: Path) -> None:

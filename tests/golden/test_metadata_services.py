@@ -13,8 +13,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.metadata.services.clean import clean
-from lakehouse.core.metadata.services.compaction import COMPACTION
-from lakehouse.core.metadata.services.log_compaction import LOG_COMPACTION
+from lakehouse.core.metadata.services.compaction import COMPACTION, LOG_COMPACTION
 from lakehouse.core.metadata.services.rewrite import rewrite
 from lakehouse.core.metadata.services.run import compaction_time, log_compaction_is_due
 from lakehouse.core.metadata.services.state import ServiceState, compaction_policy

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.operations.read import name_places
-from lakehouse.core.operations.read.name_places import places_of_names
+from lakehouse.core.operations.read import metadata_ranges
+from lakehouse.core.operations.read.metadata_ranges import places_of_names
 from tests.support.tables import examples
 
 #: Names that differ at both ends, in the middle, or in their length; some are too short for numbers.
@@ -26,7 +26,7 @@ NAMES = st.builds(
 def test_names_are_found_where_a_hash_table_finds_them(names: list[str], known: list[str], cut: int) -> None:
     wanted, stored = pa.array(names, pa.string()).slice(cut), pa.array(known, pa.string()).slice(cut)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(name_places, "_COMPARED", 3)
+        patch.setattr(metadata_ranges, "_COMPARED", 3)
         found = places_of_names(wanted, stored)
     if found is not None:
         assert len(set(stored.to_pylist())) == len(stored)

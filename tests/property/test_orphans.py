@@ -68,7 +68,7 @@ def test_orphans_are_in_no_slice_of_any_version(
         timeline,
         lambda write: commits[write.requested],
         archived_before=first_write(timeline),
-        kept=(),
+        protected=(),
         older_than_ms=1,
     )
     paths = {candidate.path for candidate in candidates}

@@ -12,8 +12,8 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import R, T, TaskFunction
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.metadata.place import METADATA
-from lakehouse.core.operations.create.declare import stored_options
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import stored_options
 from lakehouse.core.operations.validate.validate import validate
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash

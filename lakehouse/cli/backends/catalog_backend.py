@@ -12,7 +12,7 @@ from lakehouse.cli.backends.catalog_actions import run_recorded
 from lakehouse.cli.backends.protocol import ActionRequest, DueQuery, PolicyScope
 from lakehouse.cli.fleet_pass import service_decision
 from lakehouse.cli.specs import author, drift_warnings, spec_in_force, specs_in_force
-from lakehouse.core.operations.create.declare import stored_options
+from lakehouse.core.operations.load.table import stored_options
 from lakehouse.errors import LakehouseError
 from lakehouse.model.display import time_text
 from lakehouse.platform.catalog.catalog import Catalog

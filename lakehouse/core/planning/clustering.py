@@ -107,17 +107,17 @@ def plan_clustering(
     paths = partitions_of(pc.unique(newest.partitions).to_pylist(), policy, hour, selected)
     free = newest.filter(~newest.is_in_groups(busy_groups))
     layout = Layout(columns=policy.columns, curve=policy.layout)
-    found: list[tuple[str, _Packed, int, int]] = []
+    candidates: list[tuple[str, _Packed, int, int]] = []
     for own, partitions in partitions_by_policy(paths, policy, policy_of):
         small = own.whole_partitions | (free.base_sizes < own.small_file_bytes)
         packed = _packed(free.filter(small & free.flags(members(free.partitions, partitions))), own, max_file_bytes)
         outputs = np.maximum(np.ceil(packed.sizes / own.target_file_bytes), 1).astype(np.int64)
         gains = np.flatnonzero(_gains(packed, outputs, own, layout, laid_out or {}))
         names = packed.partitions.take(pa.array(gains)).to_pylist()
-        found += [(name, packed, n, int(outputs[n])) for name, n in zip(names, gains.tolist(), strict=True)]
+        candidates += [(name, packed, n, int(outputs[n])) for name, n in zip(names, gains.tolist(), strict=True)]
     # The sort is stable: groups of one partition keep their order.
-    found.sort(key=lambda group: group[0])
-    chosen, rest = found[: policy.max_groups], found[policy.max_groups :]
+    candidates.sort(key=lambda group: group[0])
+    chosen, rest = candidates[: policy.max_groups], candidates[policy.max_groups :]
     if not chosen:
         return None
     return ClusteringPlan(
@@ -134,12 +134,12 @@ def partitions_by_policy(
     """Return the partitions of each policy, without those in which clustering is switched off."""
     if policy_of is None:
         return [(policy, list(paths))]
-    found: dict[ClusteringPolicy, list[str]] = {}
+    by_policy: dict[ClusteringPolicy, list[str]] = {}
     for path in paths:
         own = policy_of(path)
         if own is not None:
-            found.setdefault(own, []).append(path)
-    return list(found.items())
+            by_policy.setdefault(own, []).append(path)
+    return list(by_policy.items())
 
 
 def partitions_of(
@@ -285,8 +285,8 @@ def _gains(
         gains |= packed.sums((code != first) | ~has_layout[code]) > 0
     if not (policy.single_group or is_sorting):
         gains &= packed.counts > 1
-    found: _Numbers = gains
-    return found
+    numbers: _Numbers = gains
+    return numbers
 
 
 def _group(slices: FileSlices, outputs: int, max_file_bytes: int) -> ClusteringGroup:

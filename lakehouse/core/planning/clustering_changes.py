@@ -22,10 +22,10 @@ def without_changed_slices(
     """
     groups = {}
     for number, group in enumerate(plan.groups):
-        kept = tuple(one for one in group.slices if (one.partition, one.file_id) not in changed)
-        is_alone = len(kept) == 1 < len(group.slices) and not kept[0].log_files
-        if kept and (sorts or not is_alone):
-            groups[number] = group if len(kept) == len(group.slices) else replace(group, slices=kept)
+        unchanged = tuple(one for one in group.slices if (one.partition, one.file_id) not in changed)
+        is_alone = len(unchanged) == 1 < len(group.slices) and not unchanged[0].log_files
+        if unchanged and (sorts or not is_alone):
+            groups[number] = group if len(unchanged) == len(group.slices) else replace(group, slices=unchanged)
     return groups
 
 

@@ -188,7 +188,7 @@ def plan_log_compaction(
     chosen = frozenset(selected or policy.selected_partitions)
     paths = [p for p in pc.unique(columns.partitions).to_pylist() if not chosen or p in chosen]
     policies = _policies(paths, policy, policy_of)
-    least = max(min((found.log_blocks_threshold for found in policies.values()), default=1), 1)
+    least = max(min((own.log_blocks_threshold for own in policies.values()), default=1), 1)
     logged = columns.filter(columns.log_counts >= least)
     candidates = logged.filter(members(logged.partitions, sorted(policies)))
     # Slice objects are made only for slices with log files.
@@ -266,8 +266,8 @@ def _policies(
     partitions: Iterable[str], policy: CompactionPolicy, policy_of: PolicyOf | None
 ) -> dict[str, CompactionPolicy]:
     """Return the policy of each partition in which the service is not switched off."""
-    found = {partition: policy if policy_of is None else policy_of(partition) for partition in partitions}
-    return {partition: own for partition, own in found.items() if own is not None}
+    by_partition = {partition: policy if policy_of is None else policy_of(partition) for partition in partitions}
+    return {partition: own for partition, own in by_partition.items() if own is not None}
 
 
 def _everything(operations: _Operations, _policy: CompactionPolicy, _policies: _Policies) -> _Operations:

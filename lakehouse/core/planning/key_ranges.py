@@ -67,8 +67,8 @@ def stored_ranges(text: str | None, paths: Collection[str] | None = None) -> Map
         return {}
     try:
         if paths is None or len(paths) > _SEARCHED:
-            found: Mapping[str, Any] = parse_json(text)
-            return found if paths is None else {path: found[path] for path in paths if path in found}
+            document: Mapping[str, Any] = parse_json(text)
+            return document if paths is None else {path: document[path] for path in paths if path in document}
         return {path: columns for path in paths if (columns := _ranges_at(text, path)) is not None}
     except (ValueError, TypeError, AttributeError) as error:
         raise _unreadable(text, error) from error

@@ -72,8 +72,8 @@ class NumberedChildren:
         hashed = hash_fields or key_fields
         buckets = bucket_ids(keys, key_fields=key_fields, hash_fields=hashed, buckets=self.count)
         order = np.argsort(numbers)
-        found: npt.NDArray[np.int64] = order[np.searchsorted(numbers[order], buckets)]
-        return found
+        positions: npt.NDArray[np.int64] = order[np.searchsorted(numbers[order], buckets)]
+        return positions
 
 
 def plan_numbered(
@@ -153,8 +153,8 @@ def sorted_changes(
     """Return the changes that sort the rows of buckets and keep their numbers."""
     buckets: dict[str, list[int]] = {}
     columns = FileSlices.of(slices)
-    found = columns.filter(is_unsorted(columns) & ~columns.is_in_groups(busy))
-    for partition, file_id in zip(found.partitions.to_pylist(), found.file_ids.to_pylist(), strict=True):
+    unsorted = columns.filter(is_unsorted(columns) & ~columns.is_in_groups(busy))
+    for partition, file_id in zip(unsorted.partitions.to_pylist(), unsorted.file_ids.to_pylist(), strict=True):
         buckets.setdefault(partition, []).append(bucket_of(file_id))
     return {
         partition: NumberedChange(

@@ -68,10 +68,10 @@ def plan_orphans(
     metadata: Callable[[Instant], CommitMetadata],
     *,
     archived_before: str,
-    kept: Collection[str],
+    protected: Collection[str],
     older_than_ms: int,
 ) -> tuple[Orphan, ...]:
-    """Return the orphans that were modified before `older_than_ms` (UTC); `kept` are paths that savepoints name.
+    """Return the orphans that were modified before `older_than_ms` (UTC); `protected` are paths that savepoints name.
 
     `metadata` is called only for completed writes that have a file older than that.
     """
@@ -81,7 +81,7 @@ def plan_orphans(
     committed: dict[str, Collection[str]] = {}
     orphans = []
     for file in sorted(listing, key=lambda file: file.path):
-        if file.modified_ms >= older_than_ms or file.path in kept:
+        if file.modified_ms >= older_than_ms or file.path in protected:
             continue
         reason = _UNFINISHED
         if file.data is not None:

@@ -52,15 +52,15 @@ class PartitionFilter:
     def select(self, paths: pa.Array) -> Flags:
         """Return for each partition path whether the partition may have matching rows."""
         ranges = partition_ranges(paths, self.schema, self.keys, tuple(columns_of(self.where)))
-        found = may_match(self.where, ranges, self.schema, len(paths))
+        flags = may_match(self.where, ranges, self.schema, len(paths))
         directories = self.computed()
         if directories is None:
-            return found
+            return flags
         below = np.zeros(len(paths), bool)
         for directory in directories:
             inside = pc.or_(pc.equal(paths, directory), pc.starts_with(paths, f"{directory}/"))
             below |= inside.to_numpy(zero_copy_only=False).astype(bool)
-        return found & below
+        return flags & below
 
     def directories(self, paths: Iterable[str]) -> Flags:
         """Return for each directory of one level whether it may be, or contain, a partition with matching rows."""
@@ -97,16 +97,16 @@ class PartitionFilter:
 
         A directory is a partition if all fields have such conditions, else it contains the partitions.
         """
-        found: list[str] | None = None
+        paths: list[str] | None = None
         for number, field in enumerate(self.keys.partition_fields):
             values = self._values_of(number, field)
             if values is None:
                 break
             segments = [text for value in values if (text := segment(value, field, self.keys)) is not None]
-            found = segments if found is None else [f"{above}/{text}" for above, text in product(found, segments)]
-            if len(found) > _MAX_DIRECTORIES:
+            paths = segments if paths is None else [f"{above}/{text}" for above, text in product(paths, segments)]
+            if len(paths) > _MAX_DIRECTORIES:
                 return None
-        return None if found is None else tuple(sorted(set(found)))
+        return None if paths is None else tuple(sorted(set(paths)))
 
     def _values_of(self, number: int, field: str) -> list[str] | None:
         """Return the texts of the only values of a field that can match, as paths contain them."""
@@ -141,14 +141,14 @@ def partition_ranges(
     if frozenset(columns).isdisjoint((META_COLUMNS[3], *keys.partition_fields)):
         return {}
     encoded = paths.dictionary_encode()
-    known = encoded.dictionary.cast(pa.string())
-    ranges = {META_COLUMNS[3]: ColumnRanges.of_values(known)}
-    texts = _field_texts(known, keys)
+    distinct = encoded.dictionary.cast(pa.string())
+    ranges = {META_COLUMNS[3]: ColumnRanges.of_values(distinct)}
+    texts = _field_texts(distinct, keys)
     for number, field in enumerate(keys.partition_fields):
         if not _is_simple(keys, number) or field not in schema.names:
             continue
         ranges[field] = ColumnRanges.of_values(_typed_values(texts[number], schema.field(field).type, keys))
-    return {name: found.take(encoded.indices) for name, found in ranges.items()}
+    return {name: values.take(encoded.indices) for name, values in ranges.items()}
 
 
 def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
@@ -167,7 +167,7 @@ def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
 
 def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
     try:
-        found = parse_partition_path(path, keys)
+        parts = parse_partition_path(path, keys)
     except UserError:
         return (None,) * len(keys.partition_fields)
     leads = tuple(f"{field}=" for field in keys.partition_fields)
@@ -175,7 +175,7 @@ def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
         # A value contains `/` and the name of a field: it is unknown where each value ends.
         return (None,) * len(leads)
     # The texts are decoded again by `_typed_values`.
-    return tuple(text.replace("%", "%25") if text and keys.url_encode else text for text in found)
+    return tuple(text.replace("%", "%25") if text and keys.url_encode else text for text in parts)
 
 
 def _typed_values(text: pa.Array, kind: pa.DataType, keys: KeyConfig) -> pa.Array:

@@ -73,8 +73,8 @@ def matching(rows: pa.Table, where: Predicate, schema: pa.Schema) -> pa.Table:
         for name in inner:
             values = pc.struct_field(values, name)
         filtered = filtered.append_column(text, function_of(call).of_rows(values))
-    found = filtered.filter(to_arrow(where, schema))
-    return found.select(range(rows.num_columns)) if calls else found
+    matches = filtered.filter(to_arrow(where, schema))
+    return matches.select(range(rows.num_columns)) if calls else matches
 
 
 def function_of(call: Call) -> IndexFunction:
@@ -309,20 +309,20 @@ class _Parser:
         kind, token = self._pop()
         if kind != "text":
             raise self._error(1)
-        found = TimeLiteral(cast(Any, keyword), token[1:-1].replace("''", "'"))
+        literal = TimeLiteral(cast(Any, keyword), token[1:-1].replace("''", "'"))
         try:
             if keyword == "TIME":
-                parse_time(found.text)
-                return found
-            moment = parse_moment(found.text)
+                parse_time(literal.text)
+                return literal
+            moment = parse_moment(literal.text)
         except ValueError as error:
-            raise UserError(f"cannot read the condition {self._text!r}: {found}: {error}") from None
+            raise UserError(f"cannot read the condition {self._text!r}: {literal}: {error}") from None
         if keyword == "DATE" and (moment.has_time or moment.has_zone):
             raise UserError(
-                f"cannot read the condition {self._text!r}: {found} has a time of day, which a date does not have. "
-                f"Write TIMESTAMP '{found.text}' to compare with it"
+                f"cannot read the condition {self._text!r}: {literal} has a time of day, which a date does not have. "
+                f"Write TIMESTAMP '{literal.text}' to compare with it"
             )
-        return found
+        return literal
 
     def _take(self, word: str) -> bool:
         if self._next < len(self._tokens):

@@ -59,8 +59,8 @@ class ColumnRanges:
     @classmethod
     def of_values(cls, value: pa.Array) -> ColumnRanges:
         """Return the ranges of items whose rows all have the same value; a null value is unknown."""
-        known = pc.if_else(pc.is_valid(value), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
-        return cls(low=value, high=value, nulls=known, values=pa.nulls(len(value), pa.int64()))
+        null_counts = pc.if_else(pc.is_valid(value), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
+        return cls(low=value, high=value, nulls=null_counts, values=pa.nulls(len(value), pa.int64()))
 
     @property
     def nbytes(self) -> int:
@@ -90,18 +90,18 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
         rows: The number of items.
     """
     if isinstance(where, And | Or):
-        found = np.full(rows, isinstance(where, And))
+        flags = np.full(rows, isinstance(where, And))
         for part in where.parts:
             matched = may_match(part, ranges, schema, rows)
-            found = found & matched if isinstance(where, And) else found | matched
-        return found
+            flags = flags & matched if isinstance(where, And) else flags | matched
+        return flags
     if isinstance(where, Applied):
         return may_match(where.part, *_of_call(where.call, ranges, schema), rows)
     if isinstance(where, Not) and isinstance(where.part, Applied):
         return may_match(Not(where.part.part), *_of_call(where.part.call, ranges, schema), rows)
     if isinstance(where, Not) and isinstance(where.part, IsNull):
-        known = ranges.get(where.part.column)
-        return np.ones(rows, bool) if known is None else ~_only_nulls(known)
+        column_ranges = ranges.get(where.part.column)
+        return np.ones(rows, bool) if column_ranges is None else ~_only_nulls(column_ranges)
     if isinstance(where, Not):
         inverse = _inverse(where.part)
         return np.ones(rows, bool) if inverse is None else may_match(inverse, ranges, schema, rows)
@@ -123,11 +123,11 @@ def matches_of_leaves(where: Predicate, rows: int, of_leaf: Callable[[Predicate]
     over these files, also if a row has values from several of them.
     """
     if isinstance(where, And | Or):
-        found = np.full(rows, isinstance(where, And))
+        matches = np.full(rows, isinstance(where, And))
         for part in where.parts:
             flags = matches_of_leaves(part, rows, of_leaf)
-            found = found & flags if isinstance(where, And) else found | flags
-        return found
+            matches = matches & flags if isinstance(where, And) else matches | flags
+        return matches
     if isinstance(where, Not) and isinstance(where.part, And | Or | Not):
         inverse = _inverse(where.part)
         return np.ones(rows, bool) if inverse is None else matches_of_leaves(inverse, rows, of_leaf)
@@ -144,12 +144,12 @@ def _of_call(
     of_result = pa.schema([result_field(call, schema)])
     if call.text in ranges or call.column not in ranges or not function_of(call).keeps_order:
         return ranges, of_result
-    known = ranges[call.column]
+    column_ranges = ranges[call.column]
     try:
-        low, high = (function_of(call).evaluate(bound) for bound in (known.low, known.high))
+        low, high = (function_of(call).evaluate(bound) for bound in (column_ranges.low, column_ranges.high))
     except NoValuesError:
         return ranges, of_result
-    return {call.text: replace(known, low=low, high=high)}, of_result
+    return {call.text: replace(column_ranges, low=low, high=high)}, of_result
 
 
 def _inverse(part: Predicate) -> Predicate | None:
@@ -157,8 +157,8 @@ def _inverse(part: Predicate) -> Predicate | None:
     if isinstance(part, Not):
         return part.part
     if isinstance(part, And | Or):
-        found = tuple(_inverse(inner) or And(()) for inner in part.parts)
-        return Or(found) if isinstance(part, And) else And(found)
+        inverses = tuple(_inverse(inner) or And(()) for inner in part.parts)
+        return Or(inverses) if isinstance(part, And) else And(inverses)
     if isinstance(part, IsNull | Applied):
         return Not(part)
     if isinstance(part, Comparison):
@@ -170,10 +170,10 @@ def _leaf(where: In | IsNull | StartsWith, ranges: ColumnRanges, kind: pa.DataTy
     if isinstance(where, IsNull):
         return _true_or_unknown(pc.greater(ranges.nulls, 0))
     if isinstance(where, StartsWith):
-        found = _starts(where.prefix, ranges, kind)
+        flags = _starts(where.prefix, ranges, kind)
     else:
-        found = _one_of(typed_list(where, kind).values, ranges, kind)
-    return found & ~_only_nulls(ranges)
+        flags = _one_of(typed_list(where, kind).values, ranges, kind)
+    return flags & ~_only_nulls(ranges)
 
 
 def _only_nulls(ranges: ColumnRanges) -> Flags:
@@ -221,14 +221,14 @@ def _one_of(values: Sequence[pa.Scalar], ranges: ColumnRanges, kind: pa.DataType
     ordered = ordered.take(pc.array_sort_indices(ordered))
     if not len(ordered):
         return np.zeros(rows, bool)
-    known = pc.is_valid(ranges.low)
+    has_bounds = pc.is_valid(ranges.low)
     # The smallest value that is not below the lower bound decides.
-    first = _values_below(ordered, ranges.low.filter(known))
+    first = _values_below(ordered, ranges.low.filter(has_bounds))
     next_value = ordered.take(pa.array(np.minimum(first, len(ordered) - 1)))
-    in_range = (first < len(ordered)) & _true_or_unknown(pc.less_equal(next_value, ranges.high.filter(known)))
-    found = _true_or_unknown(pc.greater_equal(ranges.high, ordered[0]))
-    found[np.flatnonzero(_flags(known))] &= in_range
-    return found
+    in_range = (first < len(ordered)) & _true_or_unknown(pc.less_equal(next_value, ranges.high.filter(has_bounds)))
+    flags = _true_or_unknown(pc.greater_equal(ranges.high, ordered[0]))
+    flags[np.flatnonzero(_flags(has_bounds))] &= in_range
+    return flags
 
 
 def _values_below(ordered: pa.Array, items: pa.Array) -> Flags:
@@ -264,5 +264,5 @@ def _true_or_unknown(flags: pa.Array) -> Flags:
 
 
 def _flags(flags: pa.Array) -> Flags:
-    found: Flags = flags.to_numpy(zero_copy_only=False).astype(bool)
-    return found
+    array: Flags = flags.to_numpy(zero_copy_only=False).astype(bool)
+    return array

@@ -167,17 +167,19 @@ def plan_scan(
     """
     full = with_meta_fields(table)
     chosen = chosen_columns(full, columns)
-    found = FileSlices.of(slices)
-    kept = found
+    columns_of_slices = FileSlices.of(slices)
+    selected = columns_of_slices
     if where is not None:
         check_columns(where, full)
-        recorded = recorded_ranges(found.files, ranges, where, full)
-        kept = found.filter(found.any_file(files_that_may_match(found.files, recorded, where, full, keys)))
+        recorded = recorded_ranges(columns_of_slices.files, ranges, where, full)
+        selected = columns_of_slices.filter(
+            columns_of_slices.any_file(files_that_may_match(columns_of_slices.files, recorded, where, full, keys))
+        )
     return ScanPlan(
-        slices=kept,
+        slices=selected,
         schema=chosen,
         residual=row_condition(where, commit_times),
-        skipped=len(found) - len(kept),
+        skipped=len(columns_of_slices) - len(selected),
     )
 
 
@@ -213,8 +215,8 @@ def files_that_may_match(
     column changes.
     """
     ranges = partition_ranges(one_array(files.column("partition")), schema, keys, tuple(columns_of(where)))
-    for name, found in recorded.items():
-        ranges[name] = _first_known(found, ranges[name]) if name in ranges else found
+    for name, of_column in recorded.items():
+        ranges[name] = _first_known(of_column, ranges[name]) if name in ranges else of_column
     return may_match(where, ranges, schema, files.num_rows)
 
 
@@ -228,29 +230,29 @@ def recorded_ranges(
     if not ranges:
         return {}
     of_files = [ranges.get(path, {}) for path in file_paths(files).to_pylist()]
-    found = {}
+    by_column = {}
     for name in dict.fromkeys(columns_of(where)):
         bounds: list[Sequence[Any]] = [columns.get(name, (None, None, None)) for columns in of_files]
         kind = type_of(name, schema)
         lows, highs, nulls = zip(*bounds, strict=True) if bounds else ((), (), ())
-        found[name] = ColumnRanges(
+        by_column[name] = ColumnRanges(
             low=typed_bounds(lows, kind),
             high=typed_bounds(highs, kind),
             nulls=pa.array(nulls, pa.int64()),
             values=pa.nulls(len(bounds), pa.int64()),
             ignores_nan=True,
         )
-    return found
+    return by_column
 
 
 def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
     """Return the recorded range of each file, and the other where none is recorded."""
-    known = pc.or_(pc.is_valid(recorded.low), pc.is_valid(recorded.nulls))
+    is_recorded = pc.or_(pc.is_valid(recorded.low), pc.is_valid(recorded.nulls))
     return ColumnRanges(
-        low=pc.if_else(known, recorded.low, other.low),
-        high=pc.if_else(known, recorded.high, other.high),
-        nulls=pc.if_else(known, recorded.nulls, other.nulls),
-        values=pc.if_else(known, recorded.values, other.values),
+        low=pc.if_else(is_recorded, recorded.low, other.low),
+        high=pc.if_else(is_recorded, recorded.high, other.high),
+        nulls=pc.if_else(is_recorded, recorded.nulls, other.nulls),
+        values=pc.if_else(is_recorded, recorded.values, other.values),
         java_order=recorded.java_order,
         ignores_nan=recorded.ignores_nan or other.ignores_nan,
     )
@@ -258,8 +260,8 @@ def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
 
 def unknown_files(recorded: Mapping[str, ColumnRanges], rows: int) -> Flags:
     """Return for each file whether the range of at least one column is unknown."""
-    found = np.zeros(rows, bool)
+    is_unknown = np.zeros(rows, bool)
     for ranges in recorded.values():
-        known = pc.or_(pc.is_valid(ranges.low), pc.is_valid(ranges.nulls))
-        found |= ~known.to_numpy(zero_copy_only=False).astype(bool)
-    return found
+        has_range = pc.or_(pc.is_valid(ranges.low), pc.is_valid(ranges.nulls))
+        is_unknown |= ~has_range.to_numpy(zero_copy_only=False).astype(bool)
+    return is_unknown

@@ -286,8 +286,8 @@ class _Merge:
                 raise UserError(
                     f"column {name!r} of the table is not in the data and must not be null. Add it.", column=name
                 )
-            kept = self.missing == "keep" and not prefix
-            self.drift.append(ColumnDrift(column=name, change=Drift.KEPT if kept else Drift.NULLED))
+            stays = self.missing == "keep" and not prefix
+            self.drift.append(ColumnDrift(column=name, change=Drift.KEPT if stays else Drift.NULLED))
             return
         why = " This write replaces rows, so their values cannot be kept." if self.policy.missing == "keep" else ""
         raise UserError(
@@ -322,8 +322,8 @@ class _Merge:
                 if not self.both:
                     self.lacks(optional, tuple(incoming), prefix=f"{name}.")
                 fields.append(optional)
-        known = [f.name for f in table]
-        added = [f for f in batch if f.name not in known and (self.both or self.adds(f"{name}.{f.name}", tuple(known)))]
+        names = [f.name for f in table]
+        added = [f for f in batch if f.name not in names and (self.both or self.adds(f"{name}.{f.name}", tuple(names)))]
         return pa.struct([*fields, *(f.with_nullable(True) for f in added)])
 
     def _field(self, name: str, table: pa.Field, batch: pa.Field) -> pa.Field:

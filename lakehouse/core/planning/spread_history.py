@@ -76,11 +76,11 @@ def spread_history(text: str | None, column: str) -> SpreadHistory:
     if text is None:
         return SpreadHistory(column=column)
     try:
-        found = parse_json(text)
-        if found["column"] != column:
+        document = parse_json(text)
+        if document["column"] != column:
             return SpreadHistory(column=column)
-        rows = {str(value): float(count) for value, count in found["rows"].items()}
-        groups = {str(file_id): str(value) for file_id, value in found["groups"].items()}
+        rows = {str(value): float(count) for value, count in document["rows"].items()}
+        groups = {str(file_id): str(value) for file_id, value in document["groups"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptTableError(f"{SPREAD_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
     return SpreadHistory(column=column, rows=rows, groups=groups)

@@ -105,17 +105,17 @@ def forgotten_at(name: str) -> int | None:
     return None if match is None else int(match[2])
 
 
-def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], known: Tombstones) -> Tombstones:
-    """Return `known` combined with the files of further writes, newest first.
+def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], before: Tombstones) -> Tombstones:
+    """Return `before` combined with the files of further writes, newest first.
 
     It stops at the first commit after which no older commit can add a file. Raises CorruptTableError if a commit names
     a file that has no tombstone file name.
     """
     files, overwritten, overwritten_all, base = (
-        {f.name: f for f in known.files},
-        dict(known.overwritten),
-        known.overwritten_all,
-        known,
+        {f.name: f for f in before.files},
+        dict(before.overwritten),
+        before.overwritten_all,
+        before,
     )
     for instant, metadata in newest_first:
         if base.is_complete and instant.completion <= base.up_to:
@@ -129,7 +129,7 @@ def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], kno
         if tombstones is not None:
             files |= {file.name: file for file in added_files(tombstones, instant)}
             base = tombstones if not base.is_complete or tombstones.up_to > base.up_to else base
-    if base is not known:
+    if base is not before:
         files = {file.name: file for file in base.files} | files
         overwritten_all = max(overwritten_all, base.overwritten_all)
         for partition, at in base.overwritten.items():

@@ -80,7 +80,7 @@ def plan_ttl(
         untimed += without
         reasons += [(c.order, _expiry(c, rule, why)) for c, why in _met(rule, listed, now)]
     expired: list[Expiry] = []
-    kept: list[Expiry] = []
+    unexpired: list[Expiry] = []
     for _, expiry in sorted(reasons, key=lambda pair: pair[0]):
         if selected and expiry.partition not in selected:
             continue
@@ -90,8 +90,8 @@ def plan_ttl(
         if why is None:
             expired.append(expiry)
         else:
-            kept.append(replace(expiry, reason=why))
-    return TtlPlan(expired=tuple(expired), kept=tuple(kept), untimed=untimed)
+            unexpired.append(replace(expiry, reason=why))
+    return TtlPlan(expired=tuple(expired), kept=tuple(unexpired), untimed=untimed)
 
 
 def expiry_times(
@@ -101,7 +101,7 @@ def expiry_times(
 
     The time may have passed. A later write moves a limit by modification, and limits by count and size have no time.
     """
-    covered, by_id, found = _covered(partitions, rules), {rule.id: rule for rule in rules}, dict[str, int]()
+    covered, by_id, expiries = _covered(partitions, rules), {rule.id: rule for rule in rules}, dict[str, int]()
     # Instants have the time zone of the table.
     offset = now.utc_ms - _instant_ms(now.instant)
     for name, members in covered.items():
@@ -115,8 +115,8 @@ def expiry_times(
             )
             times = [begin + limit * 1000 for limit, begin in ends if limit is not None and begin is not None]
             if times:
-                found[candidate.statistics.partition] = min(times)
-    return found
+                expiries[candidate.statistics.partition] = min(times)
+    return expiries
 
 
 def _covered(

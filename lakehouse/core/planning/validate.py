@@ -130,15 +130,15 @@ def check_files(
     may_grow = upgraded or layout.appends_to_logs
     commits = list(commits)
     older = _superseded(commits) if not layout.has_completion_times else frozenset()
-    known = {instant.requested for instant, _ in commits} | {*compacting}
+    instants = {instant.requested for instant, _ in commits} | {*compacting}
     # Names of older log files of an upgraded table contain the instants of archived writes.
-    since = min(known, default="") if upgraded else ""
+    since = min(instants, default="") if upgraded else ""
     for instant, metadata in commits:
         for stat in metadata.stats:
             stated = {stat.path: stat.size_bytes} if stat.path else {}
             for path, size in {**stated, **stat.cdc_files}.items():
                 actual_size = sizes.get(path)
-                if actual_size is None and _is_undone_copy(path, instant, known, since):
+                if actual_size is None and _is_undone_copy(path, instant, instants, since):
                     continue
                 if actual_size is None:
                     # A clean deletes a change log together with its base file.
@@ -158,11 +158,11 @@ def check_files(
                     )
 
 
-def _is_undone_copy(path: str, instant: Instant, known: Collection[str], since: str) -> bool:
+def _is_undone_copy(path: str, instant: Instant, instants: Collection[str], since: str) -> bool:
     """Return whether a log has rows that its write copied for a resize of buckets that was undone (MDT-12.5)."""
     name = path.rpartition("/")[2]
     named_after = instant_of(name)
-    if named_after is None or named_after < since or named_after in known:
+    if named_after is None or named_after < since or named_after in instants:
         return False
     return _is_log(path) and named_after != instant.requested
 

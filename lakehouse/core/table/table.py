@@ -23,14 +23,12 @@ from lakehouse.core.operations.create.create import create_table
 from lakehouse.core.operations.create.declare import (
     TableDeclaration,
     declared_properties,
-    require_merger,
-    stored_options,
 )
 from lakehouse.core.operations.load.commits import archived_writes, latest_commit, latest_extra
 from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.table import LoadedTable, load_table
+from lakehouse.core.operations.load.table import LoadedTable, load_table, require_merger, stored_options
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.cdc import CDC, check_format
 from lakehouse.core.operations.read.commit_range import commits_in_range

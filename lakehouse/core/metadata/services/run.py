@@ -23,8 +23,7 @@ from datetime import timedelta
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.services.clean import clean, finish_clean
-from lakehouse.core.metadata.services.compaction import COMPACTION
-from lakehouse.core.metadata.services.log_compaction import LOG_COMPACTION
+from lakehouse.core.metadata.services.compaction import COMPACTION, LOG_COMPACTION
 from lakehouse.core.metadata.services.rewrite import finish_rewrite, rewrite
 from lakehouse.core.metadata.services.state import ARCHIVE, CLEAN, ServiceState, compaction_policy
 from lakehouse.core.metadata.store import MetadataStore

@@ -54,11 +54,11 @@ def read_layers(storage: Storage, paths: Sequence[str], is_valid: Callable[[str]
     for number, block in placed:
         if block.kind is BlockType.CORRUPT:
             raise CorruptTableError(f"{storage.root}/{paths[number]} has a damaged block", path=paths[number])
-    found = []
+    layers = []
     for number, block in settle_blocks(placed, is_valid):
         content = memoryview(contents[number])[block.offset : block.offset + block.length]
-        found.append(_layer(block, content, f"{storage.root}/{paths[number]}"))
-    return found
+        layers.append(_layer(block, content, f"{storage.root}/{paths[number]}"))
+    return layers
 
 
 def _layer(block: LogBlock, content: memoryview, name: str) -> LogLayer:
@@ -140,13 +140,13 @@ def _merged(entries: pa.Table, schema: str, changed: Any, layers: Sequence[LogLa
 def _parts(layers: Sequence[LogLayer], changed: Any) -> list[LogLayer]:
     """Return the parts of log blocks with keys from the first to the last changed key."""
     bounds = changed.take(pa.array(np.array([0, len(changed) - 1])))
-    found = []
+    parts = []
     for layer in layers:
         keys = layer.entries.column("key").combine_chunks() if layer.entries.num_rows else _NO_KEYS
         entries, deletes = (_range(keys, bounds), _range(layer.deletes, bounds))
         held = layer.entries.slice(entries[0], entries[1] - entries[0])
-        found.append(LogLayer(entries=held, deletes=layer.deletes[deletes[0] : deletes[1]], schema=layer.schema))
-    return found
+        parts.append(LogLayer(entries=held, deletes=layer.deletes[deletes[0] : deletes[1]], schema=layer.schema))
+    return parts
 
 
 # parameters: the entries of the base file with their schema, and those above them

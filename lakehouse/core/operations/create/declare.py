@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
+from lakehouse.core.operations.load.table import STORED_OPTIONS
 from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.table_config import (
     CDC_ENABLED,
     CDC_MODE,
     COPY_ON_WRITE,
     TABLE_TYPES,
-    TableConfig,
     new_table_properties,
 )
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
-from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE, stored_index_type
+from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.table_identity import TABLE_ID
@@ -28,7 +28,7 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
@@ -37,16 +37,6 @@ _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp
 _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 #: Hudi's SQL names the types `cow` and `mor`.
 _ABBREVIATIONS = {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}
-#: Write options that the table stores, because they must not change later.
-STORED_OPTIONS = (
-    INDEX_TYPE,
-    BUCKET_ENGINE,
-    NUM_BUCKETS,
-    HASH_FIELD,
-    KEY_ENCODING,
-)
-#: Write options that the table stores as defaults for all writers; a caller may override them.
-_SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,16 +285,6 @@ def _groups(declaration: TableDeclaration) -> ColumnGroups:
     return declared_groups(declaration.column_groups, reserved=declaration.named_columns)
 
 
-def require_merger(config: TableConfig) -> None:
-    """Raise UserError if the table's merger is allowed and cannot be loaded here.
-
-    A merger that is not allowed is not loaded: the table can be described, and operations that merge rows are refused.
-    """
-    rule = config.merge_rule
-    if rule.merger and rule.merger_allowed:
-        load_merger(rule.merger)
-
-
 def require_ordered(rule: MergeRule, where: str) -> None:
     """Raise UserError if a table with this merge rule cannot keep tombstones, because versions have no order."""
     if not rule.compared:
@@ -315,12 +295,6 @@ def require_ordered(rule: MergeRule, where: str) -> None:
         )
     if rule.by_parts:
         raise UnsupportedError(f"{where}: {DELETE_RETENTION} cannot order by parts of {rule.ordering[0]!r}")
-
-
-def stored_options(config: TableConfig) -> dict[str, str]:
-    """Return the write options that the table stores."""
-    stored = {key: config.raw[key] for key in (*STORED_OPTIONS, *_SHARED_OPTIONS) if key in config.raw}
-    return {**stored, EXPRESSIONS: config.raw[MADE_WITH]} if MADE_WITH in config.raw else stored
 
 
 def _index_properties(declaration: TableDeclaration) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from lakehouse.core.engine.progress import Stage
 from lakehouse.core.env import Env
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import table_above, tables_below
 from lakehouse.core.storage.protocol import Storage
@@ -16,10 +17,26 @@ from lakehouse.core.timeline.table_properties import PROPERTIES, read_properties
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.errors import LakehouseError, UnsupportedError, UserError
 from lakehouse.model.display import Readable, Shown, some
+from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE
 from lakehouse.model.instant import Timeline
+from lakehouse.model.keys import KEY_ENCODING
+from lakehouse.model.merge import MERGER_PROPERTY
 from lakehouse.spec.function import deployment_functions
+from lakehouse.spec.options.deletes import DELETE_RETENTION
+from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS
 
 _TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+#: Write options that the table stores, because they must not change later.
+STORED_OPTIONS = (
+    INDEX_TYPE,
+    BUCKET_ENGINE,
+    NUM_BUCKETS,
+    HASH_FIELD,
+    KEY_ENCODING,
+)
+#: Write options that the table stores as defaults for all writers; a caller may override them.
+_SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +116,31 @@ def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> Ta
 
     `allowed_functions` is explained at `load_table`. Raises UserError if there is no table.
     """
-    allowed = tuple(dict.fromkeys((*allowed_functions, *deployment_functions(os.environ))))
     raw = read_properties(storage)
     if raw is not None:
+        deployment = deployment_functions(os.environ) if raw.get(MERGER_PROPERTY) else ()
+        allowed = tuple(dict.fromkeys((*allowed_functions, *deployment)))
         return parse_table_config(raw, storage.root, allowed_functions=allowed)
     raise UserError(
         f"{storage.root} is not a Hudi table: it has no {PROPERTIES}. {_nearby(storage)}",
         location=storage.root,
     )
+
+
+def require_merger(config: TableConfig) -> None:
+    """Raise UserError if the table's merger is allowed and cannot be loaded here.
+
+    A merger that is not allowed is not loaded: the table can be described, and operations that merge rows are refused.
+    """
+    rule = config.merge_rule
+    if rule.merger and rule.merger_allowed:
+        load_merger(rule.merger)
+
+
+def stored_options(config: TableConfig) -> dict[str, str]:
+    """Return the write options that the table stores."""
+    stored = {key: config.raw[key] for key in (*STORED_OPTIONS, *_SHARED_OPTIONS) if key in config.raw}
+    return {**stored, EXPRESSIONS: config.raw[MADE_WITH]} if MADE_WITH in config.raw else stored
 
 
 def _nearby(storage: Storage) -> str:

@@ -18,13 +18,13 @@ from lakehouse.model.metadata_report import MetadataPartition, MetadataSummary
 
 def show_metadata(table: LoadedTable) -> MetadataSummary:
     """Return the content of the metadata table; lists the folders of its partitions and reads no data."""
-    found = open_for_reading(table.metadata, table.timeline)
+    opened = open_for_reading(table.metadata, table.timeline)
     listed = listed_in(table)
     pending = tuple(plan.requested for plan in table.timeline.where(action=Action.INDEXING, pending=True))
     if not listed.usable and not listed.building:
-        assert isinstance(found, Unusable), "no partition is listed"
-        return MetadataSummary(usable=False, reason=found.reason, pending=pending)
-    reason = found.reason if isinstance(found, Unusable) else ""
+        assert isinstance(opened, Unusable), "no partition is listed"
+        return MetadataSummary(usable=False, reason=opened.reason, pending=pending)
+    reason = opened.reason if isinstance(opened, Unusable) else ""
     try:
         definitions = read_definitions(table.env.storage)
         timeline = table.metadata.timeline_store.load()
@@ -33,7 +33,7 @@ def show_metadata(table: LoadedTable) -> MetadataSummary:
     compactions = timeline.where(action=Action.COMMIT, state=State.COMPLETED).instants
     compacted = compactions[-1].requested if compactions else None
     deltas = timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
-    metadata = found if isinstance(found, MetadataTable) else None
+    metadata = opened if isinstance(opened, MetadataTable) else None
     partitions = [
         _partition(table, metadata, name, definitions.get(name), is_usable=name in listed.usable, fault=reason)
         for name in in_build_order((*listed.usable, *listed.building))

@@ -105,17 +105,17 @@ def validate_metadata(table: LoadedTable, policies: Policies, engine: Engine | N
 
 
 def _compared(table: LoadedTable, policies: Policies, engine: Engine | None) -> MetadataReport:
-    found = open_for_reading(table.metadata, table.timeline)
-    if isinstance(found, Unusable):
-        return MetadataReport(usable=False, reason=found.reason, is_fault=found.is_fault, is_absent=found.is_absent)
+    opened = open_for_reading(table.metadata, table.timeline)
+    if isinstance(opened, Unusable):
+        return MetadataReport(usable=False, reason=opened.reason, is_fault=opened.is_fault, is_absent=opened.is_absent)
     files = table_files(table, policies, engine)
-    names = in_build_order(found.usable)
+    names = in_build_order(opened.usable)
     sizes = [pc.sum(files.newest.column("size_bytes")).as_py() or 0] * len(names)
     checks = []
     with observed_stage(stage_of(table, "comparison of the metadata table", "index", sizes)) as running:
         for name, size in zip(names, sizes, strict=True):
             with running.tasks([size]):
-                checks.append(_checked(found, files, name))
+                checks.append(_checked(opened, files, name))
     return MetadataReport(usable=True, checks=tuple(checks))
 
 
@@ -179,8 +179,8 @@ def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> Met
         for number, some in enumerate(_pieces(files.newest, whole_partitions=name == PARTITION_STATS)):
             entries = kind.build(name, replace(files, newest=some)).cast(ENTRIES).combine_chunks()
             if entries.num_rows:
-                found = write_divided(storage, f"{number}.arrow", by_number(entries, _first_characters(entries)))
-                written += [] if found is None else [found]
+                places = write_divided(storage, f"{number}.arrow", by_number(entries, _first_characters(entries)))
+                written += [] if places is None else [places]
         for number, character in enumerate(_KEY_CHARACTERS):
             stored = metadata.records(name, pa.array([character.encode()]))
             entries = changed_keys_of(storage, written, number, ENTRIES).sort_by("key")
@@ -250,7 +250,7 @@ def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> M
     checks = [MetadataCheck(partition=name)]
     with TemporaryDirectory(prefix="lakehouse-values-") as folder:
         storage = LocalStorage(folder)
-        found: list[ChangedKeysFile | None] = []
+        changes: list[ChangedKeysFile | None] = []
         if files.read is not None:
             column = IndexedColumn(
                 read=files.read,
@@ -261,8 +261,8 @@ def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> M
                 output=storage,
             )
             tasks = [(IndexedGroup(after=piece),) for piece in files.slices]
-            found = LocalEngine(_READERS).run(partial(find_changed_values, column), tasks)
-        written = [file for file in found if file is not None]
+            changes = LocalEngine(_READERS).run(partial(find_changed_values, column), tasks)
+        written = [file for file in changes if file is not None]
         for number, (_, stored) in enumerate(metadata.records_of_groups(name)):
             keys = pc.unique(changed_keys_of(storage, written, number, CHANGED).column("key"))
             checks.append(_check(name, stored, pa.table({"key": keys}), ()))
@@ -283,15 +283,15 @@ def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataChec
     numbers = {file_id: number for number, file_id in enumerate(sharding.file_ids)}
     checks = [MetadataCheck(partition=RECORD_INDEX)]
     with TemporaryDirectory(prefix="lakehouse-keys-") as folder:
-        found: list[ChangedKeysFile | None] = []
+        changes: list[ChangedKeysFile | None] = []
         context = None
         if files.read is not None:
             context = ChangedKeysContext(
                 read=files.read, sharding=sharding, directory="keys", output=LocalStorage(folder)
             )
             tasks = [(group,) for group in stored_groups(files.slices, files.config.timezone)]
-            found = LocalEngine(_READERS).run(partial(find_changed_keys, context), tasks)
-        written = [file for file in found if file is not None]
+            changes = LocalEngine(_READERS).run(partial(find_changed_keys, context), tasks)
+        written = [file for file in changes if file is not None]
         for file_id, rows in metadata.records_of_groups(RECORD_INDEX):
             stored = rows.select(_PLACES.names).cast(_PLACES)
             expected = _PLACES.empty_table()

@@ -115,19 +115,19 @@ def run(
     if not (answer.due or request.force):
         return NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
     report = validate(table, engine, policies, deep=policies.validation.deep)
-    found: dict[Severity, list[str]] = {severity: [] for severity in Severity}
+    problems: dict[Severity, list[str]] = {severity: [] for severity in Severity}
     for finding in report.findings:
         place = finding.path or finding.instant
-        found[finding.severity].append(f"{finding.invariant}: {place}: {finding.problem}; {finding.way_out}")
+        problems[finding.severity].append(f"{finding.invariant}: {place}: {finding.problem}; {finding.way_out}")
     sample = _sampled(table, policies.validation.footers)
     unreadable = engine.run(partial(_unreadable, table.env.storage), sample, light=True) if sample else []
     # A concurrent clean may have deleted a file since the listing.
     current = {file.path for file in _sampled(table.reload(), None)} if any(unreadable) else set()
     wrong = [text for file, text in zip(sample, unreadable, strict=True) if text and file.path in current]
-    wrong += found[Severity.CORRUPT]
+    wrong += problems[Severity.CORRUPT]
     for severity, text in _metadata_problems(table, engine, policies):
-        (wrong if severity is Severity.CORRUPT else found[severity]).append(text)
-    for warning in found[Severity.WARNING]:
+        (wrong if severity is Severity.CORRUPT else problems[severity]).append(text)
+    for warning in problems[Severity.WARNING]:
         logger.warning("%s: %s", table.env.storage.root, warning)
     record_run(table.env, _SERVICE, failed=bool(wrong))
     if wrong:
@@ -137,7 +137,9 @@ def run(
             f"{'; '.join(wrong[:_SHOWN])}{more}. `lakehouse table validate` and `lakehouse metadata validate` list all",
             violations=len(wrong),
         )
-    return Validated(files=report.files, rows=report.rows, footers=len(sample), warnings=tuple(found[Severity.WARNING]))
+    return Validated(
+        files=report.files, rows=report.rows, footers=len(sample), warnings=tuple(problems[Severity.WARNING])
+    )
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:

@@ -127,8 +127,8 @@ class ChangeScan(Readable):
 def check_format(text: str) -> None:
     """Raise UserError if `text` is not a format of incremental reads."""
     if text not in FORMATS:
-        known = " or ".join(map(repr, FORMATS))
-        raise UserError(f"format {text!r} of an incremental read: must be {known}.{nearest(text, FORMATS)}")
+        formats = " or ".join(map(repr, FORMATS))
+        raise UserError(f"format {text!r} of an incremental read: must be {formats}.{nearest(text, FORMATS)}")
 
 
 def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -> ChangeScan:
@@ -241,8 +241,8 @@ def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata
         return ()
     # A pending clean may have deleted files that the metadata table lists.
     partitions = sorted({partition for partition, _ in groups})
-    known = known_files(table, partitions, on_storage=is_cleaning(table))
-    listed = _of_groups(supported_data_files(table, known.files), groups)
+    listing = known_files(table, partitions, on_storage=is_cleaning(table))
+    listed = _of_groups(supported_data_files(table, listing.files), groups)
     # The slices before the first commit and after the last one may consist of files that were cleaned.
     earliest = min(instant.requested for instant, _ in commits)
     cleaned = _of_groups(files_table(cleaned_files(table, earliest)), groups)
@@ -288,8 +288,8 @@ def _meets(images: pa.ChunkedArray, where: Predicate) -> np.ndarray:
     schema = pa.schema([*whole.type, pa.field("", pa.int64())])
     columns = [pc.struct_field(whole, [number]) for number in range(whole.type.num_fields)]
     rows = pa.Table.from_arrays([*columns, pa.array(np.arange(len(whole)))], schema=schema)
-    found = np.zeros(len(whole), bool)
-    found[matching(rows, where, schema).column(-1).to_numpy()] = True
+    matches = np.zeros(len(whole), bool)
+    matches[matching(rows, where, schema).column(-1).to_numpy()] = True
     # An absent row meets no condition, not even `column is null`.
-    meets: np.ndarray = found & np.asarray(pc.is_valid(whole))
+    meets: np.ndarray = matches & np.asarray(pc.is_valid(whole))
     return meets

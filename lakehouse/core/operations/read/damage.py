@@ -67,32 +67,32 @@ def check_listing(
         CorruptTableError: A committed file is missing or has another size.
         ChangedWhileListedError: The table changed during the call, so the listing cannot be compared.
     """
-    found = _look(table, listing, completed_after, base_files_only)
-    if found:
-        found = _confirmed(table, listing, found, completed_after, base_files_only)
-    if not found:
+    damages = _look(table, listing, completed_after, base_files_only)
+    if damages:
+        damages = _confirmed(table, listing, damages, completed_after, base_files_only)
+    if not damages:
         return ()
     root = table.env.storage.root
     if skips:
-        for damage in found:
+        for damage in damages:
             logger.warning("%s: rows are skipped: %s", root, damage.problem)
-        return found
-    named = "; ".join(damage.problem for damage in found[:_NAMED])
-    more = f"; and {len(found) - _NAMED} more files" if len(found) > _NAMED else ""
+        return damages
+    named = "; ".join(damage.problem for damage in damages[:_NAMED])
+    more = f"; and {len(damages) - _NAMED} more files" if len(damages) > _NAMED else ""
     raise CorruptTableError(
         f"{root}: committed files are missing or damaged: {named}{more}. A read would return older rows instead. "
         f"{RECOVERY_ADVICE}",
-        path=found[0].path,
-        expected=found[0].expected,
-        found=found[0].actual,
-        paths=[damage.path for damage in found],
+        path=damages[0].path,
+        expected=damages[0].expected,
+        found=damages[0].actual,
+        paths=[damage.path for damage in damages],
     )
 
 
 def _look(
     table: LoadedTable, listing: Listing, completed_after: str | None, base_files_only: bool
 ) -> tuple[Damage, ...]:
-    found = find_damage(
+    damages = find_damage(
         _commits(table, completed_after),
         listing.slices,
         listing.files,
@@ -101,7 +101,7 @@ def _look(
         covered=listing.covered,
         upgraded=table.config.is_upgraded,
     )
-    return tuple(damage for damage in found if not (base_files_only and damage.is_log))
+    return tuple(damage for damage in damages if not (base_files_only and damage.is_log))
 
 
 def _commits(table: LoadedTable, completed_after: str | None) -> list[tuple[Instant, CommitMetadata]]:
@@ -114,12 +114,12 @@ def _commits(table: LoadedTable, completed_after: str | None) -> list[tuple[Inst
 def _confirmed(
     table: LoadedTable,
     listing: Listing,
-    found: tuple[Damage, ...],
+    first_damages: tuple[Damage, ...],
     completed_after: str | None,
     base_files_only: bool,
 ) -> tuple[Damage, ...]:
     """Return the damage that a second listing finds too, while the timeline does not change."""
-    partitions = sorted({damage.partition for damage in found})
+    partitions = sorted({damage.partition for damage in first_damages})
     for _ in range(_LOOKS):
         now = table.reload()
         again = load_listing(
@@ -138,8 +138,8 @@ def _confirmed(
         if now.reload().timeline == now.timeline:
             return damaged
     raise ChangedWhileListedError(
-        f"{table.env.storage.root}: {found[0].path} was removed while the table was read; run again",
-        path=found[0].path,
+        f"{table.env.storage.root}: {first_damages[0].path} was removed while the table was read; run again",
+        path=first_damages[0].path,
     )
 
 

@@ -73,13 +73,13 @@ def version_at(
     active = _event_commits(table.store.commits(table.timeline.writes().by_completion()))
     older = _past_of_older(table)
     if older is not None and spares_older(active, at, older[0], older[1]):
-        found = find_version(active, at, older[1])
+        version = find_version(active, at, older[1])
     else:
         commits = sorted([*_archived(table), *active], key=lambda c: (c.instant.completion, c.instant.requested))
         if not any(commit.times for commit in commits):
             raise _untimed(table, event_time)
-        found = find_version(commits, at)
-    return replace(found, watermark=watermark(table, policy or EventTimePolicy()).value)
+        version = find_version(commits, at)
+    return replace(version, watermark=watermark(table, policy or EventTimePolicy()).value)
 
 
 class EventVersions:
@@ -119,33 +119,35 @@ class EventVersions:
 
     def _read_more(self) -> bool:
         """Read the next batch of commits; False if all are read."""
-        known = len(self._commits)
-        while self._unread and len(self._commits) == known:
+        read_before = len(self._commits)
+        while self._unread and len(self._commits) == read_before:
             batch, self._unread = self._unread[: self._at_once], self._unread[self._at_once :]
             self._at_once = min(2 * self._at_once, _ARCHIVED_AT_ONCE)
             active = [instant for instant in batch if instant.requested not in self._archived]
-            found = [
+            archived_times = [
                 *self._table.store.commits(active),
                 *self._table.store.archived_commits([i for i in batch if i.requested in self._archived]),
             ]
-            newest_first = sorted(found, key=lambda held: (held[0].completion, held[0].requested), reverse=True)
+            newest_first = sorted(
+                archived_times, key=lambda held: (held[0].completion, held[0].requested), reverse=True
+            )
             self._commits += _event_commits(newest_first)
-        return len(self._commits) > known
+        return len(self._commits) > read_before
 
 
-def event_span(table: LoadedTable, known: EventSpan) -> EventSpan:
-    """Return the range of the event times of all writes; archived writes that `known` covers are not read.
+def event_span(table: LoadedTable, span: EventSpan) -> EventSpan:
+    """Return the range of the event times of all writes; archived writes that `span` covers are not read.
 
     As in `event_commit`, commits of services that rewrite files are ignored.
     """
     active = table.timeline.writes()
-    older = archived_writes(table, completed_after=known.up_to).by_completion()
+    older = archived_writes(table, completed_after=span.up_to).by_completion()
     commits = [*_event_commits(table.store.commits(active)), *_event_commits(_read_archived(table, older))]
     times = [commit.times for commit in commits if commit.times is not None]
-    lows = [low for low, _ in times] + ([] if known.first_ms is None else [known.first_ms])
-    highs = [high for _, high in times] + ([] if known.last_ms is None else [known.last_ms])
+    lows = [low for low, _ in times] + ([] if span.first_ms is None else [span.first_ms])
+    highs = [high for _, high in times] + ([] if span.last_ms is None else [span.last_ms])
     return EventSpan(
-        up_to=max((known.up_to, *(instant.completion for instant in active))),
+        up_to=max((span.up_to, *(instant.completion for instant in active))),
         first_ms=min(lows, default=None),
         last_ms=max(highs, default=None),
     )
@@ -177,9 +179,9 @@ def _past(table: LoadedTable, containing: str = "") -> Past:
     Archived commits that do not contain the text `containing` are skipped.
     """
     active = reversed(table.timeline.writes().by_completion())
-    found = known_past((instant, table.store.commit(instant)) for instant in active)
-    older = archived_writes(table, completed_after=found.up_to).by_completion()
-    return known_past(_read_archived(table, older, containing), found) if older else found
+    past = known_past((instant, table.store.commit(instant)) for instant in active)
+    older = archived_writes(table, completed_after=past.up_to).by_completion()
+    return known_past(_read_archived(table, older, containing), past) if older else past
 
 
 def _past_of_older(table: LoadedTable) -> tuple[str, Past] | None:

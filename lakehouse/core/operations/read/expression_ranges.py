@@ -113,9 +113,9 @@ def _used(
         return {}
     used: dict[str, tuple[str, OfItems]] = {}
     for text, call in {call.text: call for call in calls_of(where)}.items():
-        found = _index_of(table, call, schema, readers, items)
-        if found is not None:
-            used[text] = found
+        index = _index_of(table, call, schema, readers, items)
+        if index is not None:
+            used[text] = index
     return used
 
 
@@ -140,9 +140,9 @@ def _index_of(
         read = readers.get(definition.index_type)
         if read is None:
             continue
-        found = from_metadata(table, name, partial(read, name=name, call=call, schema=schema, items=items))
-        if found is not None:
-            return index_name(name), partial(found, schema)
+        ranges = from_metadata(table, name, partial(read, name=name, call=call, schema=schema, items=items))
+        if ranges is not None:
+            return index_name(name), partial(ranges, schema)
     return None
 
 
@@ -247,14 +247,14 @@ def _filters(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schem
     for position in np.flatnonzero(~np.isnan(place)).tolist() if rows.num_rows else ():
         number = int(place[position])
         try:
-            found = BloomFilter.from_text(
+            bloom = BloomFilter.from_text(
                 rows.column("filter")[number].as_py().decode(), rows.column("type")[number].as_py()
             )
         except (CorruptTableError, UnicodeDecodeError) as error:
             logger.warning("A bloom filter of the index %s cannot be read, so its file is not skipped: %s", name, error)
             continue
-        if found.hashes_murmur and (not needs_utc or says_utc(found)):
-            filters[position] = found
+        if bloom.hashes_murmur and (not needs_utc or says_utc(bloom)):
+            filters[position] = bloom
     return partial(_by_filters, filters, kind, items.num_rows)
 
 
@@ -271,6 +271,6 @@ def _by_filters(
     is_plain = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
     if not is_plain or any(called_function(leaf.call).is_doubtful(value) for value in values):
         return keep
-    for position, found in filters.items():
-        keep[position] = bool(found.might_contain(pa.chunked_array([texts])).any())
+    for position, bloom in filters.items():
+        keep[position] = bool(bloom.might_contain(pa.chunked_array([texts])).any())
     return keep

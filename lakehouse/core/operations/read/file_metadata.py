@@ -40,18 +40,18 @@ def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     """
     instants = instants_of(slices)
     writes = [instant for instant in table.timeline.writes() if instant.requested in instants]
-    known = table.store.known_commits(writes)
-    loaded = {instant.requested for instant, _ in known}
-    stats = sum(len(metadata.stats) for _, metadata in known)
+    commits = table.store.known_commits(writes)
+    loaded = {instant.requested for instant, _ in commits}
+    stats = sum(len(metadata.stats) for _, metadata in commits)
     missing = [instant for instant in reversed(writes) if instant.requested not in loaded]
     while missing and stats < _MAX_COMPARED_FILES:
         # As many commits as probably name no more files than the limit.
-        expected = max(stats // max(len(known), 1), 1)
-        count = min(max((_MAX_COMPARED_FILES - stats) // expected, 1), _READERS) if known else 1
-        found, missing = table.store.commits(missing[:count]), missing[count:]
-        known += found
-        stats += sum(len(metadata.stats) for _, metadata in found)
-    return {instant.requested: text for instant, metadata in known if (text := metadata.extra.get("schema"))}
+        expected = max(stats // max(len(commits), 1), 1)
+        count = min(max((_MAX_COMPARED_FILES - stats) // expected, 1), _READERS) if commits else 1
+        newest, missing = table.store.commits(missing[:count]), missing[count:]
+        commits += newest
+        stats += sum(len(metadata.stats) for _, metadata in newest)
+    return {instant.requested: text for instant, metadata in commits if (text := metadata.extra.get("schema"))}
 
 
 def commit_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
@@ -85,9 +85,9 @@ def _paths(table: LoadedTable, slices: FileSlices) -> dict[str, list[str]]:
         # A later commit may have appended to a log file of this version.
         files = files.filter(pc.invert(files.column("is_log")))
     instants = one_array(files.column("instant"))
-    found = file_paths(files)
+    paths = file_paths(files)
     return {
-        requested: found.filter(pc.equal(instants, requested)).to_pylist()
+        requested: paths.filter(pc.equal(instants, requested)).to_pylist()
         for requested in pc.unique(instants).to_pylist()
     }
 
@@ -118,7 +118,7 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags) -> Fil
         try:
             ranges = column_ranges(reader.statistics)
             # Some writers state 0 as the bounds of a float column that contains NaN.
-            return {name: found for name, found in ranges.items() if not _is_zero(found)}
+            return {name: bounds for name, bounds in ranges.items() if not _is_zero(bounds)}
         finally:
             reader.close()
 
@@ -126,8 +126,8 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags) -> Fil
         return dict(zip(paths, pool.map(ranges_of, paths), strict=True))
 
 
-def _is_zero(found: Range) -> bool:
-    return isinstance(found[0], float) and found[0] == found[1] == 0
+def _is_zero(bounds: Range) -> bool:
+    return isinstance(bounds[0], float) and bounds[0] == bounds[1] == 0
 
 
 def decided_by_path(table: LoadedTable, where: Predicate) -> bool:

@@ -36,25 +36,25 @@ def timeline_bars(
 ) -> TimelineBars:
     """Return the instants of a timeline, active or archived, as columns."""
     zone = table.config.timezone
-    found = tuple(timeline)
-    pending = [instant for instant in found if not instant.is_completed]
+    instants = tuple(timeline)
+    pending = [instant for instant in instants if not instant.is_completed]
     alive = active_writes(table.env, policies.transaction) if pending else frozenset()
     return TimelineBars(
         table=table.config.name,
         now_ms=table.env.clock.now_ms(),
-        instants=tuple(instant.requested for instant in found),
-        actions=tuple(str(instant.action) for instant in found),
-        services=tuple(map(str, services_of(table, found, archived=archived))),
-        states=tuple(instant.state.name.lower() for instant in found),
-        begin_ms=tuple(instant_ms(instant.requested, zone) for instant in found),
-        end_ms=tuple(instant_ms(i.completion, zone) if i.is_completed else None for i in found),
+        instants=tuple(instant.requested for instant in instants),
+        actions=tuple(str(instant.action) for instant in instants),
+        services=tuple(map(str, services_of(table, instants, archived=archived))),
+        states=tuple(instant.state.name.lower() for instant in instants),
+        begin_ms=tuple(instant_ms(instant.requested, zone) for instant in instants),
+        end_ms=tuple(instant_ms(i.completion, zone) if i.is_completed else None for i in instants),
         active=tuple(sorted(instant.requested for instant in pending if instant.requested in alive)),
     )
 
 
 def instant_detail(table: LoadedTable, requested: str) -> InstantDetail:
     """Return an instant of the active timeline with its decoded plan or commit; raise UserError for an unknown one."""
-    instant = next((found for found in table.timeline if found.requested == requested), None)
+    instant = next((candidate for candidate in table.timeline if candidate.requested == requested), None)
     if instant is None:
         raise UserError(
             f"{requested} is not on the active timeline of {table.config.name}; it may be archived: "

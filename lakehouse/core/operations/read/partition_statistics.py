@@ -64,31 +64,31 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
             f"{table.env.storage.root}: statistics of partitions need completion times, which tables of version "
             f"{table.config.version} lack; upgrade with Hudi"
         )
-    known, tag = _stored(table)
-    if known.latest > table.timeline.latest_time():
+    stored, tag = _stored(table)
+    if stored.latest > table.timeline.latest_time():
         # Another process stored statistics of a later state; reload, so that its commits do not look undone.
         table = table.reload()
-    missing = None if rebuild else _missing(table, known)
+    missing = None if rebuild else _missing(table, stored)
     if missing is None:
         statistics = _rebuilt(table)
     elif missing:
-        statistics = fold(known, table.store.commits(missing), table.timeline)
+        statistics = fold(stored, table.store.commits(missing), table.timeline)
     else:
-        return known
+        return stored
     if save:
         _save(table, statistics, tag)
     return statistics
 
 
-def _missing(table: LoadedTable, known: TableStatistics) -> tuple[Instant, ...] | None:
+def _missing(table: LoadedTable, stored: TableStatistics) -> tuple[Instant, ...] | None:
     """Return the commits to fold, including archived ones; None if a listing is needed."""
-    found = commits_to_fold(known, table.timeline)
-    if found is not None or not known.instants:
-        return found
-    archived = archived_writes(table, requested_from=min(known.instants))
+    missing = commits_to_fold(stored, table.timeline)
+    if missing is not None or not stored.instants:
+        return missing
+    archived = archived_writes(table, requested_from=min(stored.instants))
     if not archived:
         return None
-    return commits_to_fold(known, Timeline((*archived, *table.timeline)), whole=True)
+    return commits_to_fold(stored, Timeline((*archived, *table.timeline)), whole=True)
 
 
 def _stored(table: LoadedTable) -> tuple[TableStatistics, str | None]:
@@ -121,16 +121,16 @@ def _rebuilt(table: LoadedTable) -> TableStatistics:
     whole = Timeline((*(instant for instant, _ in archive), *table.timeline))
     commits = [*archive, *table.store.commits(table.timeline.writes())]
     commits.sort(key=lambda pair: (pair[0].completion, pair[0].requested))
-    known = frozenset(instant.requested for instant, _ in commits)
+    committed = frozenset(instant.requested for instant, _ in commits)
     visible = load_visible(table)
     # Files of commits that are not available any more are found by the listing.
-    old = _files_without_commit(load_all_slices(table, visible).slices, visible, known)
+    old = _files_without_commit(load_all_slices(table, visible).slices, visible, committed)
     before = TableStatistics(files=old, lives=_lives_before(table, old, commits, first_write(whole)))
     statistics = fold(before, commits, table.timeline, complete=False)
     return replace(statistics, files=_counted(table.env.storage, statistics.files))
 
 
-def _files_without_commit(slices: FileSlices, visible: VisibleTimeline, known: frozenset[str]) -> pa.Table:
+def _files_without_commit(slices: FileSlices, visible: VisibleTimeline, committed: frozenset[str]) -> pa.Table:
     """Return the files of slices that no known commit wrote, with completion times that keep them in their slices."""
     files = slices.files
     instants = one_array(files.column("instant")).dictionary_encode()
@@ -139,8 +139,8 @@ def _files_without_commit(slices: FileSlices, visible: VisibleTimeline, known: f
     base_instant = slices.base_instants.take(pa.array(slices.slice_of_file))
     rows = pc.if_else(files.column("is_log"), pa.scalar(0, pa.int64()), pa.scalar(_UNKNOWN, pa.int64()))
     later = pc.if_else(pc.greater(completed, base_instant), completed, base_instant)
-    found = pa.table([*files.select(TRACKED_FILES.names[:3]).columns, later, rows], schema=TRACKED_FILES)
-    return found.filter(pc.invert(members(one_array(files.column("instant")), sorted(known))))
+    tracked = pa.table([*files.select(TRACKED_FILES.names[:3]).columns, later, rows], schema=TRACKED_FILES)
+    return tracked.filter(pc.invert(members(one_array(files.column("instant")), sorted(committed))))
 
 
 def _lives_before(
@@ -166,8 +166,8 @@ def _lives_before(
     with ThreadPoolExecutor(_READERS) as pool:
         created = dict(zip(instants, pool.map(lambda p: _creating_commit(table.env.storage, p), instants), strict=True))
     return {
-        partition: PartitionLife(created=min([*found, *created[partition]]), modified=max(found))
-        for partition, found in instants.items()
+        partition: PartitionLife(created=min([*times, *created[partition]]), modified=max(times))
+        for partition, times in instants.items()
     }
 
 

@@ -131,8 +131,8 @@ def by_record_key(given: PartitionInput) -> Located | None:
     if rows is None:
         return None
     groups = frozenset(zip(rows.column("partition").to_pylist(), rows.column("file_id").to_pylist(), strict=True))
-    found = f"{count_text(len(keys), 'record key')} in {count_text(len(groups), 'file group')}"
-    return Located(groups, f"the record index has {found}")
+    reason = f"{count_text(len(keys), 'record key')} in {count_text(len(groups), 'file group')}"
+    return Located(groups, f"the record index has {reason}")
 
 
 def by_secondary_index(given: PartitionInput) -> Located | None:
@@ -160,8 +160,8 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
         if rows is None:
             return None
         groups = frozenset(zip(rows.column("partition").to_pylist(), rows.column("file_id").to_pylist(), strict=True))
-        found = f"{count_text(len(keys), 'record key')} of {column} in {count_text(len(groups), 'file group')}"
-        return Located(groups, f"the index {index_name(name)} has {found}")
+        reason = f"{count_text(len(keys), 'record key')} of {column} in {count_text(len(groups), 'file group')}"
+        return Located(groups, f"the index {index_name(name)} has {reason}")
     return None
 
 
@@ -254,19 +254,19 @@ def _by_statistics(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, Pl
     ranges = ranges_of_partitions(given.table, paths, given.where, full)
     if ranges is None:
         return paths, None
-    kept = paths.filter(pa.array(may_match(given.where, ranges, full, len(paths))))
-    excluded = count_text(len(paths) - len(kept), "partition")
+    selected = paths.filter(pa.array(may_match(given.where, ranges, full, len(paths))))
+    excluded = count_text(len(paths) - len(selected), "partition")
     reason = f"column ranges of partitions exclude {excluded}"
-    return kept, PlanStep(name="partition_stats", reason=reason, partitions=len(kept))
+    return selected, PlanStep(name="partition_stats", reason=reason, partitions=len(selected))
 
 
 def _by_expressions(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, PlanStep | None]:
     """Keep the partitions that indexes on expressions do not exclude."""
-    found = partitions_by_expression(given.table, paths, given.where, with_meta_fields(given.schema))
-    if found is None:
+    matches = partitions_by_expression(given.table, paths, given.where, with_meta_fields(given.schema))
+    if matches is None:
         return paths, None
-    keep, names = found
-    kept = paths.filter(pa.array(keep))
-    excluded = count_text(len(paths) - len(kept), "partition")
+    keep, names = matches
+    selected = paths.filter(pa.array(keep))
+    excluded = count_text(len(paths) - len(selected), "partition")
     reason = f"{', '.join(names)}: results of functions exclude {excluded}"
-    return kept, PlanStep(name="expression_partitions", reason=reason, partitions=len(kept))
+    return selected, PlanStep(name="expression_partitions", reason=reason, partitions=len(selected))

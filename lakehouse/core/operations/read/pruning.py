@@ -17,9 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakehouse.core.files.keys.key_lookup import CandidateKeys
 from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable
+from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.expression_ranges import slices_by_expression
 from lakehouse.core.operations.read.file_metadata import (
@@ -29,7 +34,6 @@ from lakehouse.core.operations.read.file_metadata import (
     decided_by_path,
     footer_ranges,
 )
-from lakehouse.core.operations.read.key_filters import slices_by_key
 from lakehouse.core.operations.read.metadata_ranges import file_ranges
 from lakehouse.core.operations.read.partitions import keys_of
 from lakehouse.core.planning.ranges import ColumnRanges, Flags
@@ -37,6 +41,12 @@ from lakehouse.core.planning.scan import PlanStep, files_that_may_match, recorde
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.display import count_text
 from lakehouse.model.predicate import Predicate
+
+#: Filters that are read for one condition, and at a time; one takes about 150 KB, or more for a large file. A plan
+#: would otherwise read more than 100 MB.
+_MOST_FILTERS, _AT_ONCE = 512, 64
+#: Record keys that are looked up in filters. With more keys hardly any file is excluded.
+_MOST_FILTER_KEYS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +104,21 @@ def by_column_stats(given: PruneInput, slices: FileSlices) -> Pruned | None:
 
 def by_expression_indexes(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by the indexes on expressions that the condition uses."""
-    found = slices_by_expression(given.table, slices, given.where, with_meta_fields(given.schema))
-    if found is None:
+    matches = slices_by_expression(given.table, slices, given.where, with_meta_fields(given.schema))
+    if matches is None:
         return None
-    keep, names = found
+    keep, names = matches
     return Pruned(keep, f"{', '.join(names)}: results of functions exclude {count_text(_excluded(keep), 'slice')}")
 
 
 def by_bloom_filters(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by the bloom filters of record keys, if the condition names the only keys with which it can hold."""
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
-    found = None if keys is None else slices_by_key(given.table, slices, keys)
-    if found is None:
+    matches = None if keys is None else slices_by_key(given.table, slices, keys)
+    if matches is None:
         return None
-    keep, asked = found
-    filters, excluded = count_text(asked, "bloom filter"), count_text(_excluded(keep), "slice")
+    keep, filter_count = matches
+    filters, excluded = count_text(filter_count, "bloom filter"), count_text(_excluded(keep), "slice")
     return Pruned(keep, f"{filters} of record keys exclude {excluded}")
 
 
@@ -125,7 +135,7 @@ def by_archived_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     if given.stated or decided_by_path(given.table, given.where):
         return None
     ranges = archived_ranges(given.table, slices)
-    given.known.update({path: found for path, found in ranges.items() if path not in given.known})
+    given.known.update({path: bounds for path, bounds in ranges.items() if path not in given.known})
     return _by_ranges(given, slices, "archived commits") if ranges else None
 
 
@@ -181,3 +191,36 @@ def _by_ranges(given: PruneInput, slices: FileSlices, source: str) -> Pruned:
 
 def _excluded(keep: Flags) -> int:
     return len(keep) - int(keep.sum())
+
+
+def slices_by_key(table: LoadedTable, slices: FileSlices, keys: pa.Array) -> tuple[Flags, int] | None:
+    """Return which slices may have one of the record keys, and how many filters were read; None without a filter.
+
+    The filter of a file never changes, so it is valid for every version of the table. A file without a filter excludes
+    nothing. A slice with log files stays, because its logs may have keys that its base file lacks. A table of more
+    files needs a record index, by which such a condition opens only the file groups of its keys.
+    """
+    if not len(keys) or len(keys) > _MOST_FILTER_KEYS or len(slices) < 2 or slices.files.num_rows > _MOST_FILTERS:
+        return None
+    if not pc.all(pc.string_is_ascii(keys)).as_py():
+        # Not every writer adds other characters in UTF-8.
+        return None
+    return from_metadata(table, BLOOM_FILTERS, lambda metadata: _by_filters(metadata, slices, keys))
+
+
+def _by_filters(metadata: MetadataTable, slices: FileSlices, keys: pa.Array) -> tuple[Flags, int] | None:
+    candidates = CandidateKeys(pa.chunked_array([keys]))
+    files = slices.files.select(["partition", "name"])
+    places = {place: number for number, place in enumerate(zip(*files.to_pydict().values(), strict=True))}
+    keep = np.ones(files.num_rows, np.bool_)
+    filters = 0
+    for start in range(0, files.num_rows, _AT_ONCE):
+        rows = metadata.bloom_filters(files.slice(start, _AT_ONCE))
+        names = zip(*(rows.column(name).to_pylist() for name in ("partition", "name", "type")), strict=True)
+        for number, (partition, name, kind) in enumerate(names):
+            text = rows.column("filter")[number].as_py()
+            may_have = candidates.of_filter(f"{partition}/{name}", text, kind)
+            if may_have is not None:
+                keep[places[partition, name]] = bool(may_have.any())
+                filters += 1
+    return (slices.any_file(keep), filters) if filters else None

@@ -25,7 +25,6 @@ from lakehouse.core.operations.read.commit_range import loaded_commits_in_range,
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.file_metadata import compared_commits, instants_of
-from lakehouse.core.operations.read.first_commit import require_commit_before
 from lakehouse.core.operations.read.partitions import PartitionChoice, PartitionInput, choose_partitions
 from lakehouse.core.operations.read.pruning import PruneInput, prune
 from lakehouse.core.operations.read.queries import (
@@ -53,7 +52,7 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.errors import UnsupportedError
+from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import FileSlice
@@ -182,23 +181,23 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     # Files that the metadata table lists were committed; a lost one is noticed when it is opened.
     schemas = {} if selection.listing.from_metadata else compared_commits(table, slices)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
-    kept, pruned = slices, tuple[PlanStep, ...]()
+    remaining, pruned = slices, tuple[PlanStep, ...]()
     if where is not None:
         check_columns(where, with_meta_fields(schema))
         given = PruneInput(table=table, where=where, schema=schema)
         # Statistics of a few file groups that an index named cost more requests than the groups.
         if not (selection.is_located and len(slices) <= _FEW_LOCATED):
-            kept, pruned = prune(given, slices)
+            remaining, pruned = prune(given, slices)
     plan = ScanPlan(
-        slices=kept,
+        slices=remaining,
         schema=chosen,
         residual=row_condition(where, selection.commit_times),
-        skipped=len(slices) - len(kept),
+        skipped=len(slices) - len(remaining),
         steps=(*steps, *pruned),
     )
     context = slice_context(table, schema, version=selection.version, budget=request.memory_budget_bytes)
     context = replace(context, commit_times=selection.commit_times, skips_damage=request.skips_damage)
-    if kept.log_counts.any():
+    if remaining.log_counts.any():
         require_mergeable(table.config)
     return Scan(plan=plan, context=context, stored_schemas=schemas, damage=damage)
 
@@ -438,3 +437,23 @@ def stored_data_schema(scan: Scan, instant: str) -> pa.Schema | None:
     """Return the data columns of the files that an instant wrote; None if its commit does not declare them."""
     text = scan.stored_schemas.get(instant)
     return None if text is None else data_columns(avro_to_arrow(text))
+
+
+def require_commit_before(table: LoadedTable, as_of: str) -> None:
+    """Raise UserError if the table has commits, and all were requested after `as_of`; it names the first and the last.
+
+    Apache Hudi returns no rows for such a time. The archived timeline is read only if `as_of` is before the active one.
+    """
+    active = table.timeline.writes().instants
+    if active and active[0].requested <= as_of:
+        return
+    archived = archived_writes(table).instants
+    commits = sorted(instant.requested for instant in (*archived, *active))
+    if commits and as_of < commits[0]:
+        raise UserError(
+            f"{table.env.storage.root}: as_of={as_of} is before the first commit of the table, {commits[0]}; the last "
+            f"commit is {commits[-1]}. Give a time from {commits[0]} on",
+            as_of=as_of,
+            first=commits[0],
+            last=commits[-1],
+        )

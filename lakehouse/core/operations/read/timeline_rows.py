@@ -223,6 +223,6 @@ def _other(table: LoadedTable, instant: Instant) -> dict[str, Any]:
         }
     if instant.action is Action.SAVEPOINT:
         savepoint = decode_savepoint(data)
-        kept = sum(map(len, savepoint.files.values()))
-        return {"files": kept, "author": savepoint.user, "note": savepoint.comment}
+        files = sum(map(len, savepoint.files.values()))
+        return {"files": files, "author": savepoint.user, "note": savepoint.comment}
     return {}

@@ -212,15 +212,15 @@ def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ..
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
     """Return the bounds that follow from other state than the active timeline."""
     timeline = table.timeline
-    found = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
+    bounds = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
     if table.config.is_merge_on_read:
-        found.append(bound_of_compaction(timeline, policies.compaction))
+        bounds.append(bound_of_compaction(timeline, policies.compaction))
     # An active writer whose write was rolled back may still create files. An active writer that has committed looks for
     # its commit on the active timeline before its cleanup.
     active = sorted(active_writes(table.env, policies.transaction))
     if active:
-        found.append(Bound(requested=active[0], reason=f"the writer of {active[0]} is active"))
-    return [bound for bound in found if bound is not None]
+        bounds.append(Bound(requested=active[0], reason=f"the writer of {active[0]} is active"))
+    return [bound for bound in bounds if bound is not None]
 
 
 def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:

@@ -262,8 +262,8 @@ def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> Cl
         return None
 
     def planned(*, on_storage: bool) -> CleanPlan | None:
-        known = known_files(table, partitions, on_storage=on_storage)
-        files = supported_data_files(table, known.files)
+        listing = known_files(table, partitions, on_storage=on_storage)
+        files = supported_data_files(table, listing.files)
         changes = _change_logs(files)
         state = CleanState(
             timeline=table.timeline,
@@ -275,10 +275,10 @@ def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> Cl
             protected_paths=savepointed_paths(table) | _pinned(table, files, pins) | published.paths(table.env),
             pinned=all_pins,
         )
-        found = plan_clean(state, policies.clean, horizon)
+        new_plan = plan_clean(state, policies.clean, horizon)
         # The metadata table does not list files of pending writes, so storage decides whether a partition is empty.
-        needs_listing = known.from_metadata and found is not None and bool(found.partitions_to_delete)
-        return planned(on_storage=True) if needs_listing else found
+        needs_listing = listing.from_metadata and new_plan is not None and bool(new_plan.partitions_to_delete)
+        return planned(on_storage=True) if needs_listing else new_plan
 
     return planned(on_storage=False)
 
@@ -331,8 +331,8 @@ def _sparing(table: LoadedTable, stored: CleanPlan, pins: frozenset[str]) -> Cle
     """Return an older plan without the files that the pins keep."""
     if not pins:
         return stored
-    kept = _pinned(table, supported_data_files(table, list_columns(table, stored.files)), pins)
-    files = {partition: tuple(p for p in paths if p not in kept) for partition, paths in stored.files.items()}
+    pinned_paths = _pinned(table, supported_data_files(table, list_columns(table, stored.files)), pins)
+    files = {partition: tuple(p for p in paths if p not in pinned_paths) for partition, paths in stored.files.items()}
     pinned = {*filter(None, stored.extra.get(PINS_KEY, "").split(",")), *pins}
     return replace(
         stored,

@@ -190,10 +190,10 @@ class ClusteringExecution:
         self, claimed: ClaimedPlan, work: ClusteringWork, now: LoadedTable, lock: TableLock
     ) -> tuple[Committed, list[str]]:
         """Commit the new file groups, but for those of which a write changed an input."""
-        staging, kept = staging_of(claimed, self.engine), unchanged_work(claimed, now, work)
-        if kept is not work:
+        staging, unchanged = staging_of(claimed, self.engine), unchanged_work(claimed, now, work)
+        if unchanged is not work:
             staging.clean_up(work.files.staged)
-            work = prepared(kept, staging)
+            work = prepared(unchanged, staging)
         rings = store_resized_rings(now, claimed.instant, work.plan)
         store_new_rules(now, claimed.policies, claimed.instant, work.plan)
         files = replace(work.files, metadata=with_new_groups(now, work.plan, work.files.metadata))
@@ -251,7 +251,7 @@ def _plan_buckets(
     def is_unsorted(slices: FileSlices) -> np.ndarray[Any, Any]:
         if not clustering.columns:
             return np.zeros(len(slices), bool)
-        in_layout = [instant for instant, found in made_by.items() if found == layout]
+        in_layout = [instant for instant, made_in in made_by.items() if made_in == layout]
         flags: np.ndarray[Any, Any] = ~slices.flags(members(slices.base_instants, in_layout)) | (slices.log_counts > 0)
         return flags
 
@@ -329,9 +329,9 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
     """Return the size of new files in the partitions for which a policy sets another one than that of the table."""
     of = _policies_of(policies)
-    found = {partition: of(partition) for partition in {piece.partition for piece in plan.slices}}
+    by_partition = {partition: of(partition) for partition in {piece.partition for piece in plan.slices}}
     usual = policies.clustering.target_file_bytes
-    sizes = {partition: usual if own is None else own.target_file_bytes for partition, own in found.items()}
+    sizes = {partition: usual if own is None else own.target_file_bytes for partition, own in by_partition.items()}
     return {partition: size for partition, size in sizes.items() if size != usual}
 
 

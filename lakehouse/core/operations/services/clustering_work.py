@@ -62,11 +62,11 @@ def unchanged_groups(
     if not changed:
         return dict(enumerate(plan.groups)), ()
     sorts = bool(layout_of(plan, claimed.policies.clustering.layout).columns)
-    kept = without_changed_slices(plan, changed, sorts=sorts)
-    if not kept:
+    remaining = without_changed_slices(plan, changed, sorts=sorts)
+    if not remaining:
         raise UnusablePlanError(next(iter(changed.values())))
-    count = len(plan.slices) - sum(len(group.slices) for group in kept.values())
-    return kept, (_left_out(claimed.instant, count, changed),)
+    count = len(plan.slices) - sum(len(group.slices) for group in remaining.values())
+    return remaining, (_left_out(claimed.instant, count, changed),)
 
 
 def unchanged_work(claimed: ClaimedPlan, now: LoadedTable, work: ClusteringWork) -> ClusteringWork:
@@ -77,12 +77,12 @@ def unchanged_work(claimed: ClaimedPlan, now: LoadedTable, work: ClusteringWork)
     changed = _changed(claimed, now, work.plan)
     if not changed:
         return work
-    kept = unchanged_tasks(work.plan, changed)
-    if not kept:
+    remaining = unchanged_tasks(work.plan, changed)
+    if not remaining:
         raise UnusablePlanError(next(iter(changed.values())))
-    plan = replace(work.plan, groups=tuple(work.plan.groups[number] for number in kept))
+    plan = replace(work.plan, groups=tuple(work.plan.groups[number] for number in remaining))
     reason = _left_out(claimed.instant, len(work.plan.slices) - len(plan.slices), changed)
-    stats = tuple(work.stats[number] for number in kept)
+    stats = tuple(work.stats[number] for number in remaining)
     return replace(work, plan=plan, stats=stats, left_out=(*work.left_out, reason))
 
 

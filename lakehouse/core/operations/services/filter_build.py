@@ -63,8 +63,8 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
         observed_stage(stage_of(table, "search for bloom filters", "file", unsized)) as running,
         running.tasks(unsized),
     ):
-        found = engine.run(partial(_has_filter, table.env.storage), paths, light=True)
-    return tuple(piece for piece, has in zip(slices, found, strict=True) if not has)
+        has_filter = engine.run(partial(_has_filter, table.env.storage), paths, light=True)
+    return tuple(piece for piece, has in zip(slices, has_filter, strict=True) if not has)
 
 
 def due(table: LoadedTable, engine: Engine, policies: Policies) -> FiltersDue:

@@ -260,8 +260,8 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
     config, usual = table.config, (COLUMN_STATS, PARTITION_STATS)
     # Definitions of Hudi may be of a kind that this package does not build; only declared ones are refused.
     optional = {index.partition for index in policies.indexing.declared}
-    known = [name for name in declared if name in optional or partition_named(name) is not None]
-    return tuple(name for name in known if name not in usual or refusal(config, name, defined.get(name)) is None)
+    buildable = [name for name in declared if name in optional or partition_named(name) is not None]
+    return tuple(name for name in buildable if name not in usual or refusal(config, name, defined.get(name)) is None)
 
 
 def _plan(table: LoadedTable, policies: Policies) -> IndexPlan | NothingToDo:

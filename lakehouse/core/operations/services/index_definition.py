@@ -108,10 +108,10 @@ def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedInde
         lock.check()
         gone = {partition, *drop_partitions(now.metadata, [partition])}
         plans = _drop_plans(now, gone, lock)
-        kept = {name: definition for name, definition in stored.items() if name not in gone}
-        if kept != stored:
+        remaining = {name: definition for name, definition in stored.items() if name not in gone}
+        if remaining != stored:
             lock.check()
-            write_definitions(now.env.storage, kept)
+            write_definitions(now.env.storage, remaining)
     logger.info("%s: dropped the indexes %s", table.env.storage.root, ", ".join(sorted(gone)))
     return DroppedIndexes(partitions=tuple(sorted(gone)), plans=plans)
 
@@ -191,23 +191,23 @@ def refusal(config: TableConfig, name: str, definition: Definition | None) -> st
     return None if definition is None and name == COLUMN_STATS else kind.refusal(name, config, definition)
 
 
-def _partition_of(table: LoadedTable, name: str, known: Collection[str]) -> str:
+def _partition_of(table: LoadedTable, name: str, partitions: Collection[str]) -> str:
     """Return the partition of an index that exists; raise UserError otherwise."""
     root = table.env.storage.root
     prefixes = ("", PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
-    found = [prefix + name for prefix in prefixes if prefix + name in known]
-    if not found:
-        names = ", ".join(sorted(known)) or "none"
-        raise UserError(f"{root}: there is no index {name!r}.{nearest(name, known)} Indexes: {names}", index=name)
-    if len(found) > 1:
-        raise UserError(f"{root}: {name!r} may be {' or '.join(found)}; name the partition", index=name)
-    if found[0] == FILES:
+    matches = [prefix + name for prefix in prefixes if prefix + name in partitions]
+    if not matches:
+        names = ", ".join(sorted(partitions)) or "none"
+        raise UserError(f"{root}: there is no index {name!r}.{nearest(name, partitions)} Indexes: {names}", index=name)
+    if len(matches) > 1:
+        raise UserError(f"{root}: {name!r} may be {' or '.join(matches)}; name the partition", index=name)
+    if matches[0] == FILES:
         raise UserError(
             f"{root}: the partition files lists the files of the table, and all indexes need it; drop the whole "
             "metadata table with the option hoodie.metadata.enable=false of Apache Hudi",
             index=name,
         )
-    return found[0]
+    return matches[0]
 
 
 def _drop_plans(table: LoadedTable, gone: Iterable[str], lock: TableLock) -> tuple[str, ...]:

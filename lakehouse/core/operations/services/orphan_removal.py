@@ -61,8 +61,8 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> OrphanPlan | NothingToDo:
     """Return the orphan files that would be deleted now; lists the table, whether a run is due or not."""
     del request
-    found = find_orphans(table, policies.clean)
-    return OrphanPlan(orphans=found) if found else NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NONE)
+    orphans = find_orphans(table, policies.clean)
+    return OrphanPlan(orphans=orphans) if orphans else NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NONE)
 
 
 def schedule(

@@ -46,10 +46,10 @@ def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
     links; the log names them. Raises RetryableError during a restore.
     """
     require_writable(table.config, table.env.storage.root)
-    found = _reachable(table, list(files_of_hudi(list_files(table))))
+    files = _reachable(table, list(files_of_hudi(list_files(table))))
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
-    return orphans_among(table, found, older_than_ms=table.env.clock.now_ms() - policy.orphan_hours * _HOUR_MS)
+    return orphans_among(table, files, older_than_ms=table.env.clock.now_ms() - policy.orphan_hours * _HOUR_MS)
 
 
 def orphans_among(table: LoadedTable, listing: Sequence[Found], *, older_than_ms: int) -> tuple[Orphan, ...]:
@@ -62,7 +62,7 @@ def orphans_among(table: LoadedTable, listing: Sequence[Found], *, older_than_ms
         table.timeline,
         table.store.commit,
         archived_before=visible_timeline(table.timeline, ()).archived_before,
-        kept=savepointed_paths(table),
+        protected=savepointed_paths(table),
         older_than_ms=older_than_ms,
     )
     suspected = {candidate.path for candidate in candidates}
@@ -121,14 +121,14 @@ def _needs(table: LoadedTable, listing: Iterable[Found], groups: Collection[Grou
     )
 
 
-def _reachable(table: LoadedTable, found: list[Found]) -> list[Found]:
+def _reachable(table: LoadedTable, files: list[Found]) -> list[Found]:
     """Return the files that are not behind a symbolic link; only these may be deleted."""
     storage = table.env.storage
-    foreign = foreign_directories(storage, {file.path.rpartition("/")[0] for file in found})
-    own = [file for file in found if file.path.rpartition("/")[0] not in foreign]
+    foreign = foreign_directories(storage, {file.path.rpartition("/")[0] for file in files})
+    own = [file for file in files if file.path.rpartition("/")[0] not in foreign]
     if foreign:
         folder, reason = next(iter(sorted(foreign.items())))
-        logger.warning("%s: %d files are ignored: in %s, %s", storage.root, len(found) - len(own), folder, reason)
+        logger.warning("%s: %d files are ignored: in %s, %s", storage.root, len(files) - len(own), folder, reason)
     return own
 
 

@@ -18,16 +18,16 @@ def policies_by_partition(policies: Policies, service: str) -> Callable[[str], P
     """
     if not policies.partitions.of(service):
         return lambda _partition: policies
-    known: dict[tuple[tuple[str, str], ...], Policies] = {}
+    by_options: dict[tuple[tuple[str, str], ...], Policies] = {}
 
     def of(partition: str) -> Policies | None:
         options = policies.partitions.options_of(service, partition)
         if options is None:
             return None
         key = tuple(sorted(options.items()))
-        if key not in known:
-            known[key] = policies.override(options)
-        return known[key]
+        if key not in by_options:
+            by_options[key] = policies.override(options)
+        return by_options[key]
 
     return of
 

@@ -54,10 +54,12 @@ def purge_table(storage: Storage) -> tuple[str, ...]:
     for _, stage in groupby(sorted(deletions, key=_stage), key=_stage):
         storage.delete_many(sorted(stage))
     others = _shown([file.path for file in reachable if file.path not in deletions], deletions)
-    kept = tuple(sorted({*nested, *foreign, *others}))
-    if kept:
-        logger.warning("%s: %d files and directories of other owners are kept: %s", storage.root, len(kept), kept)
-    return kept
+    remaining = tuple(sorted({*nested, *foreign, *others}))
+    if remaining:
+        logger.warning(
+            "%s: %d files and directories of other owners are kept: %s", storage.root, len(remaining), remaining
+        )
+    return remaining
 
 
 def _own_files(files: Iterable[FileInfo]) -> set[str]:
@@ -84,13 +86,13 @@ def _is_own(name: str) -> bool:
     return is_data_file(name) or is_partition_metadata(name) or is_temporary(name)
 
 
-def _shown(kept: Iterable[str], own: Iterable[str]) -> set[str]:
+def _shown(paths: Iterable[str], own: Iterable[str]) -> set[str]:
     """Return kept files; the outermost folder in place of its files if it contains no file of the table."""
     own_folders = {""}
     for folder in {_folder(path) for path in own}:
         own_folders.update(accumulate(folder.split("/"), "{}/{}".format))
     shown = set()
-    for path in kept:
+    for path in paths:
         folders = accumulate(_folder(path).split("/"), "{}/{}".format)
         outermost = next((folder for folder in folders if folder not in own_folders), None)
         shown.add(path if outermost is None else f"{outermost}/")

@@ -194,8 +194,8 @@ def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
     for pending in plans:
         if pending.requested == requested:
             return pending
-    found = table.timeline.find(requested)
-    state = "is completed" if found is not None and found.is_completed else "does not exist"
+    current = table.timeline.find(requested)
+    state = "is completed" if current is not None and current.is_completed else "does not exist"
     names = ", ".join(instant.requested for instant in plans) or "none"
     raise UserError(f"{table.env.storage.root}: the {action} {requested} {state}; pending plans: {names}")
 

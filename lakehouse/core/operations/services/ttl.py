@@ -103,8 +103,8 @@ def _partition_expiry(table: LoadedTable, policies: Policies, rules: Sequence[Tt
     if not any(rule.limits for rule in rules):
         return {}
     statistics = tuple(partition_statistics(load_statistics(table, save=False)))
-    off = policies.partitions.switched_off("ttl", (found.partition for found in statistics))
-    members = tuple(found for found in statistics if found.partition not in off)
+    off = policies.partitions.switched_off("ttl", (row.partition for row in statistics))
+    members = tuple(row for row in statistics if row.partition not in off)
     now, keys = _now(table), table.config.keys
     times = expiry_times(members, rules, keys, now)
     planned = plan_ttl(members, rules, keys, now, max_partitions=len(members) or 1)
@@ -212,7 +212,7 @@ def _plan(
     if not any(rule.limits for rule in rules):
         return TtlPlan()
     statistics = tuple(partition_statistics(load_statistics(table, save=save, rebuild=request.force)))
-    off = policies.partitions.switched_off("ttl", (found.partition for found in statistics))
+    off = policies.partitions.switched_off("ttl", (row.partition for row in statistics))
     return plan_ttl(
         statistics,
         rules,

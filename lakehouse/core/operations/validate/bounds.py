@@ -74,11 +74,11 @@ def _compared(
     ]
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]
-        found = engine.run(measure, some)
-        for file, bounds in zip(some, found, strict=True):
+        measured = engine.run(measure, some)
+        for file, bounds in zip(some, measured, strict=True):
             whole[file.partition] = _united(whole[file.partition], bounds) if file.partition in whole else bounds
-        known = [(file, bounds) for file, bounds in zip(some, found, strict=True) if bounds is not None]
-        for column, place in _narrow_files(metadata, kinds, known):
+        with_bounds = [(file, bounds) for file, bounds in zip(some, measured, strict=True) if bounds is not None]
+        for column, place in _narrow_files(metadata, kinds, with_bounds):
             narrow.setdefault(column, []).append(place)
     for column, places in narrow.items():
         yield _finding(column, places, "file")

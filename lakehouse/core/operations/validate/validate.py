@@ -24,12 +24,13 @@ from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unnamed_files import has_old_log_names, unnamed_instants
 from lakehouse.core.operations.placement.validation import validated_places
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files, orphans_among
 from lakehouse.core.operations.validate.planned import check_plans
-from lakehouse.core.operations.validate.unnamed import with_shown_files
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
 from lakehouse.core.planning.orphans import Found
+from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.planning.validate import (
     check_files,
     check_partitions,
@@ -41,7 +42,7 @@ from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_properties import PROPERTIES, stored_properties
 from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.files import FileSlice
+from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.model.validation import Finding, KeyScope, ValidationReport, worst_first
 from lakehouse.spec.options.policies import Policies
@@ -75,11 +76,11 @@ def validate(
         read = [*read, *check_global_keys(seen, engine, policies)]
     uncertain = {f for f in seen.findings if f.invariant in _REPEATED} | {f for f in read if f.invariant == _GONE}
     again = {_subject(finding) for finding in _inspect(table, policies).findings} if uncertain else set()
-    found = [f for f in (*seen.findings, *read) if f not in uncertain or _subject(f) in again]
+    findings = [f for f in (*seen.findings, *read) if f not in uncertain or _subject(f) in again]
     return ValidationReport(
         location=table.env.storage.root,
         deep=deep,
-        findings=worst_first(found),
+        findings=worst_first(findings),
         instants=len(seen.table.timeline),
         files=len(seen.sizes),
         file_groups=len(seen.slices),
@@ -112,8 +113,8 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
     if unreadable:
         # The other checks continue without these commits.
         broken = {finding.instant for finding in unreadable}
-        kept = tuple(i for i in table.timeline if i.requested not in broken)
-        table = replace(table, timeline=Timeline(kept))
+        readable = tuple(i for i in table.timeline if i.requested not in broken)
+        table = replace(table, timeline=Timeline(readable))
     findings += check_plans(table, sizes)
     slices: tuple[FileSlice, ...] = ()
     try:
@@ -153,17 +154,17 @@ def _check_properties(table: LoadedTable) -> Iterator[Finding]:
 def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
     config = table.config
     files, _ = table.env.storage.list_dir(config.layout.timeline_folder(config.timeline_path))
-    found = [instant for file in files if (instant := parse_instant(file.name)) is not None]
+    instants = [instant for file in files if (instant := parse_instant(file.name)) is not None]
     archived: set[tuple[str, Action]] = set()
-    if found and table.store.archived_timeline is not None:
+    if instants and table.store.archived_timeline is not None:
         try:
-            first = min(instant.requested for instant in found)
+            first = min(instant.requested for instant in instants)
             archived = {instant.key for instant in table.store.archived_timeline.instants(requested_from=first)}
         except (CorruptTableError, pa.ArrowException, OSError):
             # `check_archive` reports an archive that cannot be read.
             archived = set()
     is_upgraded = not has_completion_times(config.raw.get(_INITIAL_VERSION, str(config.version)))
-    yield from check_timeline(found, archived, layout=config.layout, is_upgraded=is_upgraded)
+    yield from check_timeline(instants, archived, layout=config.layout, is_upgraded=is_upgraded)
 
 
 def _readable_commits(table: LoadedTable) -> tuple[list[tuple[Instant, CommitMetadata]], list[Finding]]:
@@ -233,11 +234,11 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
     files, directories = storage.list_dir(".hoodie")
     leftovers: dict[str, str] = {}
     for directory in (name for name in _WRITE_DIRECTORIES if name in directories):
-        found, names = storage.list_dir(f".hoodie/{directory}")
-        files = files + found
+        entries, names = storage.list_dir(f".hoodie/{directory}")
+        files = files + entries
         leftovers |= {
             name: f".hoodie/{directory}/{name}"
-            for name in (*names, *(f.name for f in found))
+            for name in (*names, *(f.name for f in entries))
             if name.isascii() and name.isdigit()
         }
     living = active_writes(table.env, policy)
@@ -257,3 +258,36 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
         if instant.requested not in living:
             problem = f"the {instant.action} is pending, and its heartbeat has expired"
             yield Finding(invariant="timeline.dead", problem=problem, instant=instant.requested)
+
+
+_UNNAMED = "file.unnamed"
+
+
+def with_shown_files(
+    table: LoadedTable, files: Iterable[Found], slices: Iterable[FileSlice], orphans: Iterable[Finding]
+) -> Iterator[Finding]:
+    """Yield the orphans, those in slices that readers show as more severe, and shown files of writes that do not exist.
+
+    Args:
+        table: The table, with a timeline that was loaded after the listing.
+        files: The data files of a listing.
+        slices: The newest slices of the listed files.
+        orphans: Findings for files of instants that the active timeline reaches.
+    """
+    shown = {path for file_slice in slices for path in slice_paths(file_slice)}
+    for orphan in orphans:
+        yield replace(orphan, invariant=_UNNAMED) if orphan.path in shown else orphan
+    data = [file.data for file in files if file.data is not None]
+    try:
+        old = unnamed_instants(table, {file.instant for file in data}).shown
+    except (CorruptTableError, pa.ArrowException):
+        # Another check reports an archive that cannot be read.
+        return
+    if not old:
+        return
+    # The name of a log file of version 6 contains the instant of its slice.
+    without_logs = has_old_log_names(table)
+    for file in data:
+        if file.instant in old and not (without_logs and isinstance(file, LogFile)):
+            problem = f"there is no write {file.instant}, neither on the timeline nor in the archive"
+            yield Finding(invariant=_UNNAMED, problem=problem, path=file.path, instant=file.instant)

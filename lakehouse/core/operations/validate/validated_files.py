@@ -60,22 +60,22 @@ def seen_slices(table: LoadedTable, files: Iterable[Found]) -> tuple[tuple[FileS
         data = [file for file in data if isinstance(file, BaseFile)]
     visible = load_visible(table)
     groups = slices_of(table, data, visible)
-    return tuple(found[0] for group, found in groups.items() if group not in visible.replaced), findings
+    return tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced), findings
 
 
 def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, list[Finding]]:
     """Read all newest slices, change logs and the archive; return the number of rows and the findings."""
     table = seen.table
-    found = [*read_archive(table), *_read_partitions(seen)]
+    results = [*read_archive(table), *_read_partitions(seen)]
     change_findings = engine.run(partial(check_changes, table.env.storage), _changes(seen))
-    found += [finding for findings in change_findings for finding in findings]
+    results += [finding for findings in change_findings for finding in findings]
     try:
         schema = table_schema(table)
     except (LakehouseError, ValueError, KeyError, TypeError):
         # The shallow part reports a schema that cannot be read.
         schema = None
     if schema is None or not seen.slices:
-        return 0, found
+        return 0, results
     # Like a reader, list the files after the timeline was loaded, and compare the rows of these slices.
     slices, _ = seen_slices(table, files_of_hudi(list_files(table)))
     context = CheckContext(
@@ -89,7 +89,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
     sizes = [_size(task.file_slice) for task in tasks]
     with observed_stage(stage_of(table, "validation", "file slice", sizes)) as running, running.tasks(sizes):
         checked = engine.run(partial(check_slice, context), tasks)
-    findings = [*found, *unread, *(finding for result in checked for finding in result.findings)]
+    findings = [*results, *unread, *(finding for result in checked for finding in result.findings)]
     bare = [task.file_slice.base for task, result in zip(tasks, checked, strict=True) if not result.has_bloom]
     if bare and bare[0] is not None:
         problem = f"{len(bare)} base files have no bloom filter, such as this one"
@@ -184,7 +184,7 @@ def _check_uniqueness(
     for file_slice, count in rows:
         groups.setdefault(scope(file_slice), []).append((file_slice, count))
     keys = [KeyTask(slices=tuple(s for s, _ in group), rows=sum(n for _, n in group)) for group in groups.values()]
-    return [finding for found in engine.run(partial(check_keys, context), keys) for finding in found]
+    return [finding for of_partition in engine.run(partial(check_keys, context), keys) for finding in of_partition]
 
 
 def _read_partitions(seen: Seen) -> Iterator[Finding]:
@@ -210,5 +210,5 @@ def _changes(seen: Seen) -> list[LogFile]:
     """Return the change logs that commits name and that exist."""
     paths = [path for _, metadata in seen.commits for stat in metadata.stats for path in stat.cdc_files]
     parts = [(path.rpartition("/")[0], path.rpartition("/")[2]) for path in paths if path in seen.sizes]
-    found = [parse_cdc_file(name, partition, 0) for partition, name in parts]
-    return [log for log in found if log is not None]
+    change_logs = [parse_cdc_file(name, partition, 0) for partition, name in parts]
+    return [log for log in change_logs if log is not None]
