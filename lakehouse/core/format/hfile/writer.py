@@ -30,8 +30,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.entries import Entries, entry_bytes, entry_count, entry_mapping, entry_table
-from lakehouse.core.format.hfile.key_order import is_ascending
+from lakehouse.core.format.hfile.entries import (
+    ENTRIES,
+    Entries,
+    entry_bytes,
+    entry_count,
+    entry_mapping,
+    entry_table,
+    is_ascending,
+)
 from lakehouse.core.format.hfile.layout import (
     CELL_BYTES,
     COMPRESSION_LEVEL,
@@ -52,7 +59,6 @@ from lakehouse.core.format.hfile.layout import (
     info_numbers,
     write_varint,
 )
-from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.errors import UnsupportedError
 
 I64: TypeAlias = NDArray[np.int64]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehouse.core.format.avro.nodes import AvroNode
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.metadata.bounds import (
     DATA,
     NULL_TYPE,

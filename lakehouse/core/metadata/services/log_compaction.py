@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.hfile.writer import write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import encode_deletes
