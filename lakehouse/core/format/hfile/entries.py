@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 #: First byte of the UTF-8 of U+E000 and higher: below it, both orders are equal.
 _FIRST = 0xEE
-#: Bytes that compare as the UTF-16 code units do: leads of four-byte characters before those of U+E000 to U+FFFF.
+#: Bytes that compare as the UTF-16 code units do: leads of four-byte characters before leads of U+E000 to U+FFFF.
 _JAVA_RANK = np.arange(256, dtype=np.uint8)
 _JAVA_RANK[0xF0:0xF5] = np.arange(0xEE, 0xF3)
 _JAVA_RANK[0xEE:0xF0] = np.arange(0xF3, 0xF5)

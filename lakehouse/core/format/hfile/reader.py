@@ -1,6 +1,6 @@
 """Read HFiles: all entries, or the entries of keys and prefixes from the blocks that can contain them (MDT-1).
 
-A look-up reads the end of the file once: the trailer, the index, and mostly all of a small file. Then it reads
+A look-up reads the end of the file once: the trailer, the index, and usually all of a small file. Then it reads
 the blocks that can contain the keys; neighbouring blocks in one request. NONE and GZ are read, and files of HBase.
 
 Damage is detected as far as the file allows it: lengths, order of keys and counts always; the contents of blocks by the
@@ -529,7 +529,7 @@ def _outermost(prefixes: Any) -> Any:
 
 
 def _uppers(prefixes: Any) -> Any:
-    """Return for each prefix the least key that is greater than all keys with the prefix."""
+    """Return for each prefix the first key after all keys with the prefix."""
     uppers = []
     for prefix in prefixes.to_pylist():
         stem = prefix.rstrip(b"\xff")
