@@ -80,7 +80,8 @@ def evaluated_in_utc(rows: pa.Table) -> pa.Array:
 
     Definitions contain no time zone: Hudi evaluates functions of times in the zone of its session. The size of the
     uncompressed data identifies the writer, because no engine uses it: Hudi writes twice the size of the file, this
-    package the size itself. Engines add the sizes of files for a row of a partition, so both are equal only if all files are ours.
+    package the size itself. Engines add the sizes of files for a row of a partition, so both are equal only if all
+    files are ours.
     """
     sizes, uncompressed = (one_array(rows.column(name)) for name in _SIZES)
     return pc.and_(pc.greater(sizes, 0), pc.equal(sizes, uncompressed)).fill_null(False)
