@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hfile.reader import ENTRIES, HFile, read_hfile
+from lakehouse.core.format.hfile.entries import ENTRIES
+from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, HFileWriter, Layout
 from tests.bench.measure import Comparison, cpu_seconds, show_lines
 from tests.bench.setting import CORES, Setting

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.hfile.writer import SCANNED, Layout, write_hfile
 from tests.support.hudi import JARS, ROOT
 from tests.support.referees import referee

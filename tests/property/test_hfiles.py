@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.hfile import cells, reader
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.hfile.layout import HEADER_BYTES, KEY_SUFFIX
-from lakehouse.core.format.hfile.reader import ENTRIES, HFile, read_hfile
+from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.hfile.writer import SCANNED, HFileWriter, Layout, write_hfile
 from lakehouse.errors import CorruptTableError, LakehouseError
 from tests.support.fuzz import fuzz_decoder

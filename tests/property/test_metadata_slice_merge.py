@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.hfile import reader
-from lakehouse.core.format.hfile.entries import entry_table
-from lakehouse.core.format.hfile.reader import ENTRIES, read_hfile
+from lakehouse.core.format.hfile.entries import ENTRIES, entry_table
+from lakehouse.core.format.hfile.reader import read_hfile
 from lakehouse.core.format.hfile.writer import Layout, write_hfile
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS
 from lakehouse.core.format.metadata.merge import Layer

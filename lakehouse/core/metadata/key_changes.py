@@ -1,8 +1,8 @@
 """Which file groups have other record keys after an action than before (MDT-4).
 
 new base file of a new file group        its keys are added
-next base file with inserts or deletes   its keys are compared with those of the previous file
-log file with inserts or deletes         the keys of the slice are compared with those before the log
+next base file with inserts or deletes   its keys are compared with the keys of the previous file
+log file with inserts or deletes         the keys of the slice are compared with its keys before the log
 replaced file group                      its keys are removed, unless the action adds them elsewhere
 updates in place, compaction, clean      nothing changes
 clustering                               the keys of the new files get their new place; none is removed
@@ -37,7 +37,7 @@ def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) 
 def valued_groups(stats: Iterable[WriteStat], *, keeps: bool) -> list[IndexedGroup]:
     """Return the file groups of these write statistics with their slices before and after, for a secondary index.
 
-    `keeps` says that other writers append to the same file groups at the same time.
+    `keeps`: other writers append to the same file groups concurrently.
     """
     groups: dict[tuple[str, str], list[WriteStat]] = {}
     for stat in stats:
@@ -71,7 +71,7 @@ def stored_groups(slices: Iterable[FileSlice], timezone: str) -> list[ChangedGro
 
 
 def instant_ms(instant: str, timezone: str) -> int:
-    """Return the time of an instant in milliseconds since 1970; `timezone` is that of the table, UTC or LOCAL."""
+    """Return the time of an instant in milliseconds since 1970; `timezone` of the table is UTC or LOCAL."""
     moment, millis = instant_moment(instant), int(instant[14:17] or 999)
     moment = moment.replace(tzinfo=UTC) if timezone == "UTC" else moment.astimezone()
     return int(moment.timestamp()) * 1000 + millis

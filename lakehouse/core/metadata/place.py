@@ -15,7 +15,7 @@ from lakehouse.core.storage.sub_storage import SubStorage
 
 #: The directory of the metadata table, relative to the table.
 METADATA = ".hoodie/metadata"
-#: Properties of the data table that list the index partitions: usable ones, and those that are being built.
+#: Properties of the data table that list the usable index partitions, and the partitions that are being built.
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 #: Property of the data table: the path of the index definitions.
@@ -62,7 +62,7 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
 
 
 def listed_partitions(properties: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the index partitions that properties list: the usable ones, and those that are being built."""
+    """Return the usable index partitions in properties, and the partitions that are being built."""
     return _names(properties.get(PARTITIONS_KEY)), _names(properties.get(INFLIGHT_KEY))
 
 

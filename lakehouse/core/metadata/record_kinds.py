@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hfile.entries import Entries, entry_count, entry_table
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES, Entries, entry_count, entry_table
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations, encode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics

@@ -58,7 +58,7 @@ class MetadataStore:
         builds = _builds(timeline, data)
         if not builds <= self._builds:
             self._groups = {}
-        # Those that are missing now were archived.
+        # Builds that are missing now were archived.
         self._builds = builds
         missing = [name for name in names if name not in self._groups]
         if missing:

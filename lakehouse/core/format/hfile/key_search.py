@@ -26,7 +26,7 @@ _LANES = 4096
 _WORD = 8
 _CONTENT_AT = 10
 _CELL_HEAD = np.dtype([("key", ">u4"), ("value", ">u4"), ("content", ">u2"), ("word", ">u8")])
-#: Searched keys are removed when they are at least one of this number of keys.
+#: Keys whose search ended are removed when more than one of this number of lanes is done.
 _KEPT_DONE = 6
 
 

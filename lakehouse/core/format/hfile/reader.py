@@ -1,6 +1,6 @@
 """Read HFiles: all entries, or the entries of keys and prefixes from the blocks that can contain them (MDT-1).
 
-A look-up reads the end of the file once: the trailer, the index, and mostly all of a small file. Then it reads
+A look-up reads the end of the file once: the trailer, the index, and usually all of a small file. Then it reads
 the blocks that can contain the keys; neighbouring blocks in one request. NONE and GZ are read, and files of HBase.
 
 Damage is detected as far as the file allows it: lengths, order of keys and counts always; the contents of blocks by the
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lakehouse.core.format.hfile.cells import Cells, Payloads, decode_cells
+from lakehouse.core.format.hfile.entries import ENTRIES, has_two_orders, is_ascending, java_ranks
 from lakehouse.core.format.hfile.index import BlockIndex, decode_info, decode_leaf, decode_root, slices
-from lakehouse.core.format.hfile.key_order import has_two_orders, is_ascending, java_ranks
 from lakehouse.core.format.hfile.key_search import BareKeysError, Wanted, search, wanted_keys
 from lakehouse.core.format.hfile.layout import (
     CRC32,
@@ -50,7 +50,6 @@ U8: TypeAlias = NDArray[np.uint8]
 #: Reads (offset, length); returns fewer bytes only at the end of the file.
 Read: TypeAlias = Callable[[int, int], Any]
 
-ENTRIES = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 #: First request: a small file needs no other.
 TAIL_BYTES = 1 << 18
 #: Blocks with at most this many bytes between them are read by one request.
@@ -530,7 +529,7 @@ def _outermost(prefixes: Any) -> Any:
 
 
 def _uppers(prefixes: Any) -> Any:
-    """Return for each prefix the least key that is greater than all keys with the prefix."""
+    """Return for each prefix the first key after all keys with the prefix."""
     uppers = []
     for prefix in prefixes.to_pylist():
         stem = prefix.rstrip(b"\xff")

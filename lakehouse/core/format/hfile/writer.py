@@ -30,8 +30,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.entries import Entries, entry_bytes, entry_count, entry_mapping, entry_table
-from lakehouse.core.format.hfile.key_order import is_ascending
+from lakehouse.core.format.hfile.entries import (
+    ENTRIES,
+    Entries,
+    entry_bytes,
+    entry_count,
+    entry_mapping,
+    entry_table,
+    is_ascending,
+)
 from lakehouse.core.format.hfile.layout import (
     CELL_BYTES,
     COMPRESSION_LEVEL,
@@ -52,7 +59,6 @@ from lakehouse.core.format.hfile.layout import (
     info_numbers,
     write_varint,
 )
-from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.errors import UnsupportedError
 
 I64: TypeAlias = NDArray[np.int64]
@@ -93,7 +99,7 @@ class Layout:
     checksums: bool = True
 
 
-#: For partitions that are mostly read completely, and for most log blocks.
+#: For partitions that are usually read completely, and for most log blocks.
 SCANNED = Layout()
 #: For files that are read by key: base files of record_index and secondary indexes, large log files of record_index.
 #: A key costs one block of 4 KB and no decompression. In 50 million locations, 100,000 random keys cost 0.8 s of CPU
@@ -179,7 +185,7 @@ class HFileWriter:
         self._index: list[tuple[int, int, bytes]] = []
 
     def add(self, entries: pa.Table) -> None:
-        """Append entries whose keys follow those of the entries before them."""
+        """Append entries; their keys follow all keys that were added before."""
         if entries.num_rows == 0:
             return
         keys = entries.column("key").combine_chunks()

@@ -33,7 +33,7 @@ def shards(keys: Any, groups: int) -> NDArray[np.int64]:
     texts = as_text(keys)
     if groups == 1:
         return np.zeros(len(texts), np.int64)
-    # In Java abs(-2**31) is negative, and its remainder is negative, too; the outer abs gives the same number.
+    # In Java abs(-2**31) and its remainder are negative; the outer abs gives the same number.
     return np.abs(string_hashes(texts).astype(np.int64)) % groups
 
 

@@ -1,7 +1,7 @@
 """Decode and encode record locations, the records of `record_index` (MDT-4).
 
 A file id that consists of a UUID and a number is stored as two integers of 64 bits and the number. Any other file id is
-stored as text.
+stored as a string.
 
     e8f2 ... c1-0      encoding 0, high bits, low bits, file index 0
     e8f2 ... c1        encoding 0, high bits, low bits, file index -1

@@ -243,7 +243,7 @@ def _choice(older: pa.Table, newer: pa.Table, bound: str, is_better: Callable[..
 def _has_no_values(rows: pa.Table, wrapper: NDArray[Any], other: NDArray[Any], other_is_decimal: Mask) -> Mask:
     """Return the rows without bound that certainly have no values except nulls (MDT-14).
 
-    For long strings, too, Hudi stores rows without bounds, with as many nulls as values.
+    Hudi stores long strings as rows without bounds, with as many nulls as values.
     """
     values, nulls = (np.asarray(rows.column(name).fill_null(-1)) for name in ("value_count", "null_count"))
     is_text = np.isin(other, (STRING, BYTES)) & ~other_is_decimal

@@ -20,7 +20,7 @@ from lakehouse.core.format.avro.decode import decode_avro_values
 from lakehouse.core.format.avro.encode import encode_avro_values
 from lakehouse.core.format.avro.nodes import AvroNode
 from lakehouse.core.format.avro.varints import encode_varints
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, as_text
 from lakehouse.core.format.metadata.schema import (
     BLOOM_FILTER,

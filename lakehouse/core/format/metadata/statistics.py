@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehouse.core.format.avro.nodes import AvroNode
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.metadata.bounds import (
     DATA,
     NULL_TYPE,
@@ -41,7 +41,7 @@ from lakehouse.core.format.spread import spread
 from lakehouse.errors import CorruptTableError
 
 #: Statistics of one column of one file or partition per row. `name` is the file name, or the partition path in
-#: `partition_stats`. Sizes are those of the column; `tight` states that the bounds are those of the live rows.
+#: `partition_stats`. Sizes are sizes of the column; `tight`: the bounds are the bounds of the live rows.
 #: `type_ordinal` and `type_info` are the value type of version V2, null in V1.
 STAT_ROWS = pa.schema(
     [

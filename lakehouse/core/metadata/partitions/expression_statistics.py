@@ -78,9 +78,10 @@ def _values(files: Sequence[IndexedFile], bounds: Sequence[ColumnBounds], kind: 
 def evaluated_in_utc(rows: pa.Table) -> pa.Array:
     """Return for each row whether this package evaluated the function, in UTC, for all files of the row.
 
-    Definitions name no time zone: Hudi evaluates functions of times in the zone of its session. The size of the
-    uncompressed data tells the writer, and no engine uses it: Hudi writes twice the size of the file, this package the
-    size itself. Engines add the sizes of files for a row of a partition, so both are equal only if all files are ours.
+    Definitions contain no time zone: Hudi evaluates functions of times in the zone of its session. The size of the
+    uncompressed data identifies the writer, because no engine uses it: Hudi writes twice the size of the file, this
+    package the size itself. Engines add the sizes of files for a row of a partition, so both are equal only if all
+    files are ours.
     """
     sizes, uncompressed = (one_array(rows.column(name)) for name in _SIZES)
     return pc.and_(pc.greater(sizes, 0), pc.equal(sizes, uncompressed)).fill_null(False)

@@ -144,7 +144,7 @@ def indexed_types(schema: pa.Schema | None) -> Mapping[str, pa.DataType]:
 
 
 def bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
-    """Return the bounds of the files of a commit: those that its tasks measured, or those read from the files."""
+    """Return the bounds of each file of a commit: measured by its tasks, or read from the file."""
     if "bounds" not in commit.shared:
         commit.shared["bounds"] = _bounds_of_commit(commit, columns)
     bounds: list[FileBounds] = commit.shared["bounds"]

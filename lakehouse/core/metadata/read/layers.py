@@ -383,7 +383,7 @@ class MetadataCache:
 def kept_filters(
     cache: MetadataCache, files: pa.Table, read: Callable[[pa.Table], pa.Table], schema: pa.Schema
 ) -> pa.Table:
-    """Return the rows of the files that have a filter; `read` returns those of files whose filter is not kept.
+    """Return the rows of the files that have a filter; `read` returns the rows of files whose filter is not kept.
 
     Args:
         cache: The kept filters, by partition and name of the file. The filter of a file never changes.

@@ -104,7 +104,7 @@ def open_for_reading(store: MetadataStore, data: Timeline) -> MetadataTable | Un
 class MetadataTable:
     """The metadata table as a reader with a version of the data timeline sees it.
 
-    Listings and statistics of files are valid for time travel, too. Statistics of partitions, record locations and
+    Listings and file statistics are also valid for time travel. Statistics of partitions, record locations and
     secondary indexes describe the newest version of the data table only.
 
     All methods raise MetadataUnusableError if a file is damaged, or contradicts another one; the message names it.
@@ -278,9 +278,9 @@ class MetadataTable:
             return rows.filter(pc.equal(pc.utf8_length(rows.column("key")), length))
 
     def records(self, partition: str, prefixes: pa.Array | None = None) -> pa.Table:
-        """Return merged records of an index partition, decoded for its kind: all, or those with a prefix of their key.
+        """Return the merged and decoded records of an index partition: all, or records whose key begins with a prefix.
 
-        `files` has tombstones that met no file, too. Each key is checked to be in the file group of its shard.
+        In `files` they include tombstones that met no file. Each key is checked to be in the file group of its shard.
         """
         with reading():
             tasks = [(slice_, Select(prefixes=prefixes)) for slice_ in self.slices(partition)]
@@ -487,7 +487,7 @@ class MetadataTable:
             return rows
 
         if len(tasks) <= 1 or self._store.inner.storage.root.startswith("/"):
-            # The allocator keeps what threads have allocated, and files of a local disk are read without waiting.
+            # The allocator keeps the memory of threads, and files of a local disk are read without waiting.
             if not tasks:
                 return schema.empty_table() if each is None else each(schema.empty_table())
             return pa.concat_tables([merged(task) for task in tasks])

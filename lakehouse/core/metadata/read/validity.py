@@ -80,7 +80,7 @@ def missing_instants(metadata: Timeline, data: Timeline) -> list[Instant]:
     """Return the completed actions of the data table that the metadata table failed to record.
 
     Actions that completed before the metadata table was built are part of its first files. If the instants of the build
-    are archived, the actions before the oldest delta commit may be archived, too.
+    are archived, the actions before the oldest delta commit may be archived as well.
     """
     deltas = [i for i in metadata if i.is_completed and i.action is Action.DELTACOMMIT]
     recorded = {i.requested for i in deltas}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.hfile.writer import HFileWriter, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import encode_deletes

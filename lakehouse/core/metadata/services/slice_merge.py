@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hfile.key_order import is_ascending
-from lakehouse.core.format.hfile.reader import ENTRIES, HFile, read_hfile
+from lakehouse.core.format.hfile.entries import ENTRIES, is_ascending
+from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import settle_blocks

@@ -1,6 +1,6 @@
 """Metadata records as plain values: keys, encoding, decoding, merging (MDT-4).
 
-The bytes are those of `statistics.py`, `records.py` and `merge.py` in `core/format/metadata`. Records of another schema
+The bytes equal the bytes of the encoders in `core/format/metadata`. Records of another schema
 than the one that this package writes are refused, and so are damaged records: the general decoder reports the damage.
 """
 

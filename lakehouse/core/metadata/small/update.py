@@ -1,6 +1,6 @@
 """The records that an action of few files writes to `files`, `column_stats` and `partition_stats` (MDT-4, MDT-14).
 
-The rules are those of the modules in `partitions`, which compute on whole tables. Refused are columns of a type without
+The modules in `partitions` follow the same rules on whole tables. Refused are columns of a type without
 statistics, deleted rows, bounds of another type than the column, and string bounds that have to be read from files.
 """
 

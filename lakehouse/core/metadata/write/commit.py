@@ -79,7 +79,7 @@ class Opened:
     """The metadata table as it is on storage, under the lock.
 
     Attributes:
-        names: The listed index partitions, those that are being built included; () without metadata table.
+        names: The listed index partitions, including `building`; () without metadata table.
         building: The index partitions that are being built.
         timeline: The timeline of the metadata table.
         definitions: The index definitions.

@@ -27,7 +27,7 @@ def drop_metadata(env: Env) -> None:
 
 
 def drop_partitions(store: MetadataStore, names: Collection[str]) -> tuple[str, ...]:
-    """Drop index partitions, and those that cannot be maintained without them; call under the table lock.
+    """Drop index partitions, and partitions that depend on them; call under the table lock.
 
     Returns the dropped partitions. Dropping `files` drops the metadata table.
     """

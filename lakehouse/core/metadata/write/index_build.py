@@ -55,7 +55,7 @@ def open_partitions(
     declared: Mapping[str, Definition],
     lock: TableLock,
 ) -> tuple[str, ...]:
-    """Create partitions without records, and list them as being built; return those that were not listed before.
+    """Create partitions without records and list them as being built; return the newly listed partitions.
 
     Call under the table lock. Each step can be repeated after a crash.
     """
@@ -138,7 +138,7 @@ def complete_build(store: MetadataStore, requested: str, stats: Sequence[WriteSt
 
 
 def list_as_usable(store: MetadataStore, names: Collection[str], lock: TableLock) -> None:
-    """Move partitions in the properties from those that are being built to the usable ones; call under the lock."""
+    """Move partitions in the properties from the list of builds to the usable ones; call under the lock."""
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     built = set(names) & set(building)
     if built:

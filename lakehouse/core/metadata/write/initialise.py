@@ -178,7 +178,7 @@ def ordered_kinds(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
 def index_definitions(
     names: Iterable[str], table: TableFiles, stored: Mapping[str, Definition]
 ) -> dict[str, Definition]:
-    """Return the stored definitions, with those of partitions that are built."""
+    """Return the stored definitions, and the definitions of the new partitions."""
     definitions = dict(stored)
     for name, kind in ordered_kinds(names):
         definition = kind.definition(name, replace(table, definitions=definitions))

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.format.hfile import writer
+from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.hfile.layout import TRAILER_BYTES
-from lakehouse.core.format.hfile.reader import ENTRIES, read_hfile
+from lakehouse.core.format.hfile.reader import read_hfile
 from lakehouse.core.format.hfile.writer import HFileWriter, Layout, write_hfile
 from lakehouse.errors import UnsupportedError
 
