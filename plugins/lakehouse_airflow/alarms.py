@@ -50,7 +50,7 @@ def send_pending(notifiers: Sequence[NotifierSpec], context: Mapping[str, Any]) 
     for spec in notifiers:
         try:
             sent[spec.name] = _send_with(spec, context)
-        # The classes of errors of providers are not known here.
+        # Providers raise errors of their own classes.
         except Exception as error:
             log.exception("the notifier %s failed", spec.name)
             errors.append(f"{spec.name}: {type(error).__name__}: {error}")

@@ -215,7 +215,7 @@ def check_versions(facts: AirflowFacts) -> Result:
 
 
 def check_driver_memory(facts: AirflowFacts) -> Result:
-    """Compare the memory of drivers in all slots with that of this host."""
+    """Compare the memory of drivers in all slots with the memory of this host."""
     if facts.pools is None:
         return CheckState.SKIPPED, "the pools are not known"
     names = {SERVICES.name, *spec_pools(facts.specs)} if facts.specs else {INGEST.name, SERVICES.name}
@@ -225,7 +225,7 @@ def check_driver_memory(facts: AirflowFacts) -> Result:
     ingests = [one.ingest for spec in facts.specs for one in spec.ingestions if one.ingest is not None]
     settings = [ingest.spark.get("spark.driver.memory", "") for ingest in ingests]
     heap = max([_DRIVER_BYTES, *filter(None, map(_memory, settings))])
-    # The driver of a stream that a trigger watches runs beside the slots.
+    # The driver of a stream that a trigger watches occupies no slot.
     drivers = sum(slots) + len(deferred_ingestions(facts.specs))
     needed, present = drivers * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
     text = f"{drivers} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"

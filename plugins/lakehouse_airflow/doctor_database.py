@@ -1,4 +1,4 @@
-"""What `lakehouse doctor` reads from Airflow's database on the command line. Tasks must not import this module."""
+"""Facts for `lakehouse doctor` from Airflow's database, on the command line. Tasks must not import this module."""
 
 from __future__ import annotations
 

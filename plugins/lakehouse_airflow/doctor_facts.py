@@ -1,4 +1,4 @@
-"""What the checks of `lakehouse doctor` in Airflow's environment read.
+"""Facts for the checks of `lakehouse doctor` in Airflow's environment.
 
 Pools, DAGs and heartbeats are rows of Airflow's database, which tasks cannot reach: a task gets them from the scheduler
 (see `missing_pools`) and from the API server. The command line reads the database itself (see `doctor_database`).
@@ -55,7 +55,7 @@ def health_by_api() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowFacts:
-    """What the checks read.
+    """The facts that the checks read.
 
     Attributes:
         environ: Environment variables.

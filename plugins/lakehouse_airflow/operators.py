@@ -13,7 +13,7 @@ Outcomes of a try:
     any other exit code              failed, retried
 
 Before the JVM starts, the command is checked here by its text and its spec, and then in a process of Spark's
-environment by the metadata of its table (`--check`). An error of a check has the same outcome as that of a job. The
+environment by the metadata of its table (`--check`). An error of a check has the same outcome as an error of a job. The
 check of an ingestion also looks for new data. Without any it ends the run with its report, and Spark is not started.
 """
 
@@ -149,7 +149,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         except AirflowException as failure:
             report = read_report(report_path)
             if report is not None and report.error is not None:
-                # The exception of spark-submit contains its whole command line and says only that it failed.
+                # The exception of spark-submit contains its whole command line and no reason of the failure.
                 raise self._failure(context, report) from None
             submit = self.submit_process
             is_final = submit is not None and submit.returncode in FINAL_EXIT_CODES

@@ -176,7 +176,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         return result
 
     def _run(self, *words: str) -> None:
-        """Publish what is ready, and keep the report, which has the lineage if it is wanted."""
+        """Publish the ready partitions, and keep the report, which contains the lineage if it is enabled."""
         with tempfile.TemporaryDirectory(prefix="lakehouse-publish-") as folder:
             path = Path(folder) / "report.json"
             try:

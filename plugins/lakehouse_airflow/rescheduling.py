@@ -27,8 +27,8 @@ SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(minutes=5)
 def reschedule(context: Context, reason: str, max_wait: timedelta | None = None) -> AirflowException:
     """Return the exception with which Airflow runs the task again soon, without counting a try.
 
-    `reason` says what the task waits for. After a total of `max_wait` (default MAX_WAIT) the result is a failure
-    without a retry.
+    `reason` names the event for which the task waits. After a total of `max_wait` (default MAX_WAIT) the result is a
+    failure without a retry.
     """
     now = timezone.utcnow()
     share = crc32(f"{context['ti'].run_id} {now}".encode()) % _PAUSE_S

@@ -241,7 +241,7 @@ def service_dag(
 
 
 def spec_assets(directory: Path | None = None) -> tuple[Asset, ...]:
-    """Return the assets of the tables whose specs are beside the DAGs, or below a directory."""
+    """Return the assets of the tables whose specs are in the DAGs' folder, or below a directory."""
     folders = spec_directories(directory or dags_folder())
     return tuple(table_asset(spec) for spec in load_specs(folders).good)
 

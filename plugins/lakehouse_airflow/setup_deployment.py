@@ -73,7 +73,7 @@ def needed_pools(
 
 
 def create_pools(pools: Iterable[NamedPool]) -> list[str]:
-    """Create the pools that do not exist; return one line for each pool that says what was done."""
+    """Create the pools that do not exist; return one line with the result for each pool."""
     lines = []
     with create_session() as session:
         slots = {pool.pool: pool.slots for pool in session.query(Pool).all()}

@@ -33,7 +33,7 @@ class SparkJobOperator(SparkSubmitOperator):
     Args:
         conn_id: The Airflow connection with the master.
         spark_binary: Path or name of spark-submit; None: set by `use_program`, or found on the PATH.
-        deploy_mode: "client" or "cluster"; None: that of the connection.
+        deploy_mode: "client" or "cluster"; None: the deploy mode of the connection.
         kwargs: Arguments of SparkSubmitOperator.
     """
 

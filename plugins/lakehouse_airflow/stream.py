@@ -163,7 +163,7 @@ class StreamOperator(LakehouseOperator):
             raise AirflowFailException(str(error)) from error
 
     def _started(self, command: JobCommand, watch: StreamWatch) -> StreamWatch:
-        """Start spark-submit as a process that outlives this task, and return what is to be watched."""
+        """Start spark-submit as a process that outlives this task, and return the watch of the stream."""
         is_cluster = self.is_cluster
         if is_cluster:
             self.conf = {**_SUBMIT_ONLY, **(self.conf or {})}

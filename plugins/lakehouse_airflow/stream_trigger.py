@@ -1,4 +1,4 @@
-"""Trigger that watches the stream of a table by the documents beside its lease.
+"""Trigger that watches the stream of a table by the documents next to its lease.
 
     look ──► the lease is held ──► look again after `poll_s`, log each change of the last commit and of the lag
        ├──► status of an ended stream ──► event `ended` with its report
@@ -154,7 +154,7 @@ def process_place() -> str:
 
 
 def _is_watched(status: StreamStatus, watch: StreamWatch) -> bool:
-    """Return whether a status is that of the stream that is watched, or of one that ran in its place."""
+    """Return whether a status belongs to the watched stream, or to a stream that replaced it."""
     return status.run_id == watch.run_id or status.written_ms > watch.since_ms
 
 

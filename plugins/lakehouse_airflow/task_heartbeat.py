@@ -31,7 +31,7 @@ def task_variables(report: Path) -> dict[str, str]:
 
 @contextmanager
 def heartbeat(report: Path) -> Iterator[None]:
-    """Write heartbeats beside the report of a job in a block."""
+    """Write heartbeats next to the report of a job in a block."""
     path, over = _heartbeat_path(report), threading.Event()
     _beat(path, 0)
 

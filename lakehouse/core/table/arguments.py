@@ -22,7 +22,7 @@ from lakehouse.model.display import one_line, some
 from lakehouse.model.instant import Instant
 
 ClassT = TypeVar("ClassT", bound=type)
-#: A right value for arguments whose types do not show what to write.
+#: An example for arguments whose types do not show the notation.
 _EXAMPLES = {
     "location": "'s3://lake/sales/orders'",
     "where": "\"day = '2026-01-31'\"",
@@ -141,7 +141,7 @@ def _checked(function: Callable[..., Any], call: str) -> Callable[..., Any]:
 
 @lru_cache(maxsize=256)
 def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """Return the types of the parameters, those of keyword arguments in a TypedDict, and whether others are allowed."""
+    """Return the types of parameters and of arguments in a TypedDict, and whether other arguments are allowed."""
     hints = get_type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

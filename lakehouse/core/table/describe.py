@@ -38,7 +38,7 @@ def shown_table(table: LoadedTable) -> Shown:
 
 
 def shown_scan(table: LoadedTable, request: ScanRequest) -> Shown:
-    """Return what a scan reads."""
+    """Return the kind of a scan, its version, columns and condition."""
     columns = "" if request.columns is None else f"columns {some(request.columns, 5)}"
     where = "" if request.where is None else f"where {request.where}"
     kind, version = _query_text(request.query)

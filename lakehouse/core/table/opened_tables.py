@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
 
-#: The number of tables that are kept. Each remembers at most 256 MB of its metadata table
+#: The maximum number of open tables. Each caches at most 256 MB of its metadata table
 #: (`lakehouse.core.metadata.read.layers`).
 KEPT_TABLES = 4
 #: A table is opened again after so many uses, which bounds the number of commits that it remembers.
@@ -47,7 +47,7 @@ class _Kept:
         try:
             now = table.refresh()
         except UserError:
-            # The table was deleted, or it cannot be read any more; opening it again says which.
+            # The table was deleted, or it cannot be read any more; opening it again raises the error that fits.
             return None
         if not newest or newest[0] not in now.timeline.instants or now.config != before.config:
             return None
@@ -91,7 +91,7 @@ class OpenedTables:
         return entry.current(allowed) or entry.opened(allowed)
 
     def find(self, env: Env, *, allowed_functions: Iterable[str] = ()) -> Table | None:
-        """Return what `open` returns, or None if the environment has no table."""
+        """Return the table like `open`, or None if the environment contains no table."""
         entry, allowed = self._kept_of(env), tuple(allowed_functions)
         table = entry.current(allowed)
         if table is not None:

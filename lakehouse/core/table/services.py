@@ -119,7 +119,7 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
             instant: Requested time of the pending plan to execute.
             force: Make a new plan although the service is not due. ttl rebuilds its statistics instead.
             partitions: Relative paths of the partitions to which a new plan is limited.
-            pinned: What has to be kept, also if an older plan names it.
+            pinned: Instants or partitions to retain, even if an older plan deletes them.
             spark: Session whose executors do the work; None: threads of this process.
 
         Raises:

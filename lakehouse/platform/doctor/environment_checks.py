@@ -65,7 +65,7 @@ def check_pyspark(deployment: Deployment) -> Finding:
 
 
 def check_spark_jars(deployment: Deployment) -> Finding:
-    """Compare the version of the Spark that spark-submit starts with that of pyspark."""
+    """Compare the Spark version that spark-submit starts with the version of pyspark."""
     folder, installed = _pyspark_folder(), _version("pyspark")
     home = Path(deployment.environ["SPARK_HOME"]) if deployment.environ.get("SPARK_HOME") else folder
     if home is None or installed is None:

@@ -53,7 +53,7 @@ def examine(
     An error or a late answer is a failure of its check and does not stop the others.
 
     Args:
-        deployment: What the checks read.
+        deployment: The deployment and settings that the checks read.
         names: Names of the checks; all checks by default.
         functions: The functions of the checks.
         limit_s: Longest duration of one check, in seconds.

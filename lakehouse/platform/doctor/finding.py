@@ -12,7 +12,7 @@ _SEVERITY = (CheckState.FAILED, CheckState.WARNING, CheckState.OK, CheckState.SK
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """State and text of a check. With an empty `advice` that of the check's description applies."""
+    """State and text of a check. With an empty `advice` the advice of the check's description applies."""
 
     state: CheckState
     found: str

@@ -89,7 +89,7 @@ def set_aside(marked: Frame, bad_records: int, table: str, box: DeadLetterBox, *
 
 
 def _hint(record: str) -> str:
-    """Return what helps against a record that is a line of a JSON object over several lines."""
+    """Return advice for a record that is one line of a JSON object over several lines."""
     return (
         " If a JSON record spans lines, set options: {multiLine: 'true'} in 'ingest'." if _PRETTY.match(record) else ""
     )

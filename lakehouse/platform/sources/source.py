@@ -44,7 +44,7 @@ class SourcePlan:
         names: What is read, as the report lists it, such as folders or topics.
         missing: What was expected and is not there.
         warning: What changed in the source and needs attention, for the report; empty if nothing.
-        lag: What the source has beyond the planned records.
+        lag: Records of the source after the planned ones.
     """
 
     units: int
@@ -63,7 +63,7 @@ class KnownColumns:
     """The columns that are known before a source is read.
 
     Attributes:
-        policy: The rules for columns that differ from those of the table.
+        policy: The rules for columns that differ from the columns of the table.
         schema: The columns that earlier runs read; None if there are none.
         is_stored: Whether the table exists and has columns.
         previous: The extra metadata of the newest commit with a checkpoint; empty if there is none.
@@ -79,7 +79,7 @@ class KnownColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What the transform of a run reads, for a source with more than one stream of records.
+    """Input of a run's transform, for a source with more than one stream of records.
 
     Attributes:
         rows: The views.
@@ -109,7 +109,7 @@ class Batch:
         schema: The columns and types by which the source was read.
         duplicates: The number of rows that were dropped as duplicates.
         columns: The columns that some rows lack, and those that were not read.
-        views: What the transform reads, if it is not `frame`.
+        views: Input of the transform, if it is not `frame`.
         commits_empty: Whether the run commits its checkpoint although there are no rows.
         replaces: Whether the rows replace all rows of the table.
         checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.

@@ -1,8 +1,8 @@
 """Fields of records that no column of the table takes: their names, the number of records, an example and a type.
 
-A task collects the fields of its records in `UnreadFields`, and the driver merges what all tasks found. A field inside
-of a column has a dotted name; `element` stands for the elements of a list. A field that is always null has no value
-that could be lost, so it is not collected.
+A task collects the fields of its records in `UnreadFields`, and the driver merges the fields of all tasks. A field
+inside of a column has a dotted name; `element` stands for the elements of a list. A field that is always null has no
+value that could be lost, so it is not collected.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _POSITIONS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFacts:
-    """What a table of change events has beside the columns of its rows.
+    """Columns and settings of a table of change events in addition to the columns of its rows.
 
     Attributes:
         columns: The columns with facts about a change, with their types.

@@ -149,7 +149,7 @@ def _records(text: str, separator: str, quotes: tuple[str, str], comment: str) -
             if len(records) >= _MOST_RECORDS:
                 break
     except csv.Error:
-        # The record counts as one that does not fit.
+        # The record counts as a record that does not fit.
         records.append([])
     return records
 

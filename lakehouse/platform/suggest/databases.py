@@ -177,7 +177,7 @@ def _described(table: SourceTable) -> str:
 
 
 def _refusals(server: DatabaseServer, tables: Sequence[SourceTable]) -> tuple[str, ...]:
-    """Return what keeps an ingestion of the tables from running now, as a sentence."""
+    """Return a sentence about the obstacles to an ingestion of the tables."""
     try:
         server.check(tuple(replace(table, key=table.key or next(iter(table.unique), ())) for table in tables))
     except LakehouseError as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from lakehouse.platform.suggest.names import with_legal_names
 from lakehouse.platform.suggest.roles import (
     KeyChoice,
     OrderingChoice,
@@ -17,7 +19,7 @@ from lakehouse.platform.suggest.roles import (
     choose_ordering,
     choose_partition,
 )
-from lakehouse.platform.suggest.sample import Sample, TableSet
+from lakehouse.platform.suggest.sample import Sample, SampledColumn, TableSet
 from lakehouse.spec.table.table_spec import parse_spec
 
 _WIDTH = 118
@@ -28,7 +30,7 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
 
     Args:
         sample: The sample.
-        table: The name of the table; by default that of the sample.
+        table: The name of the table; by default the name in the sample.
         location: The location of the table; by default `lake/<table>`.
     """
     sample = with_legal_names(sample)
@@ -184,3 +186,61 @@ def _flow(value: object) -> str:
     """Return a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1 << 20, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+_LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LETTERS = {"ß": "ss", "ø": "o", "æ": "ae", "ł": "l", "đ": "d", "%": "percent", "#": "number"}
+
+
+def with_legal_names(sample: Sample) -> Sample:
+    """Return a sample whose columns have legal names, and whose `select` gives these names to the columns.
+
+    A column with fields of other names becomes a string, because `select` would have to rebuild it.
+    """
+    if sample.is_database:
+        return sample
+    columns = tuple(_without_illegal_fields(column) for column in sample.columns)
+    others = [column.name for column in columns if not _LEGAL.fullmatch(column.name)]
+    if not others:
+        return replace(sample, columns=columns)
+    taken = {column.name.lower() for column in columns if column.name not in others}
+    names: dict[str, str] = {}
+    for name in others:
+        names[name] = _unique(legal_name(name), taken)
+        taken.add(names[name].lower())
+    quoted = {name: "`" + name.replace("`", "``") + "`" for name in others}
+    select = [
+        f"* EXCEPT ({', '.join(quoted.values())})",
+        *(f"{quoted[name]} AS {new}" for name, new in names.items()),
+    ]
+    renamed = tuple(
+        replace(column, name=names[column.name], source_name=column.name) if column.name in names else column
+        for column in columns
+    )
+    note = f"names that a table cannot have get new ones in 'select': {', '.join(map(repr, others))}"
+    return replace(sample, columns=renamed, ingest={**sample.ingest, "select": select}, notes=(*sample.notes, note))
+
+
+def legal_name(name: str) -> str:
+    """Return a name in letters of ASCII, digits and underscores, that begins with a letter or an underscore."""
+    text = "".join(_LETTERS.get(character, character) for character in name.strip().lower())
+    text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    text = re.sub(r"[^a-z0-9_]+", "_", text).strip("_")
+    return text if text and not text[0].isdigit() else f"column_{text}".rstrip("_")
+
+
+def _unique(name: str, taken: Iterable[str]) -> str:
+    used = set(taken)
+    number, unique = 2, name
+    while unique in used:
+        unique, number = f"{name}_{number}", number + 1
+    return unique
+
+
+def _without_illegal_fields(column: SampledColumn) -> SampledColumn:
+    """Return a column as a string if a field inside of it has a name that a table cannot have."""
+    illegal = re.search(r"`((?:[^`]|``)+)`", column.type)
+    if illegal is None:
+        return column
+    note = f"JSON as text, because a table cannot have the field name {illegal[1]!r}"
+    return replace(column, type="string", key_type="string", notes=(*column.notes, note))

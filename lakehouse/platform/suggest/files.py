@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from lakehouse.errors import UserError
+from lakehouse.platform.suggest.arrow_types import sql_type
 from lakehouse.platform.suggest.change_events import event_columns, is_change_event
 from lakehouse.platform.suggest.csv_guess import CsvGuess, guess_csv, values_of
 from lakehouse.platform.suggest.file_samples import (
@@ -17,11 +20,12 @@ from lakehouse.platform.suggest.file_samples import (
     format_of,
     share,
     text_records,
+    typed_columns_of,
+    typed_rows,
 )
 from lakehouse.platform.suggest.json_columns import JsonRows, json_columns
-from lakehouse.platform.suggest.sample import Limits, Sample, shown
-from lakehouse.platform.suggest.text_columns import typed_columns
-from lakehouse.platform.suggest.typed_files import typed_sample_columns
+from lakehouse.platform.suggest.sample import Limits, Sample, SampledColumn, shown
+from lakehouse.platform.suggest.text_columns import epoch_notes, typed_columns
 from lakehouse.spark.csv_dialect import CsvDialect
 from lakehouse.spark.lines import TextLayout
 from lakehouse.spec.sources.file_source import TYPED
@@ -311,3 +315,33 @@ def table_name(path: str) -> str:
     stem = last.partition(".")[0] or last.strip(".")
     name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_").lower() or "table"
     return name if name[0].isalpha() else f"t_{name}"
+
+
+def typed_sample_columns(
+    files: SampledFiles, format: str, limits: Limits
+) -> tuple[tuple[SampledColumn, ...], int, bool]:
+    """Return the columns of Parquet, ORC or Avro files, the number of sampled rows, and whether a file has more."""
+    part = share(limits, files.sampled)
+    tables = [typed_rows(files.storage, file, format, part.rows) for file in files.sampled]
+    names: dict[str, list[str]] = {}
+    for file in files.sampled:
+        for column in typed_columns_of(files.storage, file, format):
+            # Times without a zone are instants in ORC.
+            kind = sql_type(column.type, has_local_times=format != "orc") or f"unsupported ({column.type})"
+            kinds = names.setdefault(column.name, [])
+            if kind not in kinds:
+                kinds.append(kind)
+    columns = tuple(_typed_column(name, kinds, tables) for name, kinds in names.items())
+    is_cut = any(table.num_rows >= part.rows for table in tables)
+    return columns, sum(table.num_rows for table in tables), is_cut
+
+
+def _typed_column(name: str, kinds: Sequence[str], tables: Sequence[pa.Table]) -> SampledColumn:
+    values: list[Hashable] = []
+    for table in tables:
+        stored = table.column(name).to_pylist() if name in table.schema.names else [None] * table.num_rows
+        values += [value if isinstance(value, Hashable) else str(value) for value in stored]
+    notes: tuple[str, ...] = (f"the files have several types: {', '.join(kinds)}",) if len(kinds) > 1 else ()
+    if kinds == ["bigint"]:
+        notes = epoch_notes(name, [value for value in values if isinstance(value, int)])
+    return SampledColumn(name=name, type=kinds[0], values=values, notes=notes, key_type=kinds[0])

@@ -68,7 +68,7 @@ class Sample:
         key: The columns of the key that the source declares; empty for none.
         ordering: The ordering columns that the source has; empty to choose one of the columns.
         ordering_note: Why they order the rows.
-        facts: Columns beside those of the rows, with their types.
+        facts: Columns in addition to the columns of the rows, with their types.
         settings: Further settings of the table spec.
         changes_rows: Whether the source updates and deletes rows, so that merge-on-read suits it.
     """
@@ -95,7 +95,7 @@ class TableSet:
     Attributes:
         name: A name for the ingestion.
         ingest: The keys of the `ingest` section.
-        scope: Sentences about what was read.
+        scope: Sentences about the records of the sample.
         notes: Sentences about the tables.
     """
 

@@ -31,7 +31,7 @@ _CODES = pa.array(_KINDS, pa.string())
 #: Raw values of so many rows become Arrow arrays, also within a transaction.
 _MOST_ROWS = 65_536
 _MOST_BYTES = 64 << 20
-#: Each row has two ordering values: that of a delete of its old key, and its own.
+#: Each row has two ordering values: one for the delete of its old key, and its own.
 STEP = 2
 
 

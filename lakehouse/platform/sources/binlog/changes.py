@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehouse.platform.sources.binlog.columns import SourceColumn
 from lakehouse.platform.sources.binlog.positions import BinlogPosition
 
-#: Columns of changes beside those of the table.
+#: Columns of changes in addition to the columns of the table.
 CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 #: Types of the columns that each batch has. `_unavailable` is a list of texts and only there if columns are absent.
@@ -57,7 +57,7 @@ class ChangeBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaEvent:
-    """A statement that changed a table beside row events.
+    """A statement that changed a table without row events.
 
     Attributes:
         kind: `create`, `alter`, `drop`, `rename` or `truncate`. `alter` with `changes_rows` may have given existing
@@ -67,7 +67,7 @@ class SchemaEvent:
         statement: The text of the statement.
         committed_us: The commit time in microseconds.
         renamed_to: The new name of `rename`.
-        changes_rows: Whether rows may differ from what the row events say, so that the table needs a new snapshot.
+        changes_rows: Whether rows may differ from the row events, so that the table needs a new snapshot.
         skipped: Tables whose log begins behind the statement, so that it does not concern them.
     """
 

@@ -39,7 +39,7 @@ _SINGLE = {
     "tis620": "tis_620",
     **dict.fromkeys(UPPER_HALVES, "ascii"),
 }
-# Byte sequences that are one character for the servers, also if it is none of Unicode; any other byte is one.
+# Byte sequences that are one character for the servers, even if Unicode has no such character; any other byte is one.
 _GBK = rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]|."
 _GB18030 = rb"[\x81-\xfe][0-9][\x81-\xfe][0-9]|" + _GBK
 _GB2312 = rb"[\xa1-\xf7][\xa1-\xfe]|."
@@ -117,7 +117,7 @@ def require_known(charset: str) -> None:
 
 
 def decode(data: bytes, charset: str) -> str:
-    """Return the text of bytes as the servers convert it to Unicode; `?` for what is no character.
+    """Return the text of bytes as the servers convert it to Unicode, with `?` for each invalid character.
 
     Raises:
         UnicodeDecodeError: The bytes are no UTF-8, in a character set that the server does not convert.

@@ -70,7 +70,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderSettings:
-    """What a decoder reads.
+    """The settings of a decoder.
 
     Attributes:
         flavor: `mysql` or `mariadb`.
@@ -124,7 +124,7 @@ class Decoder:
         self.order = start.order
         self.transactions = 0
         self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
-        # Without the GTIDs of the start, those of later transactions are no place to continue from.
+        # Without the GTIDs of the start, GTIDs of later transactions are no position to continue from.
         self._knows_gtids = bool(start.gtid) or not start.file
         self._uuids: dict[bytes, str] = {}
         self._committed_us = 0

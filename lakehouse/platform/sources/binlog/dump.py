@@ -38,7 +38,7 @@ _CLOCK = SystemClock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRead:
-    """What to read of a log.
+    """The part of a log to read.
 
     Attributes:
         start: The place to start from: its GTIDs, or its file and offset if it has none.
@@ -129,7 +129,7 @@ def file_created_s(connect: Connect, read: LogRead) -> int:
 def _decoded(events: Iterator[bytes], decoder: Decoder, read: LogRead) -> Iterator[DecodedLog]:
     started, size, given = _CLOCK.monotonic_s(), 0, 0
     until, limit, latest = read.until, read.limit_bytes, read.limit_s
-    # The comparison of numbers is faster than that of GTIDs. It decides alone only if there are no GTIDs.
+    # Numbers are compared faster than GTIDs. They decide alone only if there are no GTIDs.
     until_order = 0 if until is None else until.order
     feed, batch = decoder.feed, read.batch_bytes
     for event in events:

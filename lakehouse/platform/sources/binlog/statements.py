@@ -15,7 +15,7 @@ from lakehouse.platform.sources.binlog.changes import TableName
 
 BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ROLLBACK_TO, XA = "begin", "commit", "rollback", "savepoint", "rollback_to", "xa"
 DML, DDL, OTHER, UNKNOWN = "dml", "ddl", "other", "unknown"
-#: Modes in which double quotes are those of names, and in which a backslash in a text is a character like others.
+#: Modes in which double quotes enclose names, and in which a backslash in a string is an ordinary character.
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 
 
@@ -125,11 +125,11 @@ class TableStatement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a statement is.
+    """A classified statement.
 
     Attributes:
         kind: One of the constants of this module.
-        tables: What a statement of kind `DDL` does to tables, in its order.
+        tables: The effects of a statement of kind `DDL` on tables, in its order.
         names: The tables that a statement of kind `DML` can name; also other names, such as those of columns. Of kind
             `UNKNOWN` all names.
         is_opaque: Whether a statement of kind `DML` can change any table.
@@ -201,7 +201,7 @@ def _tokens(text: str, mode: int) -> Iterator[tuple[str, str]]:
 
 
 def classify(text: str, database: str, mode: int = 0) -> Statement:
-    """Return what a statement is.
+    """Return the kind of a statement, and the tables that it changes.
 
     Args:
         text: The statement.
@@ -425,6 +425,6 @@ def _is_harmless(words: Sequence[str]) -> bool:
     if words[:1] == ["add"] and not set(words[1:3]) & _INDEX_WORDS:
         if words[1:2] in (["partition"], ["system"], ["period"]):
             return words[1] == "partition"
-        # Existing rows have null in a new column, except if it says otherwise.
+        # Existing rows have null in a new column without a default.
         return _VALUE.search(" ".join(words)) is None
     return False

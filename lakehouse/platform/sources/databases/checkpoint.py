@@ -15,7 +15,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseCheckpoint:
-    """What the commits of a table contain of its source.
+    """The state of a source table in the commits of its table.
 
     Attributes:
         table: The source table, as `database.table`.

@@ -23,7 +23,7 @@ from lakehouse.spec.sources.database_source import DatabaseSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabasePlan(SourcePlan):
-    """What a commit reads of one table.
+    """The records of one table that a commit reads.
 
     Attributes:
         table: The source table; with the columns of its target if it does not exist any more.
@@ -138,7 +138,7 @@ def first_state(
     )
 
 
-# parameters: the table as it is and as it was, and what the run knows about it
+# parameters: the table now and at the checkpoint, and facts of the run about it
 def next_state(
     table: SourceTable,
     state: DatabaseCheckpoint,
@@ -226,12 +226,12 @@ def widens(before: str, after: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEvents:
-    """What statements in a window of the log do to a table.
+    """The effects of statements in a window of the log on a table.
 
     Attributes:
         emptied_at: The position of the last statement that removed all rows; None if none did.
         resnapshot: Whether the rows that the table has now are not those of its log.
-        notes: What happened, for the report.
+        notes: The events, for the report.
     """
 
     emptied_at: int | None = None
@@ -247,7 +247,7 @@ def apply_events(
     snapshots: bool = True,
     same_columns: bool = False,
 ) -> TableEvents:
-    """Return what statements in a window do to a table; raise UserError if the settings do not allow them.
+    """Return the effects of statements in a window on a table; raise UserError if the settings do not allow them.
 
     Args:
         events: The statements of the table in the order of the log.

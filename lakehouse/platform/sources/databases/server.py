@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-#: Columns of changes beside those of the table.
+#: Columns of changes in addition to the columns of the table.
 CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
 CONTROL = (CHANGE, POSITION, COMMITTED, UNAVAILABLE)
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
@@ -167,7 +167,7 @@ _SPARSE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyNumbers:
-    """What a server tells about a key that is one integer.
+    """Facts of a server about a key that is one integer.
 
     Attributes:
         low: The smallest number that is not read yet.
@@ -329,7 +329,7 @@ class DatabaseServer(Protocol):
 
     @property
     def reads(self) -> TableReads:
-        """What tasks read with."""
+        """Settings with which tasks read."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -81,7 +81,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What a commit of one table is made of.
+    """The parts of a commit of one table.
 
     Attributes:
         plan: The plan of the table.
@@ -109,7 +109,7 @@ class StagedSource:
     Attributes:
         session: The Spark session.
         settings: The settings of the source.
-        window: What the commit is made of.
+        window: The parts of the commit.
         select: SQL expressions of the spec.
         allowed: The number of rows without a key that a commit may leave out.
         stored: Returns the rows of the target table with these columns; None if it does not exist.
@@ -197,7 +197,7 @@ class StagedSource:
         return state.kinds == plan.state.kinds == self.window.kinds
 
     def _events(self, plan: DatabasePlan) -> TableEvents:
-        """Return what the statements of the window do to the table."""
+        """Return the effects of the window's statements on the table."""
         return apply_events(
             tuple(one for one in self.window.staged.events if one.table == plan.table.name),
             self.settings,
@@ -267,7 +267,7 @@ class StagedSource:
             chunks = self._read(staged.of(plan.table.name, CHUNK), pa.schema([*columns, *marks_of]))
         return merged_rows(chunks, newest, plan.key, marks, seen=self._seen())
 
-    # parameters: those of `_merged` and its result
+    # parameters: the parameters of `_merged`, and its result
     def _rows(self, plan: DatabasePlan, columns: pa.Schema, newest: Frame, events: TableEvents, merged: Frame) -> Frame:
         """Return the rows to write."""
         staged = self.window.staged
@@ -291,7 +291,7 @@ class StagedSource:
         events = [one for one in self.window.staged.events if (one.kind, one.table) == ("alter", plan.table.name)]
         altered = [one.position for one in events if one.position <= begun]
         if plan.table.incarnation and plan.state.kinds == self.window.kinds:
-            # A log without statements: changes that lack a column are older than it, also if no change has it.
+            # A log without statements: changes that lack a column are older than it, even if no change has it.
             columns = {*stored_schema(plan.table.schema, plan.key)}
             files = self.window.staged.of(plan.table.name, LOG)
             altered += [one.last for one in files if not columns <= {*one.columns}]

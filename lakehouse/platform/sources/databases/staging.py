@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse import errors
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.ids import RandomIds
-from lakehouse.errors import LakehouseError, UserError
-from lakehouse.platform.sources.databases.failures import failure_report, reported_failure, tables_of
+from lakehouse.errors import CorruptLogError, LakehouseError, UserError
 from lakehouse.platform.sources.databases.keyless import has_keyless
 from lakehouse.platform.sources.databases.server import (
     CHANGE,
@@ -107,7 +107,7 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What the tasks of a run read.
+    """The reads of a run's tasks.
 
     Attributes:
         storage: The storage of the files.
@@ -388,7 +388,7 @@ def failures_in(texts: Iterable[str]) -> dict[str, LakehouseError]:
 
 
 def seen_in(texts: Iterable[str]) -> dict[str, Seen]:
-    """Return what reads of whole tables saw, by the names of the tables."""
+    """Return the results of reads of whole tables, by table name."""
     reports = [json.loads(text).get("seen", {}) for text in texts]
     return {name: Seen.from_mapping(value) for report in reports for name, value in report.items()}
 
@@ -437,10 +437,10 @@ Runner = Callable[[Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stager:
-    """Stages what a pass reads.
+    """Stages the records of a pass.
 
     Attributes:
-        reads: What tasks read with.
+        reads: Settings with which tasks read.
         storage: The storage of the files.
         folder: The folder of the pass.
         run: Runs tasks.
@@ -508,3 +508,33 @@ class Stager:
     def task(self, work: tuple[ChunkRead | LogRead, ...]) -> StagingTask:
         """Return the function that does this work in tasks."""
         return StagingTask(self.reads, self.storage, self.folder, work)
+
+
+def tables_of(error: LakehouseError, names: Collection[str]) -> tuple[str, ...]:
+    """Return the tables that an error concerns, of these names; empty if it concerns the run as a whole."""
+    if not isinstance(error, UserError | CorruptLogError):
+        return ()
+    return tuple(name for name in error.facts.get("tables", ()) if name in names)
+
+
+def failure_report(error: LakehouseError, table: str, *, is_of_log: bool) -> dict[str, str]:
+    """Return the error of a table as a task reports it; an error of the log contains the way past the event.
+
+    A table whose log contains an event that cannot be applied keeps its position, so every run reads the event again. A
+    new snapshot of the table begins at the end of the log, behind the event.
+    """
+    message = error.message.rstrip(". ")
+    if is_of_log:
+        places = "; ".join(getattr(error, "__notes__", ()))
+        message = (
+            f"{message}{f' ({places})' if places else ''}. Then read the table again with --resnapshot {table}, which "
+            "begins at the end of the log, behind this event"
+        )
+    return {"table": table, "kind": type(error).__name__, "message": message}
+
+
+def reported_failure(report: dict[str, Any]) -> LakehouseError:
+    """Return the error that a task reported."""
+    kind = getattr(errors, str(report["kind"]))
+    error: LakehouseError = kind(str(report["message"]), table=str(report["table"]))
+    return error

@@ -16,7 +16,7 @@ _UNSIGNED_DIGITS = 20
 _HEX = np.frombuffer(b"".join(f"{byte:02X}".encode() for byte in range(256)), dtype=np.uint16)
 
 
-#: The most digits of a decimal that are always an int64.
+#: The maximum number of digits of a decimal that fits an int64.
 INTEGER_DIGITS = 18
 
 

@@ -30,7 +30,7 @@ class FileChoice:
         reason: A text for people.
         checkpoint: The checkpoint that includes the files; None for a run by data interval.
         left: The number of files, or of files with notifications, that a limit leaves for later runs.
-        warning: What needs attention, for the report; empty if nothing.
+        warning: A warning for the report; empty for none.
         metadata: Further entries of the commit's extra metadata.
     """
 

@@ -96,7 +96,7 @@ class ReadPlan:
     def drift(self, rows: Sequence[int]) -> tuple[ColumnDrift, ...]:
         """Return the columns that were not read or are missing, with the number of affected rows.
 
-        `rows` has the number of rows of each set.
+        `rows` contains the number of rows per set.
         """
         counts = {name: sum(rows) for name in self.fields}
         for name in self.ignored:
@@ -230,7 +230,7 @@ def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[st
 
 
 def _inferred(session: Session, column_sets: Sequence[ColumnSet], spec: TableSpec) -> Schema:
-    """Return the columns of a table without a declared schema; those of the record key keep their text."""
+    """Return the columns of a table without a declared schema; columns of the record key stay strings."""
     is_json = file_source_of(spec).format == "json"
     if is_json:
         _check_case({name: one for one in reversed(column_sets) for name in one.names}, schema_of([]))

@@ -21,7 +21,7 @@ from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange, TopicLog, 
 from lakehouse.spec.sources.file_source import FileSourceSpec, topic_of
 from lakehouse.spec.sources.kafka_connection import kafka_settings
 
-#: Messages whose objects are asked for at once, and messages of a run.
+#: The maximum numbers of messages per request for objects, and per run.
 _AT_ONCE, _MOST_MESSAGES = 200, 100_000
 #: Yields messages of ranges, as `RangeReader` of `kafka_client` does.
 ReadRanges = Callable[[tuple[OffsetRange, ...]], Iterable[pa.RecordBatch]]
@@ -45,8 +45,8 @@ class FileNotices:
         files: The files that no commit has taken.
         known: The files that commits have taken.
         folders: The folders that were listed.
-        unit: What `waiting` counts.
-        warning: What changed and needs attention; empty if nothing.
+        unit: The unit of `waiting`.
+        warning: A warning about a change; empty for none.
     """
 
     storage: Storage
@@ -79,8 +79,8 @@ class TopicNotices:
         ranges: The offsets that no commit has taken.
         position: The next offsets before them.
         read: Reads ranges.
-        warning: What changed and needs attention; empty if nothing.
-        unit: What `waiting` counts.
+        warning: A warning about a change; empty for none.
+        unit: The unit of `waiting`.
         folders: None.
     """
 
@@ -155,7 +155,7 @@ def open_notices(
 
 
 def topic_notices(log: TopicLog, read: ReadRanges, previous: str | None) -> TopicNotices:
-    """Return the messages of a topic after a checkpoint; what retention deleted is a warning."""
+    """Return the messages of a topic after a checkpoint; messages that retention deleted are a warning."""
     state = log.describe()
     offsets, changes = starts(state, None if previous is None else KafkaCheckpoint.from_json(previous), None)
     ranges = ranges_from(state, offsets)

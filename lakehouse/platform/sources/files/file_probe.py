@@ -34,7 +34,7 @@ _AT_ONCE = 16
 _PART = 4096
 _PROGRESS = 1000
 _MORE = 16
-#: The first bytes of compressed files; those of zstd may begin with a skippable frame, as pzstd writes them.
+#: The first bytes of compressed files; a zstd file may begin with a skippable frame, as pzstd writes it.
 _MAGIC = {".gz": (b"\x1f\x8b",), ".bz2": (b"BZh",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 _TYPED_MAGIC = {"parquet": b"PAR1", "orc": b"ORC", "avro": b"Obj\x01", "debezium_avro": b"Obj\x01"}
 _UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")

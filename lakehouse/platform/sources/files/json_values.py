@@ -224,7 +224,7 @@ def _extent(text: pa.Array) -> tuple[int, int]:
 
 
 def _read_type(kind: pa.DataType) -> Any:
-    """Return the type by which Arrow reads values of a type; None if its values differ from those of `from_json`."""
+    """Return the type by which Arrow reads values of a type; None if `from_json` reads other values."""
     if pa.types.is_struct(kind):
         fields = [(field.name, _read_type(field.type)) for field in kind]
         return None if any(one is None for _, one in fields) else pa.struct(fields)
@@ -246,7 +246,7 @@ def _conformed(array: pa.Array, target: pa.DataType) -> pa.Array:
         children = [_conformed(pc.struct_field(array, [field.name]), field.type) for field in target]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target):
-        # The offsets of a list without values are those of its neighbours.
+        # A list without values has the offsets of its neighbours.
         lengths = pc.fill_null(pc.list_value_length(array), 0)
         ends = pc.cumulative_sum(lengths.cast(pa.int32()))
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])

@@ -27,7 +27,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChanges:
-    """What changed in a topic since the checkpoint.
+    """Changes of a topic since the checkpoint.
 
     Attributes:
         new_partitions: Partitions that the checkpoint does not have.
@@ -48,7 +48,7 @@ class TopicChanges:
 
     @property
     def restarts(self) -> bool:
-        """Whether offsets up to that of the checkpoint belong to other messages now."""
+        """Whether offsets up to the checkpoint belong to other messages now."""
         return self.recreated or bool(self.truncated)
 
     def sentences(self, topic: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class TopicChanges:
 def starts(
     state: TopicState, checkpoint: KafkaCheckpoint | None, first_at: Mapping[int, int | None] | None
 ) -> tuple[dict[int, int], TopicChanges]:
-    """Return the first offset to read of each partition, and what changed since the checkpoint.
+    """Return the first offset to read per partition, and the changes since the checkpoint.
 
     Args:
         state: The topic.
@@ -128,7 +128,7 @@ def check_ordering(
 
 
 def places(state: TopicState, checkpoint: KafkaCheckpoint) -> str:
-    """Return a sentence with the position of a checkpoint and that of the topic, by partition."""
+    """Return a sentence with the positions of a checkpoint and of the topic, by partition."""
     offsets = {one.partition: f"{one.first}-{one.end}" for one in state.partitions}
     return (
         f"The last commit has the topic id {checkpoint.topic_id} and the next offsets {_listed(checkpoint.next)}, and "
@@ -149,7 +149,7 @@ def ranges_from(state: TopicState, offsets: Mapping[int, int]) -> list[OffsetRan
 def limited(ranges: Iterable[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
     """Cut ranges so that they have at most `most` offsets together; 0 is no limit.
 
-    Partitions get equal shares. What short partitions do not need is divided among the others.
+    Partitions get equal shares. Partitions with few messages leave their unused share to the others.
     """
     given = sorted(one for one in ranges if one.size > 0)
     if not most or sum(one.size for one in given) <= most:

@@ -41,7 +41,7 @@ class ProtobufDecoder(MessageDecoder):
     """Decodes messages of Protocol Buffers.
 
     Attributes:
-        message: The type of bare messages; None for those of a registry.
+        message: The type of bare messages; None for messages of a registry.
         registry: The settings of the schema registry, `url` and optionally `basic.auth.user.info`.
     """
 

@@ -1,6 +1,6 @@
 """Decode messages by their schemas, in Spark tasks; subclasses know a format.
 
-The values of a batch are decoded by schema, all at once. If that fails, the batch is halved until the bad messages are
+The values of a batch are decoded together, by schema. If that fails, the batch is halved until the bad messages are
 found. Columns are taken by name: those that the writer's schema lacks are null, and those that only the writer's schema
 has are collected.
 """

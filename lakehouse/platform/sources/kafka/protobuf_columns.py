@@ -146,7 +146,7 @@ def _declare(file: Any, message: ProtoMessage) -> str:
     name = f"Message{len(file.message_type)}"
     declared = file.message_type.add(name=name)
     for one in message.fields:
-        # The names of fields could be those of methods.
+        # A field could have the name of a method.
         field = declared.field.add(name=_attribute(one), number=one.number)
         field.label = _DESCRIPTOR.LABEL_REPEATED if one.is_repeated else _DESCRIPTOR.LABEL_OPTIONAL
         if one.message is not None:
@@ -266,7 +266,7 @@ def _raw(one: ProtoField, values: list[Any]) -> pa.Array:
 
 
 def _is_default(values: pa.Array) -> pa.Array:
-    """Return which values are those of an absent field: zero, empty or false."""
+    """Return which values an absent field has: zero, empty or false."""
     kind = values.type
     if pa.types.is_binary(kind):
         return pc.equal(pc.binary_length(values), 0)

@@ -59,7 +59,7 @@ def failure(access: MysqlAccess, code: int, text: str) -> LakehouseError:
 
 
 class Questions:
-    """Asks a server questions over one connection, which is opened again if the server closed it."""
+    """Queries a server over one connection, which is opened again if the server closed it."""
 
     def __init__(self, access: MysqlAccess) -> None:
         self.access = access

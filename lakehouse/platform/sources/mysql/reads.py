@@ -107,7 +107,7 @@ class MysqlReads:
         first, last = self.server_ids
         read = LogRead(
             start=BinlogPosition.from_json(start.text),
-            # Two reads at once need two ids.
+            # Two concurrent reads need two ids.
             server_id=first + int(RandomIds().uuid().replace("-", ""), 16) % (last - first + 1),
             wants=names.__contains__,
             until=BinlogPosition.from_json(end.text),
@@ -172,7 +172,7 @@ def _name(name: str) -> TableName:
 
 
 def _events(event: TableStatement, names: Iterable[TableName]) -> Iterator[SchemaEvent]:
-    """Yield what a statement does to each of the tables that are read."""
+    """Yield the effect of a statement on each table of the read."""
     tables = {event.table, event.renamed_to}
     for name in names:
         if name in event.skipped:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.errors import LakehouseError, OpenTransactionsError, RetryableError, UserError
 from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
 from lakehouse.platform.sources.databases.server import Chunk, KeyNumbers, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.mysql.connection import Questions
 from lakehouse.platform.sources.mysql.history import LogHistory, binlog_files, binlog_status
 from lakehouse.platform.sources.mysql.keys import INTEGERS, condition, literal, quoted, quoted_table
 from lakehouse.platform.sources.mysql.preflight import check_server
-from lakehouse.platform.sources.mysql.prepared import PreparedTransactions
 from lakehouse.platform.sources.mysql.reads import MysqlReads
 from lakehouse.platform.sources.mysql.tables import ServerTable, described, table_names
 from lakehouse.spec.sources.mysql_connection import MysqlAccess
@@ -91,7 +92,7 @@ class MysqlServer:
         """Return where the log of this server continues a position, also one of another server after a failover.
 
         The GTIDs of MySQL have the UUID of the server that made a transaction, so they are the same on all servers of
-        a group. Those of MariaDB are numbers that unrelated servers have too.
+        a group. In MariaDB they are numbers that unrelated servers use, too.
 
         Raises:
             SnapshotNeededError: The log starts again behind the position, so that changes are lost.
@@ -122,7 +123,7 @@ class MysqlServer:
                 f"{where}. This server does not have the transactions {lacking} yet, which the table has. Wait for its "
                 "replication; if they were lost in a failover, read all tables again with --full-refresh"
             )
-        # Places in files are those of the other server.
+        # Offsets in files belong to the other server.
         return self._position(
             BinlogPosition(flavor=MYSQL, gtid=binlog.gtid, committed_us=binlog.committed_us), position.time_ms
         )
@@ -207,7 +208,7 @@ class MysqlServer:
 
     @property
     def reads(self) -> MysqlReads:
-        """What tasks read with."""
+        """Settings with which tasks read."""
         return MysqlReads(
             access=self._server.access,
             flavor=self._flavor,
@@ -267,3 +268,52 @@ def _binlog(position: LogPosition) -> BinlogPosition:
 
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+log = logging.getLogger(__name__)
+_CLOCK = SystemClock()
+_WAIT_S, _POLL_S = 60.0, 0.5
+#: Errors of MySQL for a user without the right to list them; MariaDB needs no right.
+_DENIED = (1227, 1401)
+
+
+class PreparedTransactions:
+    """Waits for the end of prepared XA transactions, in total for a minute.
+
+    A snapshot does not see the rows of such a transaction, and its log has them before the snapshot. So they would be
+    missing after its commit.
+    """
+
+    def __init__(self, server: Questions, flavor: str) -> None:
+        self._server = server
+        self._statement = "xa recover format = 'SQL'" if flavor == MARIADB else "xa recover convert xid"
+        self._deadline: float | None = None
+
+    def wait(self, table: str) -> None:
+        """Wait for those that are prepared now; raise OpenTransactionsError for a table if they do not end."""
+        prepared = self._prepared()
+        if not prepared:
+            return
+        log.info("waits up to %.0f s for prepared XA transactions: %s", _WAIT_S, ", ".join(sorted(prepared)))
+        self._deadline = self._deadline or _CLOCK.monotonic_s() + _WAIT_S
+        while prepared:
+            if _CLOCK.monotonic_s() > self._deadline:
+                raise OpenTransactionsError(
+                    f"XA transactions have been prepared for more than {_WAIT_S:.0f} seconds "
+                    f"({', '.join(sorted(prepared))}). A snapshot of {table} would lack their rows, so the table is "
+                    "read after their end. Run XA COMMIT or XA ROLLBACK for each (XA RECOVER lists them), then run "
+                    "again",
+                    table=table,
+                )
+            _CLOCK.sleep(_POLL_S)
+            prepared &= self._prepared()
+
+    def _prepared(self) -> set[str]:
+        try:
+            rows = self._server.rows(self._statement)
+        except LakehouseError as error:
+            if error.facts.get("code") not in _DENIED:
+                raise
+            log.info("prepared XA transactions cannot be listed: %s", error.message)
+            return set()
+        return {str(row["data"]) for row in rows}

@@ -116,7 +116,7 @@ def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:
 
 
 def kind_of(column: ServerColumn, length: int | None) -> str:
-    """Return what decides about the values of a column: a name, and sizes that may grow without changing values."""
+    """Return the type that decides about a column's values: a name, and sizes that may grow without changing values."""
     if column.type in _BITS:
         return f"{'unsigned' if column.unsigned else 'signed'}:{_BITS[column.type]}"
     if column.type == "decimal":

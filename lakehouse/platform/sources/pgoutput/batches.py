@@ -30,7 +30,7 @@ _CODES = pa.array(_KINDS, pa.string())
 _LIST = pa.list_(pa.string())
 #: So many messages of a kind become Arrow arrays, also within a transaction. They fit into the cache of a core.
 MOST_ROWS = 8_192
-#: Each row has two ordering values: that of a delete of its old key, and its own.
+#: Each row has two ordering values: one for the delete of its old key, and its own.
 STEP = 2
 
 

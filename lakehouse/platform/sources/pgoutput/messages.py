@@ -128,7 +128,7 @@ class Tuples:
         starts, ends = self._starts[column], self._ends[column]
         offsets = np.empty(2 * len(starts), np.int32)
         offsets[0::2], offsets[1::2] = starts, ends
-        # Every second value is what lies between two texts.
+        # Every second value is the gap between two strings.
         values = pa.Array.from_buffers(
             pa.binary(), max(len(offsets) - 1, 0), [None, pa.py_buffer(offsets), self._buffer]
         )

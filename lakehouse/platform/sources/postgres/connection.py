@@ -19,12 +19,12 @@ _USER_STATES = ("55000",)
 #: The name exists already: another run, or a request whose connection was lost, has created the object meanwhile.
 _EXISTS = "42710"
 IN_USE = "55006"
-#: What the server says about a slot whose log is gone.
+#: The server's message about a slot whose log was removed.
 _LOST = ("has already been removed", "has been invalidated", "can no longer get changes", "cannot be advanced")
-#: What the server says if the slot is dropped while it is read, or if the publication did not exist when a change was
+#: Messages of the server if the slot is dropped while it is read, or if the publication did not exist when a change was
 #: made. New ones do not help older changes.
 _GONE = re.compile(r"(?:publication|replication slot) .* does not exist")
-#: What libpq says without an error of the server if a connection is refused for its account, or by TLS.
+#: Messages of libpq without an error of the server if a connection is refused for its account, or by TLS.
 _SIGN_IN = (
     "password authentication failed",
     "pg_hba.conf",
@@ -42,7 +42,7 @@ def failure(access: PostgresAccess, error: psycopg.Error) -> LakehouseError:
 
 
 def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseError:
-    """Return what a server answered, with its state of SQL, as an error of this package without the password."""
+    """Return an error of the server, with its SQLSTATE, as an error of this package without the password."""
     text = "; ".join(message.strip().splitlines())
     if access.password:
         text = text.replace(access.password, "...")
@@ -61,7 +61,7 @@ def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseErr
 
 
 class Questions:
-    """Asks a server questions over one connection, which is opened again if the server closed it."""
+    """Queries a server over one connection, which is opened again if the server closed it."""
 
     def __init__(self, access: PostgresAccess) -> None:
         self.access = access

@@ -96,7 +96,7 @@ class CopyDecoder:
         self._begun = False
 
     def rows(self, pieces: Sequence[bytes], *, is_end: bool) -> pa.RecordBatch | None:
-        """Return the rows of the next pieces of the stream; before its end, the last row waits for what follows.
+        """Return the rows of the next pieces of the stream; before its end, the last row waits for the next piece.
 
         Raises:
             RetryableError: The bytes are not rows of these columns.
@@ -178,7 +178,7 @@ def _broken(why: str) -> RetryableError:
 
 
 def _fixed_arrays(buffer: Bytes, at: I64, columns: tuple[PgColumn, ...]) -> tuple[list[pa.Array], I64]:
-    """Return columns of fixed width up to the first one that has NULL, and where the fields behind them begin."""
+    """Return columns of fixed width up to the first one with a NULL, and the offset of the fields after them."""
     kind = _fields_of(tuple(FIXED[column.oid][0] for column in columns))
     items, arrays, passed = load(buffer, at, kind), list[pa.Array](), 0
     for number, column in enumerate(columns):

@@ -19,10 +19,10 @@ import pyarrow as pa
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.platform.sources.pgoutput.columns import PgColumn
+from lakehouse.platform.sources.pgoutput.columns import BPCHAR, BYTEA, OID, TEXT, VARCHAR, PgColumn
 from lakehouse.platform.sources.postgres.connection import failure_of
-from lakehouse.platform.sources.postgres.copied import CopyDecoder
-from lakehouse.platform.sources.postgres.projection import projected
+from lakehouse.platform.sources.postgres.copied import FIXED, CopyDecoder, is_number
+from lakehouse.platform.sources.postgres.keys import as_text, quoted
 from lakehouse.spec.sources.postgres_connection import CONNECT_S, PostgresAccess
 
 #: The bytes of one batch; larger ones do not stay in the caches of a core.
@@ -33,7 +33,7 @@ _SMALL_BYTES, _PAUSE_S = 64 << 10, 0.001
 _SILENT_S = 600.0
 #: States of SQL that a person has to correct: sign-in, database, rights. A table may be changed while it is read.
 _SIGN_IN, _RIGHTS = ("28", "3D"), "42501"
-#: What asyncpg raises besides errors of the server: for its own use, lost connections and timeouts.
+#: Errors of asyncpg that are no errors of the server: wrong use, lost connections and timeouts.
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, asyncio.TimeoutError, EOFError)
 
 Pieces = list[bytes]
@@ -72,7 +72,7 @@ class CopySession:
         return self._wait(self._connection.fetchval(query))
 
     def rows(self, columns: Sequence[PgColumn], source: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of columns; `source` is what follows FROM in the query."""
+        """Yield the rows of columns; `source` is the FROM clause of the query."""
         decoder = CopyDecoder(columns, RandomIds().uuid())
         selected = ", ".join([f"({decoder.mark})::int8", *map(projected, decoder.selected)])
         arrived: asyncio.Queue[Pieces | None] = asyncio.Queue()
@@ -107,7 +107,7 @@ class CopySession:
             nonlocal size
             left.append(data)
             if len(data) < _SMALL_BYTES:
-                # Pieces of 8 KB cost more than their rows. Meanwhile the kernel collects what the server sends.
+                # Pieces of 8 KB cost more than their rows. Meanwhile the kernel buffers the data from the server.
                 _CLOCK.sleep(_PAUSE_S)
             size += len(data)
             if size >= _BATCH_BYTES:
@@ -183,3 +183,19 @@ def _failure(access: PostgresAccess, error: BaseException) -> LakehouseError:
     if access.password:
         text = text.replace(access.password, "...")
     return RetryableError(f"reading a chunk from {access.address}: {text[:500]}")
+
+
+_BYTES = (BYTEA, TEXT, VARCHAR, BPCHAR)
+
+
+def projected(column: PgColumn) -> str:
+    """Return the expression that reads a column."""
+    name = quoted(column.name)
+    if column.oid == OID:
+        return f"{name}::int8"
+    if column.oid in FIXED or column.oid in _BYTES or is_number(column):
+        return name
+    if column.digits is not None:
+        # More digits than an integer has.
+        return f"nullif({name}, 'NaN')::text"
+    return as_text(column.name)

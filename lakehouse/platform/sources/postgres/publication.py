@@ -30,7 +30,7 @@ class Publications:
 
     Attributes:
         server: The server.
-        name: The name of the publication; that of inserts has a suffix.
+        name: The name of the publication; the publication of inserts has a suffix.
     """
 
     server: Questions
@@ -101,7 +101,7 @@ class Publications:
             self.server.rows("set lock_timeout = 0")
 
     def request(self, statements: Iterable[str], why: str) -> str:
-        """Return the message that asks a person to run statements."""
+        """Return a message with the statements that a person has to run."""
         return (
             f"the user {self.server.access.user!r} may not publish the tables ({why}). An owner of the tables, with "
             f"the right CREATE on the database, has to run: {'; '.join(statements)}"

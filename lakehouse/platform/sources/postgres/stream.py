@@ -24,9 +24,9 @@ _CLOCK = SystemClock()
 _DATA, _ALIVE = ord("w"), ord("k")
 #: Kind, place of the message, end of the log, time.
 _HEADER = struct.Struct(">cqqq")
-#: Kind, place, time, whether the client has to answer at once.
+#: Kind, position, time, whether the client has to answer immediately.
 _KEEPALIVE = struct.Struct(">cqqB")
-#: Kind, places that were written, flushed and applied, time, whether the server has to answer at once.
+#: Kind, positions that were written, flushed and applied, time, whether the server has to answer immediately.
 _STATUS, _QUESTION = (struct.pack(">cqqqqB", b"r", 0, 0, 0, 0, asks) for asks in (0, 1))
 #: How long the server waits for a client that is busy with changes.
 _SENDER_TIMEOUT_MS = 600_000

@@ -176,7 +176,7 @@ def _column(row: Mapping[str, Any], column: PgColumn) -> SourceColumn:
 
 
 def kind_of(column: PgColumn, type_name: str) -> str:
-    """Return what decides about the values of a column: a name, and sizes that may grow without changing values."""
+    """Return the type that decides about a column's values: a name, and sizes that may grow without changing values."""
     if column.oid == NUMERIC:
         digits = column.digits
         return "numeric" if digits is None else f"decimal:{digits[0] - digits[1]}:{digits[1]}"

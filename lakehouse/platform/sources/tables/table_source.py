@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -26,12 +27,11 @@ from lakehouse.core.operations.read.queries import instant_text
 from lakehouse.core.planning.cdc import UNCHANGING
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
-from lakehouse.errors import SourceChangedError, UserError
+from lakehouse.errors import CorruptTableError, SourceChangedError, UnsupportedError, UserError
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
-from lakehouse.platform.sources.tables.table_checkpoint import TableCheckpoint
 from lakehouse.platform.sources.tables.table_plan import TableRange, TablesPlan, require_change_data
 from lakehouse.platform.sources.tables.table_reader import open_tables
 from lakehouse.spec.contracts.job import interval_text
@@ -256,3 +256,41 @@ def _digits(loaded: LoadedTable, moment: datetime) -> str:
 def _fingerprint(ranges: list[TableRange]) -> str:
     text = json.dumps([(one.view, one.begin, one.end) for one in ranges])
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+_VERSION = 1
+_COMPLETION = re.compile(r"\d{14}|\d{17}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCheckpoint:
+    """Completion times of commits, by view: each is the newest commit of the view's table that was read."""
+
+    commits: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the checkpoint as one line of JSON."""
+        return json.dumps({"version": _VERSION, "commits": dict(sorted(self.commits.items()))})
+
+    @classmethod
+    def from_json(cls, text: str) -> TableCheckpoint:
+        """Parse the text of a checkpoint.
+
+        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        """
+        try:
+            value = json.loads(text)
+            version, commits = value["version"], dict(value["commits"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise CorruptTableError(f"the ingest checkpoint {text[:80]!r} is not one of source tables") from error
+        if version != _VERSION:
+            raise UnsupportedError(
+                f"the ingest checkpoint has version {version!r}, this package reads {_VERSION}: update the package",
+                version=version,
+            )
+        for view, completion in commits.items():
+            if not isinstance(completion, str) or not _COMPLETION.fullmatch(completion):
+                raise CorruptTableError(
+                    f"the ingest checkpoint has {completion!r} for the view {view!r}, which is no time of a commit"
+                )
+        return cls(commits=commits)

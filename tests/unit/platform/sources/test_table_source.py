@@ -12,9 +12,13 @@ import pytest
 
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
-from lakehouse.platform.sources.tables.table_checkpoint import TableCheckpoint
 from lakehouse.platform.sources.tables.table_reader import open_tables
-from lakehouse.platform.sources.tables.table_source import TablesSource, check_tables_source, table_source_of
+from lakehouse.platform.sources.tables.table_source import (
+    TableCheckpoint,
+    TablesSource,
+    check_tables_source,
+    table_source_of,
+)
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 

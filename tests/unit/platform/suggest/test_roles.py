@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from lakehouse.platform.suggest.names import legal_name, with_legal_names
+from lakehouse.platform.suggest.document import legal_name, with_legal_names
 from lakehouse.platform.suggest.roles import OrderingChoice, choose_key, choose_ordering, choose_partition
 from lakehouse.platform.suggest.sample import Sample, SampledColumn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.pgoutput.transactions import TransactionSet
+from lakehouse.platform.sources.pgoutput.decoder import TransactionSet
 
 _EPOCH = 1 << 32
 
