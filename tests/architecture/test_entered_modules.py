@@ -53,7 +53,7 @@ def two_rows(ts: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("options", "upsert", "scan"), [({}, 164, 67), (WITHOUT_METADATA, 130, 51)], ids=["metadata", "no metadata"]
+    ("options", "upsert", "scan"), [({}, 155, 66), (WITHOUT_METADATA, 127, 51)], ids=["metadata", "no metadata"]
 )
 def test_upsert_and_scan_of_two_rows_enter_no_more_modules_than_before(
     options: Mapping[str, str], upsert: int, scan: int, tmp_path: Path
