@@ -53,7 +53,7 @@ def two_rows(ts: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("options", "upsert", "scan"), [({}, 155, 66), (WITHOUT_METADATA, 127, 51)], ids=["metadata", "no metadata"]
+    ("options", "upsert", "scan"), [({}, 153, 66), (WITHOUT_METADATA, 125, 51)], ids=["metadata", "no metadata"]
 )
 def test_upsert_and_scan_of_two_rows_enter_no_more_modules_than_before(
     options: Mapping[str, str], upsert: int, scan: int, tmp_path: Path

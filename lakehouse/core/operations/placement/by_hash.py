@@ -17,12 +17,12 @@ from lakehouse.core.files.stage.staging import KEY, StagedReader
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.hash.bucket import bucket_of
 from lakehouse.core.index.hash.bucket_index import BucketIndex, copied_deletes
-from lakehouse.core.index.hash.consistent_hashing import Ring, entries_by_range, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.index.hash.consistent_index import ConsistentBucketIndex
+from lakehouse.core.index.hash.places import entries_by_range
 from lakehouse.core.index.hash.resizes import PendingResize, RingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.index.write_tasks import StagedRun, TagResult
+from lakehouse.core.index.write_tasks import StagedRun, StagingLayout, TagResult
 from lakehouse.core.operations.commit.complete import CommitCheck, Others, TimelineCheck
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.slices import load_slices, load_visible
