@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.env import Env
-from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.commit.cleanup import WriteMarkers
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import prepare

@@ -13,8 +13,10 @@ import pytest
 
 from lakehouse.core.operations.commit import complete as commit
 from lakehouse.core.operations.commit.cleanup import marked_files
+from lakehouse.core.operations.commit.complete import FileGroupCheck, TimelineCheck
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.by_files import KeyCheck
 from lakehouse.core.operations.services import clean, compaction, log_compaction, rewrite
 from lakehouse.core.operations.services import plan_executor as executor
 from lakehouse.core.operations.undo import restore, rollback
@@ -126,10 +128,15 @@ def _plans_pending_logs(patch: Patch) -> None:
     patch.setattr(log_compaction, "checked_slices", slices_with_pending)
 
 
+def _no_quick_checks(patch: Patch) -> None:
+    for check in (FileGroupCheck, TimelineCheck):
+        patch.setattr(check, "conflict", _nothing)
+
+
 def _unreported_of_all(patch: Patch) -> None:
     delete = rewrite.delete_unreported
     patch.setattr(
-        rewrite, "delete_unreported", lambda table, requested, stats, ours, known: delete(table, requested, stats)
+        rewrite, "delete_unreported", lambda table, requested, stats, ours, created: delete(table, requested, stats)
     )
     patch.setattr(executor, "check_claim", _nothing)
 
@@ -178,9 +185,9 @@ def _attribute(owner: Any, name: str, value: Any = _nothing) -> Callable[[Patch]
 
 BUGS: dict[str, Bug] = {
     "keys are not compared before the commit": Bug(
-        _attribute(commit, "_may_share_keys", lambda *_: False), cast=("write", "write", "write"), seed=92
+        _attribute(KeyCheck, "suspects", lambda *_: ()), cast=("write", "write", "write"), seed=92
     ),
-    "conflicts are not checked": Bug(_attribute(commit, "_conflict"), cast=("write", "write", "write"), seed=2),
+    "conflicts are not checked": Bug(_no_quick_checks, cast=("write", "write", "write"), seed=2),
     "the lock is not acquired": Bug(_no_lock, seed=10),
     "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS, seed=151),
     "the create of a commit ignores the lock": Bug(

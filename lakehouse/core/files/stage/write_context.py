@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakehouse.core.format.log.cdc import CdcMode
-from lakehouse.core.index.staging_layout import StagingLayout
+from lakehouse.core.index.write_tasks import StagingLayout
 from lakehouse.core.rows.absent_columns import Groups
 from lakehouse.core.storage.path_limits import partition_limits
 from lakehouse.core.storage.protocol import Storage

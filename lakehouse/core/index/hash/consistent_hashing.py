@@ -24,7 +24,6 @@ from lakehouse.core.format.hashing_metadata import (
 )
 from lakehouse.core.format.xxhash import xxh32
 from lakehouse.core.index.hash.bucket import key_values
-from lakehouse.core.index.write_tasks import StagedEntry
 
 Hashes = npt.NDArray[np.int32]
 
@@ -46,25 +45,6 @@ def key_hashes(
     parts = [xxh32(_hashed_text(chunk.cast(pa.string()), key_fields, hash_fields)) for chunk in chunks]
     hashes = np.concatenate(parts) if parts else np.empty(0, np.uint32)
     return (hashes & np.uint32(LARGEST_HASH)).astype(np.int32)
-
-
-def entries_by_range(entry: StagedEntry, hashes: Hashes, lasts: Iterable[int]) -> list[StagedEntry]:
-    """Divide an entry into one entry per range of hash values; `bucket` of each is the last value of its range.
-
-    Args:
-        entry: Rows in the order of their hashes, either only upserts or only deletes.
-        hashes: The hashes of the rows.
-        lasts: The last values of the ranges; a last range up to the largest hash is added.
-    """
-    bounds = np.unique(np.array([*lasts, LARGEST_HASH], np.int32))
-    ends = np.searchsorted(hashes, bounds, side="right")
-    starts = np.append(0, ends[:-1])
-    entries = []
-    for number in np.flatnonzero(ends > starts).tolist():
-        rows, offset = int(ends[number] - starts[number]), entry.offset + int(starts[number])
-        deletes = rows if entry.deletes else 0
-        entries.append(replace(entry, bucket=int(bounds[number]), offset=offset, rows=rows, deletes=deletes))
-    return entries
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
-"""The buckets to which stored keys belong, to validate the files of a table."""
+"""The buckets of stored keys, to validate the files of a table, and the ranges of staged rows ordered by hash."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.core.format.hashing_metadata import LARGEST_HASH
 from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
-from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Hashes, Ring, key_hashes
+from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.errors import UserError
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.spec.table.bucket_rules import BucketRules
@@ -59,3 +61,22 @@ def _bucket_of(file_id: str) -> int | None:
         return bucket_of(file_id)
     except UserError:
         return None
+
+
+def entries_by_range(entry: StagedEntry, hashes: Hashes, lasts: Iterable[int]) -> list[StagedEntry]:
+    """Divide an entry into one entry per range of hash values; `bucket` of each is the last value of its range.
+
+    Args:
+        entry: Rows in the order of their hashes, either only upserts or only deletes.
+        hashes: The hashes of the rows.
+        lasts: The last values of the ranges; a last range up to the largest hash is added.
+    """
+    bounds = np.unique(np.array([*lasts, LARGEST_HASH], np.int32))
+    ends = np.searchsorted(hashes, bounds, side="right")
+    starts = np.append(0, ends[:-1])
+    entries = []
+    for number in np.flatnonzero(ends > starts).tolist():
+        rows, offset = int(ends[number] - starts[number]), entry.offset + int(starts[number])
+        deletes = rows if entry.deletes else 0
+        entries.append(replace(entry, bucket=int(bounds[number]), offset=offset, rows=rows, deletes=deletes))
+    return entries

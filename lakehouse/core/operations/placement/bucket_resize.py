@@ -30,7 +30,7 @@ from lakehouse.core.files.stage.staging import KEY
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING
 from lakehouse.core.index.hash.consistent_hashing import Ring
-from lakehouse.core.index.staging_layout import StagingLayout
+from lakehouse.core.index.write_tasks import StagingLayout
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes, write_without_profile
 from lakehouse.core.operations.load.pending import UnusablePlanError, planned_groups
 from lakehouse.core.operations.load.slices import load_slices

@@ -30,8 +30,7 @@ from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.index.file_index import FileIndex
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.index.write_tasks import StagedEntry, StagedRun, TagResult, TagTask
+from lakehouse.core.index.write_tasks import StagedEntry, StagedRun, StagingLayout, TagResult, TagTask
 from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable
 from lakehouse.core.operations.commit.complete import CommitCheck, Others
 from lakehouse.core.operations.commit.results import Conflict

@@ -17,12 +17,12 @@ from lakehouse.core.files.stage.staging import KEY, StagedReader
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.hash.bucket import bucket_of
 from lakehouse.core.index.hash.bucket_index import BucketIndex, copied_deletes
-from lakehouse.core.index.hash.consistent_hashing import Ring, entries_by_range, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.index.hash.consistent_index import ConsistentBucketIndex
+from lakehouse.core.index.hash.places import entries_by_range
 from lakehouse.core.index.hash.resizes import PendingResize, RingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult
+from lakehouse.core.index.write_tasks import StagedRun, StagingLayout, TagResult
 from lakehouse.core.operations.commit.complete import CommitCheck, Others, TimelineCheck
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.slices import load_slices, load_visible
@@ -106,6 +106,10 @@ class ByBucket:
         """Return one task per bucket, and tasks that copy rows for pending resizes."""
         return PlacedTasks(tasks=search.groups(write, tags, in_clustering), resizes=tuple(search.resizes))
 
+    def resizes(self, write: PreparedWrite, _partitions: Collection[str]) -> tuple[PendingResize, ...]:
+        """Return the pending resizes of the table, as they were when the write was prepared."""
+        return write.resizes
+
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
         """Return the checks of resizes, and of buckets that other commits created where this write deletes."""
         begun = (TimelineCheck(partial(new_bucket_conflict, written)),) if written.records_deletes else ()
@@ -175,6 +179,10 @@ class ByRing:
     ) -> PlacedTasks:
         """Return one task per range, and tasks that copy rows for pending resizes."""
         return PlacedTasks(tasks=search.groups(write, tags, in_clustering), resizes=tuple(search.resizes))
+
+    def resizes(self, write: PreparedWrite, partitions: Collection[str]) -> tuple[PendingResize, ...]:
+        """Return the pending resizes of partitions."""
+        return ring_resizes(write.table, load_rings(write.table, partitions))
 
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
         """Return the checks of resizes, and of ranges that other commits created where this write deletes."""
@@ -246,14 +254,9 @@ class SearchedDeletes:
         tasks = search.groups(write, tags, in_clustering)
         if not in_clustering:
             return PlacedTasks(tasks=tasks)
-        resizes = self._resizes(write, tasks)
+        resizes = self.of_table.resizes(write, {task.partition for task in tasks})
         copies = [copy for task in tasks if task.appends for copy in copied_deletes(resizes, task)]
         return PlacedTasks(tasks=(*tasks, *copies), resizes=resizes)
-
-    def _resizes(self, write: PreparedWrite, tasks: Sequence[GroupTask]) -> tuple[PendingResize, ...]:
-        if isinstance(self.of_table, ByBucket):
-            return write.resizes
-        return ring_resizes(write.table, load_rings(write.table, {task.partition for task in tasks}))
 
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
         """Return the checks of resizes, and that no other commit inserted one of the keys."""

@@ -21,8 +21,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, StagingLayout, TagResult
 from lakehouse.core.operations.commit.complete import CommitCheck
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.load.slices import Listing, load_listing

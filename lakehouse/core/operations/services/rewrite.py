@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedUpdate
-from lakehouse.core.operations.commit.cleanup import delete_unreported
+from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unreported
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.index_staging import IndexStaging
-from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.commits import latest_extra
 from lakehouse.core.operations.load.table import LoadedTable

@@ -22,8 +22,7 @@ from enum import StrEnum
 from lakehouse.core.env import Env
 from lakehouse.core.files.stage.markers import read_markers
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
-from lakehouse.core.operations.commit.cleanup import clean_up, delete_files, find_rollback, marked_files
-from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.files.stage.markers import MARKERS_ROOT, read_listed_markers
 from lakehouse.core.format.file_names import marked_file, parse_base_file, parse_cdc_file, parse_log_file
-from lakehouse.core.operations.commit.markers import ABANDONED
+from lakehouse.core.operations.commit.cleanup import ABANDONED
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes

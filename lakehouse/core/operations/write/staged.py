@@ -199,20 +199,25 @@ def look_up(write: PreparedWrite, search: KeySearch, read: SliceContext) -> list
     lookups = search.index.lookups(
         entries, search.slices, parallelism=engine.parallelism, read_logs_of=search.read_logs_of
     )
+    here = _lookups_here(lookups, engine)
+    others = [task for task in lookups if not any(task is local for local in here)]
     tag = partial(_tag, write.context, read)
+    tagged = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
+    return [result for results in tagged for result in results]
+
+
+def _lookups_here(lookups: Sequence[TagTask], engine: Engine) -> list[TagTask]:
+    """Return the look-ups that take less time in this process than tasks on Spark need to start."""
     trusted = [task for task in lookups if task.trusts_locations]
     if sum(rows.rows for task in trusted for located in task.located for rows in located) > ROWS_HERE:
         trusted = []
     filtered = [task for task in lookups if task.asks_filters and task.bases]
     plain = [task for task in lookups if task.bases and not (task.slices or task.asks_filters or task.located)]
-    here = [
+    return [
         *trusted,
         *(filtered if _reads_little(filtered) else ()),
         *(plain if _starts_slowly(engine) and _searches_little(plain) else ()),
     ]
-    others = [task for task in lookups if not any(task is local for local in here)]
-    tagged = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
-    return [result for results in tagged for result in results]
 
 
 def _starts_slowly(engine: Engine) -> bool:

@@ -22,7 +22,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
-from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
+from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_unreported
 from lakehouse.core.operations.commit.complete import (
     CommitCheck,
     FileGroupCheck,
@@ -32,7 +32,6 @@ from lakehouse.core.operations.commit.complete import (
 )
 from lakehouse.core.operations.commit.completion import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.index_staging import IndexStaging
-from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes

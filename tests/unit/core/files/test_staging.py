@@ -12,8 +12,7 @@ import pytest
 
 from lakehouse.core.files.stage.staging import KEY, StagedReader, stage_shard
 from lakehouse.core.files.stage.write_context import Incoming, WriteContext
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.index.write_tasks import StagedRun
+from lakehouse.core.index.write_tasks import StagedRun, StagingLayout
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import UserError
