@@ -171,7 +171,8 @@ def _article(kind: str) -> str:
 
 def _comment(sentences: Iterable[str], indent: str = "") -> Iterator[str]:
     for sentence in sentences:
-        lines = textwrap.wrap(_one_line(sentence), _WIDTH - 2 - len(indent), break_long_words=False)
+        width = _WIDTH - 2 - len(indent)
+        lines = textwrap.wrap(_one_line(sentence), width, break_long_words=False, break_on_hyphens=False)
         yield from (f"{indent}# {line}" for line in lines)
 
 

@@ -78,18 +78,24 @@ def format_of(files: SampledFiles) -> str:
 
 
 def encoding_of_file(storage: Storage, file: SourceFile) -> str:
-    """Return the encoding of a text file by its first bytes; `UTF-8` if nothing contradicts it."""
+    """Return the encoding of a text file by its first bytes: `US-ASCII` if it has no other characters.
+
+    A text with more characters of UTF-8 than wrong bytes is UTF-8: its records with wrong bytes are bad records, while
+    another encoding would change all other records.
+    """
     start = storage.get_range(file.path, 0, 2)
     marked = next((name for mark, name in _BOMS.items() if start.startswith(mark)), None)
     if marked is not None:
         return marked
     head = b"\n".join(_lines(storage, file.path, TextLayout(), HEAD_BYTES))
-    try:
-        # The last character may be cut off.
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-        return "UTF-8"
-    except UnicodeDecodeError:
-        return "windows-1252"
+    if head.isascii():
+        return "UTF-8" if storage.get_range(file.path, 0, 3) == codecs.BOM_UTF8 else "US-ASCII"
+    # The last character may be cut off.
+    others = [
+        character for character in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if character > "\x7f"
+    ]
+    wrong = others.count("\ufffd")
+    return "UTF-8" if wrong <= len(others) - wrong else "windows-1252"
 
 
 def text_records(storage: Storage, path: str, layout: TextLayout, most_bytes: int) -> Iterator[str]:
