@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +52,15 @@ def choose_files(
     files = sorted((file for file in listing.files if file.size_bytes), key=lambda file: file.path)
     if not files:
         state = "has no files with data" if any(folder.exists for folder in listing.folders) else "does not exist"
-        raise UserError(f"{path} {state}, so there is nothing to suggest a spec from. {listing.warning}".strip())
+        pattern = re.search(r"[*?\[]", path)
+        hint = (
+            f"A path with {pattern[0]!r} is a pattern; the character itself is written [{pattern[0]}]"
+            if pattern
+            else ""
+        )
+        raise UserError(
+            f"{path} {state}, so there is nothing to suggest a spec from. {hint or listing.warning}".strip(), path=path
+        )
     step = max(1, len(files) - 1) / max(1, min(limits.files, len(files)) - 1)
     chosen = {round(number * step) for number in range(min(limits.files, len(files)))}
     return SampledFiles(

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import replace
 
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.platform.suggest.sample import Sample, SampledColumn
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,6 +21,7 @@ def with_legal_names(sample: Sample) -> Sample:
     """
     if sample.is_database:
         return sample
+    sample = _without_meta_columns(sample)
     columns = tuple(_without_illegal_fields(column) for column in sample.columns)
     others = [column.name for column in columns if not _LEGAL.fullmatch(column.name)]
     if not others:
@@ -56,6 +58,16 @@ def _unique(name: str, taken: Iterable[str]) -> str:
     while unique in used:
         unique, number = f"{name}_{number}", number + 1
     return unique
+
+
+def _without_meta_columns(sample: Sample) -> Sample:
+    """Return a sample without the meta columns of Hudi, which a write computes itself."""
+    meta = [column.name for column in sample.columns if column.name in META_COLUMNS]
+    if not meta:
+        return sample
+    note = f"left out, because each commit computes them: {', '.join(meta)}"
+    columns = tuple(column for column in sample.columns if column.name not in meta)
+    return replace(sample, columns=columns, notes=(*sample.notes, note))
 
 
 def _without_illegal_fields(column: SampledColumn) -> SampledColumn:

@@ -211,6 +211,27 @@ def test_suggestion_for_keys_of_json_that_differ_in_case_only(tmp_path: Path) ->
     assert "a key without characters is no name of a column" in comments
 
 
+def test_suggestion_leaves_out_the_meta_columns_of_hudi(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("_hoodie_commit_time,_hoodie_record_key,id\n1,a,x\n2,b,y\n")
+    spec, text = suggested(tmp_path)
+    assert (list(spec.schema), spec.record_key) == (["id"], ("id",))
+    assert "left out, because each commit computes them: _hoodie_commit_time, _hoodie_record_key" in _comments(text)
+
+
+def test_suggestion_explains_a_path_that_is_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "a[1]").mkdir()
+    (tmp_path / "a[1]" / "a.csv").write_text("id,n\n1,2\n")
+    with pytest.raises(UserError, match=r"A path with '\[' is a pattern; the character itself is written \[\[\]"):
+        suggested(f"{tmp_path}/a[1]/")
+    assert list(suggested(f"{tmp_path}/a[[]1]/")[0].schema) == ["id", "n"]
+
+
+def test_schema_of_a_spec_has_no_columns_that_differ_only_in_case() -> None:
+    text = "table: t\nlocation: l\nrecord_key: [id]\nschema: {id: string, Name: string, name: int}\ningest: {path: l}\n"
+    with pytest.raises(UserError, match="columns 'Name' and 'name' differ only in case"):
+        parse_spec(text, source="t.yaml")
+
+
 def test_suggestion_refuses_a_text_that_is_neither_json_nor_csv() -> None:
     with pytest.raises(UserError, match="not JSON, and its lines do not have the same number of values"):
         suggested(shared_dir() / "data" / "logs" / "apache_access.log.gz")
@@ -273,6 +294,8 @@ def test_command_writes_a_spec_that_passes_the_check_and_replaces_no_file(
     assert main(["spec", "suggest", "landing/", "--to", "specs/orders.yaml"]) != 0
     assert "Give --replace" in capsys.readouterr().err
     assert "table: shop.orders" in Path("specs/orders.yaml").read_text()
+    assert main(["spec", "suggest", "landing/", "--to", "specs/my orders.yaml"]) == 0
+    assert "lakehouse spec check 'specs/my orders.yaml'" in capsys.readouterr().out
 
 
 def test_command_with_a_further_word_names_its_argument(capsys: pytest.CaptureFixture[str]) -> None:
