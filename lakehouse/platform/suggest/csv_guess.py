@@ -99,14 +99,9 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     first, rows = records[0], records[1:]
     names = [name.strip() for name in first]
     same = [row for row in rows if len(row) == len(first)]
-    if not all(names) or any(_is_typed(name) for name in names):
+    if not all(names) or any(map(_is_typed, names)):
         # Some names are empty or look like values: the columns below decide.
-        columns = [[row[number] for row in same if row[number]] for number in range(len(names))]
-        is_row = any(
-            _is_typed(name) and values and all(map(_is_typed, values))
-            for name, values in zip(names, columns, strict=True)
-        )
-        return not is_row and _names_above_types(records) > 0
+        return not _has_types_of_rows(names, same) and _names_above_types(records) > 0
     if not rows:
         return True
     has_types = any(any(_is_typed(row[number]) for row in same) for number in range(len(names)))
@@ -118,6 +113,15 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
             name.replace("_", "").replace(" ", "").isalnum() and all(row[number] != name for row in same)
             for number, name in enumerate(names)
         )
+    )
+
+
+def _has_types_of_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether a value of the first record has a type above values that all have one."""
+    columns = [[row[number] for row in rows if row[number]] for number in range(len(names))]
+    return any(
+        _is_typed(name) and bool(values) and all(map(_is_typed, values))
+        for name, values in zip(names, columns, strict=True)
     )
 
 
