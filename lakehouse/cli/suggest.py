@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -35,7 +36,7 @@ def suggest(given: Given) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
-    print(f"wrote {target}; read its comments, then: lakehouse spec check {target}")
+    print(f"wrote {target}; read its comments, then: lakehouse spec check {shlex.quote(str(target))}")
 
 
 def _suggested(given: Given, limits: Limits) -> str:

@@ -38,7 +38,7 @@ def sql_type(kind: pa.DataType, *, has_local_times: bool) -> str | None:
         return sql_type(kind.value_type, has_local_times=has_local_times)
     if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
         return "string"
-    if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind):
+    if pat.is_fixed_size_binary(kind) or pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind):
         return "binary"
     if pat.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None and has_local_times else "timestamp"

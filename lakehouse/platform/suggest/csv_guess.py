@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lakehouse.platform.suggest.sample import NULL_TEXTS
 from lakehouse.platform.suggest.text_types import STRING, TextRules, text_kinds
 from lakehouse.spark.csv_dialect import CsvDialect
 
@@ -14,6 +15,8 @@ _SEPARATORS = (",", ";", "\t", "|")
 #: Quote and escape: RFC 4180, backslashes before quotes, single quotes, no quotes.
 _QUOTES = (('"', '"'), ('"', "\\"), ("'", "'"), ("", ""))
 _MOST_RECORDS = 1000
+# The module refuses values of more than 128 KiB by default, which the product reads.
+csv.field_size_limit(1 << 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,8 @@ class CsvGuess:
         has_header: Whether the first record has the names of the columns.
         values: The number of values of a record.
         fitting: The share of records with this number of values.
+        is_header_proven: Whether the values below the first record have types that its values do not have.
+        open_quote: A value that begins with a double quote, if this is not the quote; else empty.
     """
 
     separator: str = ","
@@ -37,6 +42,8 @@ class CsvGuess:
     has_header: bool = True
     values: int = 1
     fitting: float = 1.0
+    is_header_proven: bool = True
+    open_quote: str = ""
 
     @property
     def options(self) -> dict[str, str]:
@@ -82,6 +89,8 @@ def guess_csv(text: str) -> CsvGuess:
         has_header=has_header(records),
         values=width,
         fitting=sum(len(record) == width for record in records) / len(records),
+        is_header_proven=_names_above_types(records) > 0,
+        open_quote=next((value for record in records for value in record if quote != '"' and value[:1] == '"'), ""),
     )
 
 
@@ -89,15 +98,13 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     """Return whether the first record has names: distinct texts that are no values, above other kinds of texts."""
     first, rows = records[0], records[1:]
     names = [name.strip() for name in first]
-    if not all(names) or any(text_kinds(name, TextRules()) != STRING for name in names):
-        return False
+    same = [row for row in rows if len(row) == len(first)]
+    if not all(names) or any(map(_is_typed, names)):
+        # Some names are empty or look like values: the columns below decide.
+        return not _has_types_of_rows(names, same) and _names_above_types(records) > 0
     if not rows:
         return True
-    same = [row for row in rows if len(row) == len(first)]
-    has_types = any(
-        any(row[number] and text_kinds(row[number], TextRules()) != STRING for row in same)
-        for number in range(len(names))
-    )
+    has_types = any(any(_is_typed(row[number]) for row in same) for number in range(len(names)))
     # In a file of texts only, names are distinct words that their columns do not contain.
     is_distinct = len({name.lower() for name in names}) == len(names)
     return has_types or (
@@ -107,6 +114,31 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
             for number, name in enumerate(names)
         )
     )
+
+
+def _has_types_of_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether a value of the first record has a type above values that all have one."""
+    columns = [[row[number] for row in rows if row[number]] for number in range(len(names))]
+    return any(
+        _is_typed(name) and bool(values) and all(map(_is_typed, values))
+        for name, values in zip(names, columns, strict=True)
+    )
+
+
+def _names_above_types(records: Sequence[Sequence[str]]) -> int:
+    """Return the number of columns whose first value is a text above values that all are numbers or times."""
+    first, rows = records[0], [row for row in records[1:] if len(row) == len(records[0])]
+    count = 0
+    for number, name in enumerate(first):
+        values = [row[number] for row in rows if row[number] and row[number] not in NULL_TEXTS]
+        is_name = bool(name.strip()) and name not in NULL_TEXTS and not _is_typed(name)
+        count += is_name and bool(values) and all(map(_is_typed, values))
+    return count
+
+
+def _is_typed(text: str) -> bool:
+    """Return whether a text is a number, a time or a boolean."""
+    return bool(text) and text_kinds(text, TextRules()) != STRING
 
 
 def values_of(record: str, guess: CsvGuess) -> list[str] | None:

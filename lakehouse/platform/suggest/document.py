@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.platform.suggest.roles import (
     KeyChoice,
     OrderingChoice,
@@ -173,7 +174,8 @@ def _article(kind: str) -> str:
 
 def _comment(sentences: Iterable[str], indent: str = "") -> Iterator[str]:
     for sentence in sentences:
-        lines = textwrap.wrap(_one_line(sentence), _WIDTH - 2 - len(indent), break_long_words=False)
+        width = _WIDTH - 2 - len(indent)
+        lines = textwrap.wrap(_one_line(sentence), width, break_long_words=False, break_on_hyphens=False)
         yield from (f"{indent}# {line}" for line in lines)
 
 
@@ -199,6 +201,7 @@ def with_legal_names(sample: Sample) -> Sample:
     """
     if sample.is_database:
         return sample
+    sample = _without_meta_columns(sample)
     columns = tuple(_without_illegal_fields(column) for column in sample.columns)
     others = [column.name for column in columns if not _LEGAL.fullmatch(column.name)]
     if not others:
@@ -235,6 +238,16 @@ def _unique(name: str, taken: Iterable[str]) -> str:
     while unique in used:
         unique, number = f"{name}_{number}", number + 1
     return unique
+
+
+def _without_meta_columns(sample: Sample) -> Sample:
+    """Return a sample without the meta columns of Hudi, which a write computes itself."""
+    meta = [column.name for column in sample.columns if column.name in META_COLUMNS]
+    if not meta:
+        return sample
+    note = f"left out, because each commit computes them: {', '.join(meta)}"
+    columns = tuple(column for column in sample.columns if column.name not in meta)
+    return replace(sample, columns=columns, notes=(*sample.notes, note))
 
 
 def _without_illegal_fields(column: SampledColumn) -> SampledColumn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +52,15 @@ def choose_files(
     files = sorted((file for file in listing.files if file.size_bytes), key=lambda file: file.path)
     if not files:
         state = "has no files with data" if any(folder.exists for folder in listing.folders) else "does not exist"
-        raise UserError(f"{path} {state}, so there is nothing to suggest a spec from. {listing.warning}".strip())
+        pattern = re.search(r"[*?\[]", path)
+        hint = (
+            f"A path with {pattern[0]!r} is a pattern; the character itself is written [{pattern[0]}]"
+            if pattern
+            else ""
+        )
+        raise UserError(
+            f"{path} {state}, so there is nothing to suggest a spec from. {hint or listing.warning}".strip(), path=path
+        )
     step = max(1, len(files) - 1) / max(1, min(limits.files, len(files)) - 1)
     chosen = {round(number * step) for number in range(min(limits.files, len(files)))}
     return SampledFiles(
@@ -78,18 +87,24 @@ def format_of(files: SampledFiles) -> str:
 
 
 def encoding_of_file(storage: Storage, file: SourceFile) -> str:
-    """Return the encoding of a text file by its first bytes; `UTF-8` if nothing contradicts it."""
+    """Return the encoding of a text file by its first bytes: `US-ASCII` if it has no other characters.
+
+    A text with more characters of UTF-8 than wrong bytes is UTF-8: its records with wrong bytes are bad records, while
+    another encoding would change all other records.
+    """
     start = storage.get_range(file.path, 0, 2)
     marked = next((name for mark, name in _BOMS.items() if start.startswith(mark)), None)
     if marked is not None:
         return marked
     head = b"\n".join(_lines(storage, file.path, TextLayout(), HEAD_BYTES))
-    try:
-        # The last character may be cut off.
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-        return "UTF-8"
-    except UnicodeDecodeError:
-        return "windows-1252"
+    if head.isascii():
+        return "UTF-8" if storage.get_range(file.path, 0, 3) == codecs.BOM_UTF8 else "US-ASCII"
+    # The last character may be cut off.
+    others = [
+        character for character in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if character > "\x7f"
+    ]
+    wrong = others.count("\ufffd")
+    return "UTF-8" if wrong <= len(others) - wrong else "windows-1252"
 
 
 def text_records(storage: Storage, path: str, layout: TextLayout, most_bytes: int) -> Iterator[str]:

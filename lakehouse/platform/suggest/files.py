@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from lakehouse.core.planning.schema import Promotion, normalise, promotion
 from lakehouse.errors import UserError
+from lakehouse.platform.sources.files.file_probe import HEADER_REMEDY, check_text
 from lakehouse.platform.suggest.arrow_types import sql_type
 from lakehouse.platform.suggest.change_events import event_columns, is_change_event
 from lakehouse.platform.suggest.csv_guess import CsvGuess, guess_csv, values_of
@@ -105,19 +107,21 @@ def sample_files(
     """
     # A path by data interval is sampled over all intervals.
     files = choose_files(PLACEHOLDER.sub("*", path), limits, environ, storage_options)
-    format = format or format_of(files) or _format_of_text(files)
+    format = format or format_of(files)
     if format in TYPED:
         return _typed(path, format, files, limits)
-    encoding = _encoding(files)
-    if format == "json":
-        return _json(path, files, limits, encoding)
-    return _csv(path, files, limits, encoding)
+    for file in files.sampled:
+        check_text(files.storage, file)
+    encoding, notes = _encoding(files)
+    format = format or _format_of_text(files, encoding)
+    sample = (_json if format == "json" else _csv)(path, files, limits, encoding)
+    return replace(sample, notes=(*notes, *sample.notes))
 
 
-def _format_of_text(files: SampledFiles) -> str:
+def _format_of_text(files: SampledFiles, encoding: str) -> str:
     """Return `json` or `csv` for files whose names have no known suffix; raise UserError for other texts."""
     first = files.sampled[0]
-    head = _head(files, encoding_of_file(files.storage, first))
+    head = _head(files, encoding)
     if head.lstrip().startswith(("{", "[")):
         return "json"
     guess = guess_csv(head)
@@ -130,10 +134,28 @@ def _format_of_text(files: SampledFiles) -> str:
     )
 
 
-def _encoding(files: SampledFiles) -> str:
-    """Return the encoding of the first sampled file that is not UTF-8."""
-    encodings = (encoding_of_file(files.storage, file) for file in files.sampled)
-    return next((encoding for encoding in encodings if encoding != "UTF-8"), "UTF-8")
+def _encoding(files: SampledFiles) -> tuple[str, tuple[str, ...]]:
+    """Return the encoding of the sampled files, and notes if they have several.
+
+    Of several it is UTF-8, by which the records of other files are bad records. A file of UTF-8 that is read in another
+    encoding has wrong texts without an error. Raises UserError for UTF-16 with others, which share no line breaks.
+    """
+    examples: dict[str, str] = {}
+    for file in files.sampled:
+        examples.setdefault(encoding_of_file(files.storage, file), file.url)
+    wide = "UTF-16" in examples
+    if not wide:
+        examples.pop("US-ASCII", None)
+    if len(examples) < 2:
+        return next(iter(examples), "UTF-8"), ()
+    listed = ", ".join(f"{url} is {encoding}" for encoding, url in examples.items())
+    remedy = "put the files of each encoding into a folder of their own, with an input of the spec for each"
+    if wide:
+        raise UserError(f"the files have several encodings, of which a source reads one: {listed}. {remedy}")
+    note = (
+        f"not sure: the files have several encodings, of which a source reads one: {listed}. As UTF-8, records of the "
+    )
+    return "UTF-8", (f"{note}others are bad records; {remedy}",)
 
 
 def _head(files: SampledFiles, encoding: str) -> str:
@@ -201,8 +223,7 @@ def _names(record: str, guess: CsvGuess, url: str) -> list[str]:
     lower = [name.lower() for name in names]
     if not names or not all(names) or len(set(lower)) < len(lower):
         raise UserError(
-            f"the header of {url} has a column twice or without a name: {shown(record, 200)}. Correct the file",
-            path=url,
+            f"the header of {url} has a column twice or without a name: {shown(record, 200)}. {HEADER_REMEDY}", path=url
         )
     return names
 
@@ -211,6 +232,16 @@ def _dialect_notes(guess: CsvGuess, encoding: str) -> list[str]:
     notes = []
     if encoding not in ("UTF-8", "UTF-16"):
         notes.append(f"the files are not UTF-8; {encoding} is a guess, see whether names and texts are right")
+    if guess.open_quote:
+        notes.append(
+            f"not sure: values begin with a double quote that is not closed, such as {shown(guess.open_quote)}, so the "
+            f"quote is {guess.quote or 'none'!r}; for files with a damaged record remove quote and escape from options"
+        )
+    if guess.has_header and not guess.is_header_proven:
+        notes.append(
+            "not sure that the first record has the names of the columns, because all values are texts: if it is a "
+            "row, write options: {header: 'false'} and other names"
+        )
     if not guess.has_header:
         notes.append("the first record looks like a row, so the names of the columns are invented: rename them")
     return notes
@@ -320,28 +351,43 @@ def table_name(path: str) -> str:
 def typed_sample_columns(
     files: SampledFiles, format: str, limits: Limits
 ) -> tuple[tuple[SampledColumn, ...], int, bool]:
-    """Return the columns of Parquet, ORC or Avro files, the number of sampled rows, and whether a file has more."""
+    """Return the columns of the sampled files, the number of sampled rows, and whether a file may have more."""
     part = share(limits, files.sampled)
     tables = [typed_rows(files.storage, file, format, part.rows) for file in files.sampled]
-    names: dict[str, list[str]] = {}
+    names: dict[str, list[pa.DataType]] = {}
     for file in files.sampled:
         for column in typed_columns_of(files.storage, file, format):
-            # Times without a zone are instants in ORC.
-            kind = sql_type(column.type, has_local_times=format != "orc") or f"unsupported ({column.type})"
             kinds = names.setdefault(column.name, [])
-            if kind not in kinds:
-                kinds.append(kind)
-    columns = tuple(_typed_column(name, kinds, tables) for name, kinds in names.items())
+            if column.type not in kinds:
+                kinds.append(column.type)
+    # Times without a zone are instants in ORC.
+    columns = tuple(
+        _typed_column(name, kinds, tables, has_local_times=format != "orc") for name, kinds in names.items()
+    )
     is_cut = any(table.num_rows >= part.rows for table in tables)
     return columns, sum(table.num_rows for table in tables), is_cut
 
 
-def _typed_column(name: str, kinds: Sequence[str], tables: Sequence[pa.Table]) -> SampledColumn:
+def _typed_column(
+    name: str, types: Sequence[pa.DataType], tables: Sequence[pa.Table], *, has_local_times: bool
+) -> SampledColumn:
+    widest = _widest(types)
+    kind = sql_type(widest, has_local_times=has_local_times) or f"unsupported ({widest})"
     values: list[Hashable] = []
     for table in tables:
         stored = table.column(name).to_pylist() if name in table.schema.names else [None] * table.num_rows
         values += [value if isinstance(value, Hashable) else str(value) for value in stored]
-    notes: tuple[str, ...] = (f"the files have several types: {', '.join(kinds)}",) if len(kinds) > 1 else ()
-    if kinds == ["bigint"]:
+    notes: tuple[str, ...] = (f"the files have several types: {', '.join(map(str, types))}",) if len(types) > 1 else ()
+    if kind == "bigint" and not notes:
         notes = epoch_notes(name, [value for value in values if isinstance(value, int)])
-    return SampledColumn(name=name, type=kinds[0], values=values, notes=notes, key_type=kinds[0])
+    return SampledColumn(name=name, type=kind, values=values, notes=notes, key_type=kind)
+
+
+def _widest(types: Sequence[pa.DataType]) -> pa.DataType:
+    """Return the type that has the values of all types without a change; string if there is none."""
+    present = [kind for kind in types if not pa.types.is_null(kind)]
+    if len(present) < 2:
+        return (present or types)[0]
+    stored = normalise(pa.schema([(str(number), kind) for number, kind in enumerate(present)])).types
+    fitting = (wide for wide in stored if all(promotion(narrow, wide) is Promotion.EXACT for narrow in stored))
+    return next(fitting, pa.string())

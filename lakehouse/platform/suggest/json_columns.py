@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,12 +69,31 @@ def json_columns(rows: JsonRows) -> tuple[tuple[SampledColumn, ...], tuple[str, 
             types.setdefault(name, JsonType()).add(value)
     empty = [name for name, kind in types.items() if not kind.kinds]
     notes = []
+    unnamed = types.pop("", None)
+    if unnamed is not None:
+        notes.append("left out: a key without characters is no name of a column; its values are not read")
+    for names in _same_names(types):
+        first, *others = names
+        notes.append(
+            f"not sure: keys differ in upper and lower case only: {', '.join(map(repr, names))}. A table has one "
+            f"column for them, so the spec declares {first!r} alone; see whether rows with {others[0]!r} keep it"
+        )
+        for name in others:
+            del types[name]
     if empty:
         notes.append(
             f"without a value in the sample, so of unknown type: {', '.join(empty)}; the first value of such a column "
             "adds it (new_column)"
         )
     return tuple(_column(name, kind, rows) for name, kind in types.items() if kind.kinds), tuple(notes)
+
+
+def _same_names(names: Iterable[str]) -> list[list[str]]:
+    """Return the groups of names that differ in case only."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.lower(), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _column(name: str, kind: JsonType, rows: JsonRows) -> SampledColumn:
@@ -94,7 +113,7 @@ def _column(name: str, kind: JsonType, rows: JsonRows) -> SampledColumn:
     elif sql == "bigint":
         notes = epoch_notes(name, [value for value in present if isinstance(value, int)])
     elif kind.kinds == {"object"}:
-        notes = () if sql != "string" else ("objects without fields, as text",)
+        notes = () if sql != "string" else (kind.reason,)
     elif sql == "string":
         kinds = ", ".join(sorted(kind.kinds))
         example = next(iter(present))

@@ -78,6 +78,18 @@ class JsonType:
             return "double"
         return "string"
 
+    @property
+    def reason(self) -> str:
+        """Why objects are strings."""
+        if not self.fields:
+            return "objects without fields, as text"
+        names: dict[str, str] = {}
+        for name in self.fields:
+            other = names.setdefault(name.lower(), name)
+            if other != name:
+                return f"objects as text, because their keys {other!r} and {name!r} differ in upper and lower case only"
+        return "objects as text"
+
     def _has_usable_fields(self) -> bool:
         # A table has no two fields whose names differ in case only, and no struct without fields.
         return bool(self.fields) and len({name.lower() for name in self.fields}) == len(self.fields)

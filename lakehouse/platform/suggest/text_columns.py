@@ -6,10 +6,12 @@ another column loses its type by it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from lakehouse.platform.suggest.sample import NULL_TEXTS, SampledColumn, shown
 from lakehouse.platform.suggest.text_types import (
@@ -27,6 +29,8 @@ from lakehouse.platform.suggest.time_patterns import DATE_PATTERNS, TIMESTAMP_PA
 
 #: Epoch milliseconds and seconds between 2000 and 2100.
 _EPOCHS = {"milliseconds": 1000, "seconds": 1}
+#: Digits that a double keeps of every number.
+_DOUBLE_DIGITS = 17
 _FROM, _TO = 946_684_800, 4_102_444_800
 _TIME_WORDS = ("time", "date", "_at", "ts", "epoch", "created", "updated", "modified")
 
@@ -154,7 +158,10 @@ def _with_times(rules: TextRules, pattern: str) -> TextRules:
 def _column(name: str, texts: Sequence[str | None], count: Counter[str], rules: TextRules) -> SampledColumn:
     values = _values(count, rules)
     kind = text_type(values, rules)
-    notes = _string_notes(values, count, rules) if kind == "string" else _epoch_notes(name, values, kind, rules)
+    if kind == "double":
+        notes = _rounded_note(values, rules)
+    else:
+        notes = _string_notes(values, count, rules) if kind == "string" else _epoch_notes(name, values, kind, rules)
     patterns = patterns_of(values, (*DATE_PATTERNS, *TIMESTAMP_PATTERNS)) if kind == "string" else ()
     return SampledColumn(
         name=name,
@@ -183,7 +190,30 @@ def _string_notes(values: Sequence[str], count: Counter[str], rules: TextRules) 
         return (f"times as {' or '.join(patterns)}: the sample does not decide which",)
     if patterns:
         return (f"times as {patterns[0]}, which another column does not have",)
+    if not rules.locale and all(_is_ambiguous(text) for text in values):
+        return (
+            f"not sure: numbers whose comma may separate thousands or a fraction, such as {shown(values[0])}: with "
+            "options: {locale: en-US} or {locale: de-DE} and the type int or double they are numbers",
+        )
     return _mixed_notes(values, count, rules)
+
+
+def _is_ambiguous(text: str) -> bool:
+    return all(number_in_sql(text, locale) is not None for locale in LOCALES)
+
+
+def _rounded_note(values: Sequence[str], rules: TextRules) -> tuple[str, ...]:
+    """Return a note if a column of doubles has numbers with more digits than a double keeps."""
+    numbers = [number_in_sql(text, rules.locale) for text in values]
+    changed = next((number for number in numbers if number is not None and _is_rounded(number)), None)
+    if changed is None:
+        return ()
+    return (f"a double rounds numbers such as {shown(changed)}; write decimal(38,18) or string to keep all digits",)
+
+
+def _is_rounded(number: str) -> bool:
+    digits = re.sub(r"[eE].*|[^0-9]", "", number).lstrip("0")
+    return len(digits) > _DOUBLE_DIGITS and Decimal(repr(float(number))) != Decimal(number.strip())
 
 
 def _mixed_notes(values: Sequence[str], count: Counter[str], rules: TextRules) -> tuple[str, ...]:

@@ -372,6 +372,11 @@ def _schema(section: Section) -> dict[str, str]:
     untyped = next((name for name in (detail.lines if detail else {}) if not schema.get(name, "").strip()), None)
     if detail is not None and untyped is not None:
         raise detail.error(f"schema: column {untyped!r} needs a Spark SQL type.", untyped)
+    names: dict[str, str] = {}
+    for name in schema:
+        other = names.setdefault(name.lower(), name)
+        if other != name and detail is not None:
+            raise detail.error(f"schema: columns {other!r} and {name!r} differ only in case; remove one.", name)
     return schema
 
 

@@ -30,6 +30,11 @@ from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, 
 log = logging.getLogger(__name__)
 
 HEAD_BYTES = 64 << 10
+#: What to do about a header with a column twice or without a name.
+HEADER_REMEDY = (
+    "Give each column of the file a name of its own, whose case does not count. Or set options: {header: 'false'} in "
+    "'ingest' and declare all columns in order in 'schema': the header is then a record like others"
+)
 _AT_ONCE = 16
 _PART = 4096
 _PROGRESS = 1000
@@ -37,6 +42,8 @@ _MORE = 16
 #: The first bytes of compressed files; a zstd file may begin with a skippable frame, as pzstd writes it.
 _MAGIC = {".gz": (b"\x1f\x8b",), ".bz2": (b"BZh",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 _TYPED_MAGIC = {"parquet": b"PAR1", "orc": b"ORC", "avro": b"Obj\x01", "debezium_avro": b"Obj\x01"}
+#: The first bytes of packed files that are not read, whatever their names are.
+_OTHER_MAGIC = {"zip": b"PK\x03\x04", "xz": b"\xfd7zXZ\x00", "7z": b"7z\xbc\xaf\x27\x1c", "lz4": b"\x04\x22\x4d\x18"}
 _UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 
 
@@ -99,6 +106,11 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
     return Probe(file=file, names=_json_names(_first_line(text)) if format == "json" else ())
 
 
+def check_text(storage: Storage, file: SourceFile) -> None:
+    """Raise UserError for a file that is damaged, of another format, or compressed in a way that is not read."""
+    _text_head(file, _head(storage, file, HEAD_BYTES), HEAD_BYTES)
+
+
 def _head(storage: Storage, file: SourceFile, size: int) -> bytes:
     try:
         return storage.get_range(file.path, 0, size)
@@ -127,6 +139,17 @@ def _is_record(line: str, dialect: CsvDialect) -> bool:
 
 def _text_head(file: SourceFile, head: bytes, most: int) -> bytes:
     """Return at most `most` bytes of the text of a file by its first bytes."""
+    text = _unpacked_head(file, head, most)
+    other = next((kind for kind, start in _OTHER_MAGIC.items() if text.startswith(start)), None)
+    if other is not None:
+        raise UserError(f"{file.url} is not text but an archive ({other}): unpack it first", path=file.url)
+    again = next((kind for kind, start in _MAGIC.items() if text.startswith(start)), None)
+    if again is not None:
+        raise UserError(f"{file.url} is compressed twice: unpacked, it is {again} again. Unpack it once", path=file.url)
+    return text
+
+
+def _unpacked_head(file: SourceFile, head: bytes, most: int) -> bytes:
     suffix = file.path[file.path.rfind(".") :].lower()
     if suffix in _UNREADABLE:
         raise UserError(
@@ -224,7 +247,9 @@ def _header(file: SourceFile, text: str, options: Mapping[str, str]) -> tuple[st
     twice = next((name for name in names if lower.count(name.lower()) > 1), None)
     if twice is not None or "" in names:
         problem = "a column without a name" if twice is None or not twice else f"the column {twice!r} twice"
-        raise UserError(f"the header of {file.url} has {problem}: {first.strip()[:200]!r}", path=file.url)
+        raise UserError(
+            f"the header of {file.url} has {problem}: {first.strip()[:200]!r}. {HEADER_REMEDY}", path=file.url
+        )
     damaged = next((name for name in names if "\ufffd" in name), None)
     if damaged is not None:
         raise UserError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.cli.main import main
@@ -111,6 +114,124 @@ def test_suggestion_finds_the_encoding_of_any_sampled_file(tmp_path: Path) -> No
     assert options_of(suggested(tmp_path)[0]) == {"encoding": "windows-1252"}
 
 
+def _comments(text: str) -> str:
+    return " ".join(line.partition("#")[2].strip() for line in text.splitlines() if "#" in line)
+
+
+def test_suggestion_for_several_encodings_changes_no_text_and_names_the_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,Müller\n2,Öl\n")
+    (tmp_path / "b.csv").write_bytes("id,name\n3,Müller\n".encode("windows-1252"))
+    spec, text = suggested(tmp_path)
+    assert options_of(spec) == {}
+    assert f"{tmp_path}/a.csv is UTF-8, {tmp_path}/b.csv is windows-1252" in _comments(text)
+    assert "1 of 3 sampled records are bad" in _comments(text)
+    (tmp_path / "c.csv").write_bytes("id,name\n4,x\n".encode("utf-16"))
+    with pytest.raises(UserError, match=r"several encodings.*c\.csv is UTF-16"):
+        suggested(tmp_path)
+
+
+def test_suggestion_keeps_utf_8_for_a_file_with_a_damaged_record(tmp_path: Path) -> None:
+    rows = b"".join(f"{number},caf\u00e9 {number}\n".encode() for number in range(20))
+    (tmp_path / "a.csv").write_bytes(b"id,name\n" + rows + b"20,caf\xe9\n")
+    spec, text = suggested(tmp_path)
+    assert options_of(spec) == {}
+    assert "1 of 21 sampled records are bad" in _comments(text)
+
+
+def test_suggestion_takes_a_type_that_holds_the_values_of_all_typed_files(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"id": pa.array([1], pa.int8()), "n": pa.array([1], pa.int64()), "v": ["x"], "z": pa.nulls(1)}),
+        tmp_path / "a.parquet",
+    )
+    pq.write_table(
+        pa.table({"id": pa.array([1 << 40]), "n": pa.array([1], pa.int32()), "v": [1.5], "z": [1.5]}),
+        tmp_path / "b.parquet",
+    )
+    spec, text = suggested(tmp_path)
+    assert dict(spec.schema) == {"id": "bigint", "n": "bigint", "v": "string", "z": "double"}
+    assert "the files have several types: int8, int64" in _comments(text)
+
+
+def test_suggestion_reads_a_value_of_more_than_128_kilobytes(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,text\n1,{'x' * 200_000}\n2,y\n")
+    _, text = suggested(tmp_path)
+    assert "Suggested from 2 rows" in text
+    assert "bad" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.csv", gzip.compress(b"id,n\n1,2\n"), "compressed: add .gz to its name"),
+        ("a.csv.gz", gzip.compress(gzip.compress(b"id,n\n1,2\n")), "compressed twice: unpacked, it is .gz again"),
+        ("a.csv", b"PK\x03\x04\x14\x00", "an archive .zip.: unpack it first"),
+        ("a.json.gz", b'{"id":1}\n', "is named .gz but is not .gz"),
+    ],
+)
+def test_suggestion_refuses_packed_bytes_as_text(name: str, content: bytes, problem: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=problem):
+        suggested(tmp_path)
+
+
+def test_suggestion_does_not_take_a_header_without_a_name_for_a_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",fare\n0,2.5\n1,3.5\n")
+    with pytest.raises(UserError, match=r"without a name: ',fare'\. Give each column"):
+        suggested(tmp_path)
+    (tmp_path / "a.csv").write_text("id,true,x\n1,a,b\n2,c,d\n")
+    assert list(suggested(tmp_path)[0].schema) == ["id", "true", "x"]
+
+
+def test_suggestion_is_not_sure_of_a_header_above_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("alice,berlin\nbob,paris\n")
+    assert "not sure that the first record has the names" in _comments(suggested(tmp_path)[1])
+    (tmp_path / "a.csv").write_text("name,n\nbob,1\n")
+    assert "not sure that" not in _comments(suggested(tmp_path)[1])
+
+
+def test_suggestion_is_not_sure_of_a_quote_that_an_open_quote_decided(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,text\n1,"abc\n2,def\n3,ghi\n')
+    assert "not closed, such as '\"abc'" in _comments(suggested(tmp_path)[1])
+
+
+def test_suggestion_names_numbers_that_are_ambiguous_or_rounded(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,a,b\n1,"1,234",12345678901234567.89\n2,"2,345",0.1\n')
+    comments = _comments(suggested(tmp_path)[1])
+    assert "comma may separate thousands or a fraction, such as '1,234'" in comments
+    assert "a double rounds numbers such as '12345678901234567.89'" in comments
+
+
+def test_suggestion_for_keys_of_json_that_differ_in_case_only(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id":1,"o":{"A":1,"a":2},"Name":"x","name":"y"}\n{"id":2,"NAME":"z","":1}\n')
+    spec, text = suggested(tmp_path)
+    assert dict(spec.schema) == {"id": "bigint", "o": "string", "Name": "string"}
+    comments = _comments(text)
+    assert "keys 'A' and 'a' differ in upper and lower case only" in comments
+    assert "keys differ in upper and lower case only: 'Name', 'name', 'NAME'" in comments
+    assert "a key without characters is no name of a column" in comments
+
+
+def test_suggestion_leaves_out_the_meta_columns_of_hudi(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("_hoodie_commit_time,_hoodie_record_key,id\n1,a,x\n2,b,y\n")
+    spec, text = suggested(tmp_path)
+    assert (list(spec.schema), spec.record_key) == (["id"], ("id",))
+    assert "left out, because each commit computes them: _hoodie_commit_time, _hoodie_record_key" in _comments(text)
+
+
+def test_suggestion_explains_a_path_that_is_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "a[1]").mkdir()
+    (tmp_path / "a[1]" / "a.csv").write_text("id,n\n1,2\n")
+    with pytest.raises(UserError, match=r"A path with '\[' is a pattern; the character itself is written \[\[\]"):
+        suggested(f"{tmp_path}/a[1]/")
+    assert list(suggested(f"{tmp_path}/a[[]1]/")[0].schema) == ["id", "n"]
+
+
+def test_schema_of_a_spec_has_no_columns_that_differ_only_in_case() -> None:
+    text = "table: t\nlocation: l\nrecord_key: [id]\nschema: {id: string, Name: string, name: int}\ningest: {path: l}\n"
+    with pytest.raises(UserError, match="columns 'Name' and 'name' differ only in case"):
+        parse_spec(text, source="t.yaml")
+
+
 def test_suggestion_refuses_a_text_that_is_neither_json_nor_csv() -> None:
     with pytest.raises(UserError, match="not JSON, and its lines do not have the same number of values"):
         suggested(shared_dir() / "data" / "logs" / "apache_access.log.gz")
@@ -173,6 +294,8 @@ def test_command_writes_a_spec_that_passes_the_check_and_replaces_no_file(
     assert main(["spec", "suggest", "landing/", "--to", "specs/orders.yaml"]) != 0
     assert "Give --replace" in capsys.readouterr().err
     assert "table: shop.orders" in Path("specs/orders.yaml").read_text()
+    assert main(["spec", "suggest", "landing/", "--to", "specs/my orders.yaml"]) == 0
+    assert "lakehouse spec check 'specs/my orders.yaml'" in capsys.readouterr().out
 
 
 def test_command_with_a_further_word_names_its_argument(capsys: pytest.CaptureFixture[str]) -> None:
