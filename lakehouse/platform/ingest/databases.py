@@ -168,9 +168,8 @@ def run_databases(run: DatabaseRun) -> IngestReport:
             if done or failed or _is_over(run.settings, clock.now_ms() - started):
                 break
         unconfirmed = _kept(run)
-    tables = [
-        replace(one, lag=(*one.lag, *unconfirmed)) for one in (joined_report(parts) for parts in reports.values())
-    ]
+    joined = map(joined_report, reports.values())
+    tables = [replace(report, lag=(*report.lag, *unconfirmed)) for report in joined]
     if not tables:
         patterns = ", ".join(run.settings.tables)
         raise UserError(
@@ -314,9 +313,8 @@ def _target(run: DatabaseRun, spec: TableSpec, name: str, described: SourceTable
     env = run.tables.env(spec.location, run.access)
     options = {**spec.write_options(), **run.command.options}
     with changed_keys(described, spec, run.settings):
-        table = (
-            _existing(spec, options, env) if described is None else open_declared_table(spec, options, env, run.tables)
-        )
+        is_there = described is not None
+        table = open_declared_table(spec, options, env, run.tables) if is_there else _existing(spec, options, env)
     if table is None:
         new = _filling(spec) if run.server.reads.omits_unchanged else spec
         return None if described is None else Target(source=source, spec=new, key=key, exists=True)
