@@ -21,7 +21,7 @@ from lakehouse.model.instant import Instant
 
 
 class BucketChildren(Protocol):
-    """The buckets that replace those of a group."""
+    """The buckets that replace the buckets of a group."""
 
     @property
     def file_ids(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def replacing_groups(plan: ClusteringPlan) -> dict[Group, tuple[str, ...]]:
 
 
 def copied_groups(plan: ClusteringPlan, written: Collection[Group]) -> frozenset[Group]:
-    """Return the planned groups whose rows a write copied to the groups that replace them, by what it wrote."""
+    """Return the planned groups whose rows a write copied to the groups that replace them, by its files."""
     copied = set()
     for group in plan.groups:
         children = children_of(group)

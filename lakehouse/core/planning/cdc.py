@@ -92,7 +92,7 @@ class FileGroupChange:
 
     @property
     def bytes(self) -> int:
-        """The size of the change logs in bytes; without them that of the slices before and after."""
+        """The size of the change logs in bytes; without them the size of the slices before and after."""
         if self.change_logs:
             return sum(log.size_bytes for log in self.change_logs)
         return sum(side.bytes for side in (self.before, self.after) if side is not None)
@@ -138,7 +138,7 @@ def in_order(changes: Iterable[FileGroupChange], *, rows_delete: bool) -> tuple[
     A file group with both kinds of changes is returned twice, and each of the two is a read of one kind.
 
     Args:
-        changes: Changes as `plan_changes` returns them; those of one commit are adjacent.
+        changes: Changes as `plan_changes` returns them; changes of one commit are adjacent.
         rows_delete: Whether data rows of a log can be deletes. The statistics of a commit do not count these.
     """
     ordered: list[FileGroupChange] = []
@@ -174,7 +174,7 @@ class _States:
             frozenset(cleaned_paths),
         )
         completion = instant.completion
-        # No instant completes between the two times. Times of equal length are ordered as texts.
+        # No instant completes between the two times. Times of equal length are ordered as strings.
         just_before = str(int(completion) - 1).zfill(len(completion))
         self._before = visible_timeline(timeline, (), completed_up_to=just_before)
         self._after = visible_timeline(timeline, (), completed_up_to=completion)

@@ -92,7 +92,7 @@ def plan_clustering(
         slices: The newest slice of each file group.
         busy_groups: File groups (partition, file id) of other pending plans and of pending writes.
         policy: The clustering policy.
-        selected: Partition paths to which the plan is limited; empty for those of the policy's option.
+        selected: Partition paths to which the plan is limited; empty for the partitions of the policy's option.
         hour: The current hour, for the partition mode DAY_ROLLING.
         laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
             again.
@@ -166,7 +166,7 @@ def partitions_of(
 
 
 def layout_text(layout: Layout) -> str:
-    """Return a layout as text for the commit metadata of a clustering; empty for unsorted rows."""
+    """Return a layout as a string for the commit metadata of a clustering; empty for unsorted rows."""
     return f"{layout.curve}:{','.join(layout.columns)}" if layout.columns else ""
 
 

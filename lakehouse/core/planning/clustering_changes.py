@@ -1,4 +1,4 @@
-"""What remains of a clustering plan after writes changed some of its file groups. Pure functions.
+"""The rest of a clustering plan after writes changed some of its file groups. Pure functions.
 
 before the tasks run     changed file groups are left out, the others of the same task are still merged
 after the tasks ran      tasks that read a changed file group are left out: their files mix rows of all its inputs

@@ -130,7 +130,7 @@ def plan_compaction(
         slices: The newest slice of each file group.
         busy_groups: File groups (partition, file id) of other pending plans.
         policy: The compaction policy with its strategies.
-        selected: Partition paths to which the plan is limited; empty for those of the policy's option.
+        selected: Partition paths to which the plan is limited; empty for the partitions of the policy's option.
         now: An instant time, which strategies by day need.
         max_file_bytes: Assumed size of the base file of a group that has none.
         policy_of: Returns the policy whose thresholds apply to a partition; None: `policy` for all.
@@ -176,7 +176,7 @@ def plan_log_compaction(
 
     `log_compactions` are the instants of completed log compactions. The log files that they merged stay in the slice,
     so only later log files count. A plan names all log files of the slice, as in Hudi; the reader decides which of
-    their blocks are valid. `selected` limits the plan to some partitions; empty for those of the policy's option.
+    their blocks are valid. `selected` limits the plan to some partitions; empty: the policy's option decides.
     `policy_of` returns the policy whose threshold applies to a partition.
     """
 

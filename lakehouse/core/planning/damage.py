@@ -7,7 +7,7 @@ cleans delete their files.
     layout 2   sizes are equal
     layout 1   a log may be longer than stated: later commits and rollbacks append to it
 
-Log files with names of version 6 in layout 2 are compared like those of layout 1.
+Log files with names of version 6 in layout 2 are compared as in layout 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Damage:
 
     @property
     def problem(self) -> str:
-        """The damage as text for messages."""
+        """The damage as a sentence for messages."""
         state = "is missing" if self.actual is None else f"has {self.actual} bytes"
         return f"{self.path} {state}; the {self.action} {self.instant} wrote it with {self.expected} bytes"
 

@@ -200,7 +200,7 @@ def decode_past(metadata: CommitMetadata) -> Past | None:
 
 
 def parse_event_time(value: str | datetime) -> datetime:
-    """Return an ISO 8601 text or a datetime in UTC (the default zone); raise UserError for any other value."""
+    """Return an ISO 8601 string or a datetime in UTC (the default zone); raise UserError for any other value."""
     try:
         moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -24,7 +24,7 @@ from lakehouse.model.document import parse_json
 RANGES_KEY = "lakehouse.column_ranges"
 MAX_COLUMNS = 32
 _LONGEST_TEXT = 64
-#: Files whose ranges are searched in the text; for more files the whole text is parsed.
+#: Files whose ranges are searched in the JSON; for more files the whole JSON is parsed.
 _SEARCHED = 32
 
 
@@ -50,7 +50,7 @@ def encode_ranges(stats: Iterable[WriteStat]) -> str:
 def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[str, Range]]:
     """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges.
 
-    A range is omitted if the type of the column has changed to one with another order, such as a number to text.
+    A range is omitted if the type of the column has changed to one with another order, such as a number to a string.
     """
     try:
         return {path: typed_ranges(columns, schema) for path, columns in stored_ranges(text).items()}
@@ -75,7 +75,7 @@ def stored_ranges(text: str | None, paths: Collection[str] | None = None) -> Map
 
 
 def typed_bounds(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return stored bounds as values of a column; null for None and for a bound that has another order as text.
+    """Return stored bounds as values of a column; null for None and for a bound that has another order as a string.
 
     Raises CorruptTableError for a value that the type cannot represent.
     """
@@ -84,7 +84,7 @@ def typed_bounds(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except (ValueError, TypeError, pa.ArrowException):
-        # Dates, times and decimals are stored as texts.
+        # Dates, times and decimals are stored as strings.
         typed = {value: None if value is None else literal(value, kind) for value in set(values)}
         return pa.array([typed[value] for value in values], kind)
 
@@ -97,7 +97,7 @@ def _ranges_at(text: str, path: str) -> Any:
     """Return the JSON value of one path without parsing the others; None if there is none."""
     key = f"{json.dumps(path)}:"
     at = text.find(key)
-    # A key follows a brace or a comma; the same characters inside another text follow a backslash.
+    # A key follows a brace or a comma; the same characters inside another string follow a backslash.
     while at > 0 and text[at - 1] not in "{,":
         at = text.find(key, at + 1)
     return None if at < 0 else json.JSONDecoder().raw_decode(text, at + len(key))[0]

@@ -4,7 +4,7 @@
     16 -> 8    b and b + 8 become b                one group per new bucket
     n -> m     buckets with equal remainders by gcd(n, m) form a group
 
-The number of buckets holds for the whole partition, so a resize rewrites all file groups of the partition at once.
+The number of buckets holds for the whole partition, so a resize rewrites all file groups of the partition together.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def plan_orphans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a table needs of the file groups that have orphans.
+    """The files that a table needs of the file groups that have orphans.
 
     Attributes:
         sliced: The paths of the log files in all slices of all retained instants.

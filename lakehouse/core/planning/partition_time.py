@@ -1,7 +1,7 @@
 """The time in a partition path, as the interval from its first moment to its end.
 
-    region=eu/day=2026-01-31      yyyy-MM-dd        2026-01-31T00:00 .. 2026-02-01T00:00 in the zone, beside region=eu
-    year=2026/month=01            yyyy/MM           2026-01-01T00:00 .. 2026-02-01T00:00, beside nothing
+    region=eu/day=2026-01-31      yyyy-MM-dd        2026-01-31T00:00 .. 2026-02-01T00:00 in the zone
+    year=2026/month=01            yyyy/MM           2026-01-01T00:00 .. 2026-02-01T00:00
     at=2026/01/31/07              yyyy/MM/dd/HH     07:00 .. 08:00
 
 The time is the first sequence of path levels that the pattern formats identically. A text that the pattern formats in
@@ -50,7 +50,7 @@ class PartitionTime:
 def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str = "") -> PartitionTime | None:
     """Return the time in a partition path, or None if it has none.
 
-    The default `pattern` is that of the table's TIMESTAMP field, else DEFAULT_FORMATS. The default `zone` is that of
+    The default `pattern` is taken from the table's TIMESTAMP field, else DEFAULT_FORMATS. The default `zone` is that of
     the field, else UTC. Raises UserError for a pattern without a year and for an unknown zone.
     """
     levels = path.split("/")

@@ -1,8 +1,8 @@
 """Which partitions and directories can hold rows that meet a condition, from the values in their paths (DATA-2.3).
 
-A condition is evaluated on all paths at once. The path of a partition holds one value per partition field. A directory
-above it holds the values of the first fields only. Text without URL encoding may contain `/`: then the directory `a`
-stands for the value `a` and for all values that begin with `a/`.
+A condition is evaluated on all paths by one kernel call. The path of a partition contains one value per
+partition field. A directory above it contains the values of the first fields only. A string without URL encoding may
+contain `/`: then the directory `a` stands for the value `a` and for all values that begin with `a/`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 
 #: Directories that are listed by their computed names; with more of them the level above is listed instead.
 _MAX_DIRECTORIES = 64
-# Types whose texts in paths depend on the writer.
+# Types whose strings in paths depend on the writer.
 _WITHOUT_TEXT = (pa.types.is_timestamp, pa.types.is_time, pa.types.is_floating, pa.types.is_boolean)
 # The character after `/`: all texts that begin with `a/` are between `a` and `a0`.
 _AFTER_SLASH = "0"
@@ -109,7 +109,7 @@ class PartitionFilter:
         return None if paths is None else tuple(sorted(set(paths)))
 
     def _values_of(self, number: int, field: str) -> list[str] | None:
-        """Return the texts of the only values of a field that can match, as paths contain them."""
+        """Return the strings of the only values of a field that can match, as paths contain them."""
         if not _is_simple(self.keys, number) or field not in self.schema.names:
             return None
         kind = self.schema.field(field).type
@@ -152,7 +152,7 @@ def partition_ranges(
 
 
 def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
-    """Return the text of each field in each path; null where the path does not say it."""
+    """Return the string of each field in each path; null where the path does not say it."""
     fields = keys.partition_fields
     if len(fields) == 1:
         return [_without_name(paths, fields[0], keys)]
@@ -174,12 +174,12 @@ def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
     if keys.hive_style and sum(level.startswith(leads) for level in path.split("/")) > len(leads):
         # A value contains `/` and the name of a field: it is unknown where each value ends.
         return (None,) * len(leads)
-    # The texts are decoded again by `_typed_values`.
+    # The strings are decoded again by `_typed_values`.
     return tuple(text.replace("%", "%25") if text and keys.url_encode else text for text in parts)
 
 
 def _typed_values(text: pa.Array, kind: pa.DataType, keys: KeyConfig) -> pa.Array:
-    """Return texts of paths as values of a column; null for the null partition and for a text that is not a value."""
+    """Return strings of paths as values of a column; null for the null partition and for an invalid value."""
     if any(has_no_text(kind) for has_no_text in _WITHOUT_TEXT):
         return pa.nulls(len(text), kind)
     encoded = _without_default(text).dictionary_encode()

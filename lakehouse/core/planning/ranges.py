@@ -1,8 +1,8 @@
-"""Evaluate a predicate on column ranges of many files or partitions at once (MDT-14).
+"""Evaluate a predicate on column ranges of many files or partitions (MDT-14).
 
 For each item (a file, a partition) a column has a smallest and a largest value, and numbers of nulls and of values. A
-bound or a number that is null is unknown. The result says for each item whether it may have a matching row: one kernel
-pass per condition, no loop over items. An item is excluded only if its ranges prove that no row matches.
+bound or a number that is null is unknown. The result is one flag per item: whether it may have a matching row. There is
+one kernel pass per condition and no loop over items. An item is excluded only if its ranges prove that no row matches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakehouse.model.predicate import And, Applied, Call, Comparison, In, IsNull
 Flags = np.ndarray[Any, Any]
 
 _NEGATED: dict[str, Any] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-#: Java orders text by UTF-16 code units. The order of code points differs from it only from this character on.
+#: Java orders strings by UTF-16 code units. The order of code points differs from it only from this character on.
 _FIRST_REORDERED = "\ue000"
 
 
@@ -38,7 +38,7 @@ class ColumnRanges:
         high: An upper bound; null if unknown.
         nulls: The number of nulls; null if unknown.
         values: The number of values, nulls included; null if unknown.
-        java_order: Whether the bounds of text may be in the order of UTF-16 code units.
+        java_order: Whether the bounds of strings may be in the order of UTF-16 code units.
         ignores_nan: Whether the bounds of floats may be those of the numbers only. Else they are unknown for an item
             with NaN.
     """
@@ -120,7 +120,7 @@ def matches_of_leaves(where: Predicate, rows: int, of_leaf: Callable[[Predicate]
     """Combine flags of the leaves of a condition, which may be below NOT, as AND and OR say.
 
     Each leaf compares one column. So if the rows of an item come from several files, flags of its leaves may be united
-    over these files, also if a row has values from several of them.
+    over these files, even if a row has values from several of them.
     """
     if isinstance(where, And | Or):
         matches = np.full(rows, isinstance(where, And))
@@ -251,7 +251,7 @@ def _starts(prefix: str, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
 
 
 def _is_reordered(value: pa.Scalar, ranges: ColumnRanges) -> bool:
-    """Whether the order of the bounds may differ from that of the values of the column at this literal."""
+    """Whether the order of the bounds may differ from the order of the values of the column at this literal."""
     if not ranges.java_order:
         return False
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):

@@ -4,7 +4,7 @@
     neighbours together < merge threshold      one new group with the range of all of them
     not sorted by the requested columns        one new group with the same range
 
-Sizes are those of base and log files, and thresholds are multiples of the largest size of a base file. A partition with
+Sizes include base and log files, and thresholds are multiples of the largest size of a base file. A partition with
 a pending resize is not planned again, because each plan is based on the present ring.
 """
 
@@ -113,7 +113,7 @@ def plan_ring_resizes(
 
 
 def child_nodes(group: ClusteringGroup) -> tuple[HashingNode, ...]:
-    """Return the nodes that replace those of a group's slices; empty if the group does not resize a ring."""
+    """Return the nodes that replace the nodes of a group's slices; empty if the group does not resize a ring."""
     return decode_nodes(group.extra[_NODES]) if _NODES in group.extra else ()
 
 

@@ -1,4 +1,4 @@
-"""Plan a scan: the file slices that a query reads after pruning, and what each step left (MDT-14)."""
+"""Plan a scan: the file slices that a query reads after pruning, and the rest after each step (MDT-14)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from lakehouse.model.predicate import And, In, Predicate, columns_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStep(Readable):
-    """One step of a plan, and what remains after it.
+    """One step of a plan, and the files that remain after it.
 
     Attributes:
         name: The name of the step, such as `partitions` or `column_stats`.
-        reason: What the step did, or why it could not exclude anything.
+        reason: The effect of the step, or why it could not exclude anything.
         partitions: The number of partitions that remain; None before they are known.
         slices: The number of file slices that remain; None before the files are listed.
         files: The number of base and log files that remain.
@@ -60,7 +60,7 @@ class PlanStep(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanExplanation(Readable):
-    """The steps of a planned read, in order. `print` shows them as text, a notebook shows a table."""
+    """The steps of a planned read, in order. `print` shows them as lines, a notebook shows a table."""
 
     steps: tuple[PlanStep, ...]
 

@@ -239,7 +239,7 @@ def _stored(name: str, kind: pa.DataType) -> pa.DataType:
 
 @dataclass(slots=True, kw_only=True)
 class _Merge:
-    """Merges the types of a batch into those of a table and records the changes.
+    """Merges the types of a batch into the types of a table and records the changes.
 
     With `both` the two sides are concurrent writers of one table, so values of neither side may be rounded.
     """

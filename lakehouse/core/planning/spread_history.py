@@ -1,4 +1,4 @@
-"""What commits say about the values of the spread column, so that later writes know the large ones before they begin.
+"""The values in commits of the spread column, so that later writes know the large ones before they begin.
 
 Each commit of a table with `lakehouse.write.spread.column` has the extra metadata `lakehouse.spread`, as JSON:
 

@@ -169,7 +169,7 @@ def files_to_merge(files: Sequence[TombstoneFile]) -> list[tuple[TombstoneFile, 
 
 
 def encode_tombstones(tombstones: Tombstones) -> str:
-    """Return the text for the extra metadata of a commit."""
+    """Return the value for the extra metadata of a commit."""
     files = [[file.name, file.rows, file.first, file.last] for file in tombstones.files]
     return json.dumps(
         {

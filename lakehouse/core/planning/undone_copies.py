@@ -2,7 +2,7 @@
 
 The copies are deleted with the plan of the resize, but the commits of the writes still list them. The time of the plan
 is on no timeline. After the archive has passed this time, it looks like the time of an archived write. The file group
-of the copy tells the difference: a completed resize created its base file.
+of the copy shows the difference: a completed resize created its base file.
 """
 
 from __future__ import annotations

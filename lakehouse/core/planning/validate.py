@@ -106,7 +106,7 @@ def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: Tabl
         )
 
 
-# parameters: the two sides of a comparison, and what the table may contain
+# parameters: the two sides of a comparison, and the files that the table may contain
 def check_files(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     sizes: Mapping[str, int],

@@ -4,7 +4,7 @@ They run under the lock of the data table, before the commit writes its records:
 compaction, log compaction and archive. Whether a service is due follows from the two timelines, which the commit has
 loaded; a commit without a due service sends no request for them.
 
-Clean and archive keep what a reader or a rollback may need:
+Clean and archive keep the files and instants that a reader or a rollback may need:
 
     reader of an older timeline   It reads the slice before a new compaction, so a clean waits for some commits.
     last compaction and later     A log block counts only if its delta commit is on the active timeline.
@@ -57,7 +57,7 @@ def run_services(
         lock: The lock of the data table.
 
     Raises:
-        CorruptTableError: A file of the metadata table is damaged, unless the policy lets the write continue.
+        CorruptTableError: A file of the metadata table is damaged, unless the policy allows the write to continue.
     """
     policy = lock.policy.metadata
     state = ServiceState(store=store, names=(), definitions=definitions, timeline=timeline, data=data)
@@ -162,7 +162,7 @@ def log_compaction_is_due(state: ServiceState, policy: CompactionPolicy) -> bool
 def clean_is_due(timeline: Timeline) -> bool:
     """Return whether a clean is due: there were two compactions, and no clean since the last one.
 
-    A clean that found nothing leaves no instant, so a commit asks again only after some more commits.
+    A clean that found nothing leaves no instant, so the next check is some commits later.
     """
     compactions = timeline.where(action=Action.COMMIT, state=State.COMPLETED)
     compaction = last_compaction(timeline)

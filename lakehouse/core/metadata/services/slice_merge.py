@@ -178,7 +178,7 @@ def _newest(entries: pa.Table, schema: str, parts: Sequence[LogLayer], kind: Rec
 
 
 def _decoded(parts: Sequence[pa.Table], schemas: Sequence[str], kind: RecordKind) -> list[pa.Table]:
-    """Return the rows of parts of log blocks; few entries with one schema are decoded at once."""
+    """Return the rows of parts of log blocks; few entries with one schema are decoded together."""
     is_small = sum(part.num_rows for part in parts) <= _DECODED_AT_ONCE
     if kind.decode_parts is not None and len(set(schemas)) == 1 and is_small:
         return kind.decode_parts(parts, schemas[0])

@@ -1,4 +1,4 @@
-"""List the indexes of a table: the index of writers, and those of the metadata table (MDT-6, MDT-7)."""
+"""List the indexes of a table: the index of writers, and the indexes of the metadata table (MDT-6, MDT-7)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
-#: Paths that the text of a result shows.
+#: Paths that a printed result contains.
 _SHOWN = 3
 
 
@@ -114,7 +114,7 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
 
 
 def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Definition]) -> tuple[str, ...]:
-    """Return the partitions to build: those of new tables, those that the table has, and declared ones."""
+    """Return the partitions to build: the ones of new tables, the ones that the table has, and declared ones."""
     listed, metadata = listed_in(table), policies.transaction.metadata
     declared = declared_partitions(
         policies.indexing,

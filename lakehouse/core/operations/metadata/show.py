@@ -1,4 +1,4 @@
-"""Show the metadata table of a table: partitions, file groups, sizes, compaction, and what readers use (MDT-7)."""
+"""Show the metadata table of a table: partitions, file groups, sizes, compaction, and use by readers (MDT-7)."""
 
 from __future__ import annotations
 

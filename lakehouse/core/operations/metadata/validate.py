@@ -74,7 +74,7 @@ _EXAMPLES = 5
 _READERS = 8
 _BOUNDS = ("min", "max")
 _PLACES = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
-#: What is compared beside the key. Statistics have more columns, which depend on the writer.
+#: Columns that are compared in addition to the key. Statistics have more columns, which depend on the writer.
 _STATISTICS = ("value_count", "null_count")
 #: Files whose statistics are in memory as objects at the same time.
 _FILES_AT_ONCE = 1_000
@@ -389,8 +389,8 @@ def _check_statistics(
 def _without_empty_files(stored: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return statistics without those of files that have no rows, such as log files with deletes only.
 
-    A stored row of such a file stays if it says that the file has values. Hudi writes none for an empty base file, and
-    this package used to count deletes as nulls.
+    A stored row of such a file stays if it states that the file has values. Hudi writes none for an empty base file,
+    and this package used to count deletes as nulls.
     """
     empty = expected.filter(pc.equal(expected.column("value_count"), 0)).column("key").combine_chunks()
     if not len(empty):
@@ -451,7 +451,7 @@ def _narrow(stored: pa.Table, expected: pa.Table) -> list[str]:
         compare(theirs.column(bound), both.column(bound))
         for bound, compare in zip(_BOUNDS, (pc.greater, pc.less), strict=True)
     )
-    # A null bound of a known row says that all values are null.
+    # A null bound of a known row means that all values are null.
     nothing = pc.and_(theirs.column("min").is_null(), both.column("min").is_valid())
     wrong = pc.and_(judged, pc.or_(pc.or_(low.fill_null(False), high.fill_null(False)), nothing))
     names: list[str] = both.filter(wrong).column("name").to_pylist()

@@ -189,7 +189,7 @@ def _in_partitions(
 
 
 def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """Return changes with the rows before and after as JSON text."""
+    """Return changes with the rows before and after as JSON strings."""
     images = [json_objects(changes.column(name)) for name in SIDES]
     return pa.RecordBatch.from_arrays([changes.column(0), changes.column(1), *images], schema=JSON_SCHEMA)
 

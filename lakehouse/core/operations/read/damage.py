@@ -3,7 +3,7 @@
     compare   a listing with the commits that are cached             usual case: no difference, no further request
     confirm   reload the timeline, list the partitions again         the table may have changed in between
     cleaned   files that a clean removed are not damaged
-    raise     CorruptTableError with the file, its size and what to do
+    raise     CorruptTableError with the file, its size and the way out
 
 A long-running process has cached most commits; a new process has cached only the commits that it read for other
 reasons. Planners of services that list storage read all commits of the active timeline. Writers read those that

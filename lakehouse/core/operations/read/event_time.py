@@ -176,7 +176,7 @@ def event_time_bound(table: LoadedTable, event_time: str | datetime) -> str:
 def _past(table: LoadedTable, containing: str = "") -> Past:
     """Return the event times of all completed writes; usually only the newest commits are read.
 
-    Archived commits that do not contain the text `containing` are skipped.
+    Archived commits that do not contain the string `containing` are skipped.
     """
     active = reversed(table.timeline.writes().by_completion())
     past = known_past((instant, table.store.commit(instant)) for instant in active)

@@ -1,7 +1,7 @@
 """Which partitions and file slices may have rows that meet conditions on functions, by the indexes on expressions.
 
 An index is used for a call with the same function, arguments and column. The records of files never change, so they are
-valid for every version of the table; those of partitions describe the newest version. Nothing is excluded by
+valid for every version of the table; the ranges of partitions describe the newest version. Nothing is excluded by
 
     a file or partition without a record
     a record in the time zone of another session, if the function depends on the zone (see `evaluated_in_utc`)
@@ -46,7 +46,7 @@ from lakehouse.model.predicate import Applied, Call, Comparison, In, Not, Predic
 
 logger = logging.getLogger(__name__)
 
-#: Files whose statistics are looked up by key; for more files those of the table are read.
+#: Files whose statistics are looked up by key; for more files the statistics of the table are read.
 _MOST_KEYS = 2_000
 #: Bloom filters that are read for one condition.
 _MOST_FILTERS = 10_000
@@ -108,7 +108,7 @@ def partitions_by_expression(
 def _used(
     table: LoadedTable, where: Predicate, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> dict[str, tuple[str, OfItems]]:
-    """Return by the text of each call the name of an index on it, and what that says of items."""
+    """Return by the text of each call the name of an index on it, and the ranges of items in it."""
     if not table.config.layout.has_completion_times:
         return {}
     used: dict[str, tuple[str, OfItems]] = {}
@@ -129,7 +129,7 @@ def _index_of_leaf(used: Mapping[str, tuple[str, OfItems]], leaf: Predicate) -> 
 def _index_of(
     table: LoadedTable, call: Call, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> tuple[str, OfItems] | None:
-    """Return the name of an index on a call, and what it says of items; None if no index can be used."""
+    """Return the name of an index on a call, and the ranges of items in it; None if no index can be used."""
     metadata = metadata_of(table)
     for name in () if metadata is None else metadata.usable:
         definition = None
@@ -161,7 +161,7 @@ def _is_on(definition: Definition, call: Call) -> bool:
 
 
 def _statistics(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Table) -> OfSchema:
-    """Return what the statistics of files say; `items` are the files."""
+    """Return the ranges in the statistics of files; `items` are the files."""
     columns = pa.repeat(pa.scalar(call.column), items.num_rows)
     keys = column_stats_keys(columns, items.column("partition"), items.column("name"))
     if items.num_rows <= _MOST_KEYS:
@@ -179,7 +179,7 @@ def _statistics(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Sc
 def _partition_statistics(
     metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Array
 ) -> OfSchema | None:
-    """Return what the statistics of partitions say; `items` are their paths."""
+    """Return the ranges in the statistics of partitions; `items` are their paths."""
     if pa.types.is_floating(result_field(call, schema).type):
         return None
     keys = partition_stats_keys(pa.repeat(pa.scalar(call.column), len(items)), items, expression=True)
@@ -235,7 +235,7 @@ def _literals(applied: Applied) -> tuple[Any, ...]:
 
 
 def _filters(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Table) -> OfSchema | None:
-    """Return what the bloom filters of files say; `items` are the files."""
+    """Return the answers of the bloom filters of files; `items` are the files."""
     kind = result_field(call, schema).type
     if items.num_rows > _MOST_FILTERS or not has_text(kind):
         return None

@@ -1,4 +1,4 @@
-"""Reads what commits and footers state about files: the schema of the files and ranges of their columns."""
+"""Reads the facts about files in commits and footers: the schema of the files and ranges of their columns."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags) -> Fil
 
     Returns:
         The ranges; empty if many files would have to be opened. Small files are not opened, because reading their rows
-        costs as much, and neither is a base file beside a log file without ranges, because its slice is read anyway.
+        costs as much, and neither is a base file whose log file has no ranges, because its slice is read anyway.
     """
     files = slices.files
     is_log = one_array(files.column("is_log")).to_numpy(zero_copy_only=False).astype(bool)

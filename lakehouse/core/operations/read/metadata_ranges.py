@@ -23,7 +23,7 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.instant import Action
 from lakehouse.model.predicate import Predicate, columns_of
 
-#: Files whose statistics are looked up by key; for more files those of whole partitions or of the table are read.
+#: Files whose statistics are looked up by key; for more files all statistics of partitions or the table are read.
 _MOST_KEYS = 2_000
 _MOST_PARTITIONS = 500
 _WORD = 8
@@ -86,7 +86,7 @@ def ranges_of_partitions(
     """Return the ranges of the columns of a condition in whole partitions; None without partition statistics.
 
     They describe the newest version of the table. Apache Hudi combines the ranges of files without regard to a file of
-    which it knows none: one with NaN, or with very long texts. So ranges of floats and texts prove nothing.
+    which it has none: one with NaN, or with very long strings. So ranges of floats and strings prove nothing.
     """
     columns = [name for name in indexed_columns(where, schema) if _is_combinable(type_of(name, schema))]
     if not columns or not len(partitions):
@@ -123,7 +123,7 @@ def _rows(metadata: MetadataTable, columns: Sequence[str], files: pa.Table) -> p
     return metadata.ranges_in(columns, pc.unique(files.column("partition")).to_pylist())
 
 
-# parameters: where ranges are read and kept, and what they describe
+# parameters: where ranges are read and kept, and the items that they describe
 def _in_whole_table(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, files: pa.Table
 ) -> ColumnRanges:
@@ -173,7 +173,7 @@ def _placed(metadata: MetadataTable, column: str, kind: pa.DataType, files: pa.T
     return _taken(placed_rows, pa.array(row_of, mask=row_of < 0))
 
 
-# parameters: where ranges are read and kept, and what they describe
+# parameters: where ranges are read and kept, and the items that they describe
 def _of_all_partitions(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, partitions: pa.Array
 ) -> ColumnRanges:
@@ -189,7 +189,7 @@ def _of_all_partitions(
 def _kept(
     table: LoadedTable, key: tuple[Any, ...], items: Any, read: Callable[[], tuple[tuple[Any, ColumnRanges], int]]
 ) -> ColumnRanges:
-    """Return ranges of items from the cache if it has those of the same items; else read and keep them."""
+    """Return ranges of items from the cache if it contains the same items; else read and keep them."""
     if key[-1] is None:
         return read()[0][1]
     held, ranges = table.metadata.cache.get(key, read)

@@ -44,7 +44,7 @@ _MOST_KEYS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInput:
-    """What is known before files are listed.
+    """The input of the choice of partitions, before files are listed.
 
     Attributes:
         table: The loaded table.
@@ -71,7 +71,7 @@ class PartitionChoice:
         partitions: Partition paths; None means all, or those that `keep` keeps.
         keep: The filter of directories, if the partitions were not chosen.
         groups: The only file groups (partition, file id) with matching rows; None if unknown.
-        steps: What each step left.
+        steps: The partitions that each step left.
     """
 
     partitions: tuple[str, ...] | None = None
@@ -93,7 +93,7 @@ Locator = Callable[[PartitionInput], Located | None]
 
 
 def choose_partitions(given: PartitionInput) -> PartitionChoice:
-    """Return the partitions that may have matching rows, as far as the metadata table tells."""
+    """Return the partitions that may have matching rows according to the metadata table."""
     paths = known_partitions(given.table)
     if paths is None:
         return PartitionChoice(keep=given.keep)
@@ -190,7 +190,7 @@ def _locations(metadata: MetadataTable, *, keys: pa.Array) -> pa.Table:
 
 
 def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | None:
-    """Return the column of a secondary index, and the texts of the only values with which the condition can hold."""
+    """Return the column of a secondary index, and the strings of the only values with which the condition can hold."""
     definition = from_metadata(given.table, name, lambda metadata: metadata.definitions.get(name))
     if definition is None or len(definition.source_fields) != 1:
         return None
@@ -237,7 +237,7 @@ def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array
 
 
 def _has_stable_text(table: LoadedTable, name: str, schema: pa.Schema) -> bool:
-    """Return whether the text of a key column did not change with the type of the column."""
+    """Return whether the string of a key column did not change with the type of the column."""
     if "." in name or name not in schema.names:
         return False
     kind = schema.field(name).type

@@ -1,7 +1,7 @@
-"""Prune file slices step by step with what is known about their files (MDT-14).
+"""Prune file slices step by step with the metadata of their files (MDT-14).
 
-A step looks at the slices that the steps before it left and says which of them may have matching rows. To add a step,
-write a function of the type `PruneStep` and add it to `STEPS`.
+A step looks at the slices that the steps before it left and returns which of them may have matching rows. To add
+a step, write a function of the type `PruneStep` and add it to `STEPS`.
 
     paths              values in partition paths, where the listing was not limited by them
     column_stats       column ranges in the metadata table
@@ -51,7 +51,7 @@ _MOST_FILTER_KEYS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneInput:
-    """What steps know about a read.
+    """The input of the pruning steps.
 
     Attributes:
         table: The loaded table.
@@ -72,7 +72,7 @@ class PruneInput:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The result of a step: for each slice whether it may have matching rows, and what the step looked at."""
+    """The result of a step: for each slice whether it may have matching rows, and the reason of the step."""
 
     keep: Flags
     reason: str
@@ -168,7 +168,7 @@ STEPS: tuple[tuple[str, PruneStep], ...] = (
 def prune(
     given: PruneInput, slices: FileSlices, steps: Iterable[tuple[str, PruneStep]] = STEPS
 ) -> tuple[FileSlices, tuple[PlanStep, ...]]:
-    """Return the slices that may have matching rows, and what each step left."""
+    """Return the slices that may have matching rows, and the result of each step."""
     explained: list[PlanStep] = []
     for name, step in steps:
         if not len(slices):

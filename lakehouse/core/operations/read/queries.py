@@ -31,7 +31,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """The table as it was at an instant: digits of an instant time, or ISO 8601 text."""
+    """The table as it was at an instant: digits of an instant time, or an ISO 8601 string."""
 
     instant: str
 
@@ -45,7 +45,7 @@ class CompletedUpTo:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeTravel:
-    """The oldest version that holds all events before a time: ISO 8601 text or a datetime, UTC without a zone."""
+    """The oldest version that holds all events before a time: an ISO 8601 string or a datetime, UTC without a zone."""
 
     event_time: str | datetime
 
@@ -90,7 +90,7 @@ class ScanRequest:
     """A query with the columns, the condition and the limits of the read.
 
     Attributes:
-        query: What to read.
+        query: The rows or changes to read.
         columns: Columns of the result; all if None. For `Changes` these are columns of the before and after images.
         where: Condition on rows. For `Changes`, a change is kept if its before or its after image meets the condition.
         memory_budget_bytes: Memory that one task may use to merge log files.
@@ -108,7 +108,7 @@ def instant_text(text: str | datetime) -> str:
     """Return a time as instant digits.
 
     Accepts instant digits, which are returned unchanged, ISO 8601 such as 2026-01-31 or 2026-01-31 10:00:00[.123], and
-    a datetime, UTC without a zone. Raises UserError for other text.
+    a datetime, UTC without a zone. Raises UserError for another string.
     """
     if isinstance(text, datetime):
         moment = text if text.tzinfo is None else text.astimezone(UTC)

@@ -2,7 +2,7 @@
 
 select    the file slices of the queried version, or of the commits of a range
 check     committed files that are missing or changed raise CorruptTableError (see `damage`)
-prune     by partition values and by what is known about files, step by step (see `pruning`)
+prune     by partition values and by file metadata, step by step (see `pruning`)
 read      each slice with Arrow, logs merged
 """
 
@@ -76,7 +76,7 @@ class Scan(Readable):
 
     Attributes:
         plan: The slices to read, the columns of the result and the filter to apply to rows.
-        context: What readers of slices need: storage, schema, merge rule, memory budget.
+        context: The settings for readers of slices: storage, schema, merge rule, memory budget.
         stored_schemas: Avro schema by instant, as commits on the timeline declare it; see `with_stored_schemas`.
         damage: Missing or damaged files whose rows are skipped because the request allows it.
     """
@@ -128,7 +128,7 @@ class Scan(Readable):
 class _Selection:
     """The slices that a query reads before pruning, and the steps that led to them.
 
-    `commit_times` limits the rows to these commits, if it is set. `is_located` says that an index named the groups.
+    `commit_times` limits the rows to these commits, if it is set. `is_located` is whether an index named the groups.
     """
 
     table: LoadedTable
@@ -360,7 +360,7 @@ def slice_context(
     budget: int = READ_BUDGET,
     skips_damage: bool = False,
 ) -> SliceContext:
-    """Return what readers of slices need.
+    """Return the settings for readers of slices.
 
     Args:
         table: The loaded table.

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def table_files(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> TableFiles:
-    """Return the files of completed instants from a listing of storage, and those of the newest slices.
+    """Return the files of completed instants from a listing of storage, and the files of the newest slices.
 
     `engine` runs the tasks that read rows; without one this process reads them.
     """

@@ -205,7 +205,7 @@ def _replacement(metadata: CommitMetadata) -> str:
 
 
 def _other(table: LoadedTable, instant: Instant) -> dict[str, Any]:
-    """Return what the metadata of a completed clean, rollback, restore or savepoint says."""
+    """Return what the metadata of a completed clean, rollback, restore or savepoint states."""
     if instant.action is Action.RESTORE:
         plan = table.store.read(instant, State.REQUESTED)
         return {"note": f"to {decode_restore_plan(plan).target}"} if plan else {}

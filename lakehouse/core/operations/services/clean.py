@@ -191,7 +191,7 @@ def run(
 ) -> Cleaned | NothingToDo:
     """Execute the plan of `request.instant`; else all pending ones without executor, then a new one if due.
 
-    Files that the instants `request.pinned` need are kept, also if an older plan names them. With the lazy policy for
+    Files that the instants `request.pinned` need are kept, even if an older plan names them. With the lazy policy for
     failed writes, failed writes are rolled back first. If the table keeps tombstones, the files of expired tombstones
     are deleted, too.
 

@@ -189,7 +189,7 @@ class ClusteringExecution:
     def complete(
         self, claimed: ClaimedPlan, work: ClusteringWork, now: LoadedTable, lock: TableLock
     ) -> tuple[Committed, list[str]]:
-        """Commit the new file groups, but for those of which a write changed an input."""
+        """Commit the new file groups, except groups with an input that a write changed."""
         staging, unchanged = staging_of(claimed, self.engine), unchanged_work(claimed, now, work)
         if unchanged is not work:
             staging.clean_up(work.files.staged)
@@ -327,7 +327,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
 
 
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
-    """Return the size of new files in the partitions for which a policy sets another one than that of the table."""
+    """Return the size of new files in the partitions for which a policy sets another size than the table."""
     of = _policies_of(policies)
     by_partition = {partition: of(partition) for partition in {piece.partition for piece in plan.slices}}
     usual = policies.clustering.target_file_bytes
@@ -335,7 +335,7 @@ def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
     return {partition: size for partition, size in sizes.items() if size != usual}
 
 
-# parameters: what is equal for all tasks, then what differs; the engine passes the last two
+# parameters: the values of all tasks, then those of one task; the engine passes the last two
 def _task(
     context: ClusteringContext,
     file_sizes: Mapping[str, int],

@@ -38,7 +38,7 @@ class ClusteringWork:
 
     Attributes:
         plan: The plan without the groups that were left out.
-        context: What the files were written with.
+        context: The settings with which the files were written.
         stats: The new files by group of the plan.
         files: The metadata of the commit and the records of indexes.
         left_out: Why parts of the plan were left out.

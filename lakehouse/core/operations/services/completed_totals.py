@@ -1,4 +1,4 @@
-"""What a completed action of a service did, from its metadata: a try that crashed after its commit reports nothing."""
+"""The rows, files and bytes of a completed service action: an attempt that crashed after its commit reports none."""
 
 from __future__ import annotations
 

@@ -155,6 +155,6 @@ def _plan(table: LoadedTable, *, policies: Policies, paths: frozenset[str]) -> C
         ClusteringGroup(slices=(ClusteredSlice.of(piece),), outputs=1, metrics=metrics_of([piece], size))
         for piece in chosen
     )
-    # The key in `extra` tells writers that the executor aborts after a conflict, so that they need not wait.
+    # The key in `extra` informs writers that the executor aborts after a conflict, so that they need not wait.
     extra = {LAYOUT_KEY: policies.clustering.layout}
     return ClusteringPlan(groups=groups, params={}, extra=extra) if groups else None

@@ -1,4 +1,4 @@
-"""Index: declared indexes of the metadata table are built beside writers (MDT-11).
+"""Index: declared indexes of the metadata table are built while writers continue (MDT-11).
 
 due        from the properties, the options and the definitions: which declared indexes are not usable
 schedule   under the lock                                           <t>.indexing.requested
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed(Readable):
-    """The completed indexing, the partitions of the metadata table that it built, and what it wrote."""
+    """The completed indexing, its partitions of the metadata table, and the written rows, files and bytes."""
 
     instant: Instant
     partitions: tuple[str, ...]

@@ -211,7 +211,7 @@ def _partition_of(table: LoadedTable, name: str, partitions: Collection[str]) ->
 
 
 def _drop_plans(table: LoadedTable, gone: Iterable[str], lock: TableLock) -> tuple[str, ...]:
-    """Delete the pending plans that build one of the partitions, and drop what else they were building."""
+    """Delete the pending plans that build one of the partitions, and drop the other partitions of these plans."""
     plans = []
     for pending in table.timeline.where(action=Action.INDEXING, pending=True):
         data = table.store.read(pending, State.REQUESTED)

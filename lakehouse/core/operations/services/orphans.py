@@ -133,7 +133,7 @@ def _reachable(table: LoadedTable, files: list[Found]) -> list[Found]:
 
 
 def list_files(table: LoadedTable) -> list[FileInfo]:
-    """Return all files of the table, without those below `.hoodie` and those of tables inside its folder."""
+    """Return all files of the table, without files below `.hoodie` and files of tables inside its folder."""
     storage = table.env.storage
     files, directories = storage.list_dir("")
     with ThreadPoolExecutor(_LISTERS) as pool:

@@ -1,4 +1,4 @@
-"""Purge: delete all files of a table, but not those of other owners in its folder.
+"""Purge: delete all files of a table, but no file of another owner in its folder.
 
     data files           base files, log files and change logs in a partition: a folder with partition metadata
     partition metadata   after the data files, so that a repeated purge finds the partitions
@@ -79,9 +79,9 @@ def _own_files(files: Iterable[FileInfo]) -> set[str]:
 
 
 def _is_own(name: str) -> bool:
-    """Return whether a file of a partition is the table's: data, partition metadata, or what a writer adds to them."""
+    """Return whether a file of a partition belongs to the table: data, partition metadata, or a file of a writer."""
     if name.startswith(".") and name.endswith(_CHECKSUM_SUFFIX):
-        # Hadoop writes the checksum of a local file beside it.
+        # Hadoop writes the checksum of a local file to the same folder.
         name = name[1 : -len(_CHECKSUM_SUFFIX)]
     return is_data_file(name) or is_partition_metadata(name) or is_temporary(name)
 

@@ -3,7 +3,7 @@
 claim      under the lock: no other executor is active; the next fencing token; files of earlier executors are deleted;
            <t>.<action>.inflight
 search     if an earlier executor may have run: its files that no marker names are deleted, found by a listing
-execute    files under write tokens that contain the claim: no executor overwrites or deletes those of a later one
+execute    files under write tokens that contain the claim: no executor overwrites or deletes files of a later one
 check      under the lock: the claim is still the newest one, and the plan is still pending
 complete   under the same lock: the completed instant
 release    markers, claims and the heartbeat are deleted
@@ -244,7 +244,7 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
     table, requested = claimed.table, claimed.instant.requested
     try:
         current = table.reload().timeline.find(requested)
-        # A successor that crashed during its cleanup may have left only our claim beside a completed plan.
+        # A successor that crashed during its cleanup may have left only our claim of a completed plan.
         if current is not None and not current.is_completed and holds_claim(table.env, requested, claimed.claim):
             claimed.heartbeat.discard()
             return
@@ -344,7 +344,7 @@ def _check_before_drop(claimed: ClaimedPlan, _now: LoadedTable, timeline: Timeli
 
 
 def _release(claimed: ClaimedPlan, markers: Collection[str]) -> None:
-    """Delete markers, claims and the heartbeat of a completed plan. Later cleanups delete what stays after an error."""
+    """Delete markers, claims and the heartbeat of a completed plan. Later cleanups delete the rest after an error."""
     claimed.heartbeat.stop()
     table, requested = claimed.table, claimed.instant.requested
     try:

@@ -40,7 +40,7 @@ def announce_markers(claimed: ClaimedPlan, names: Iterable[Sequence[str]]) -> Wr
 
 
 def staging_of(claimed: ClaimedPlan, engine: Engine) -> IndexStaging:
-    """Return what prepares the records of indexes for the files of a plan."""
+    """Return the staging of index records for the files of a plan."""
     return IndexStaging(table=claimed.table, engine=engine, policies=claimed.policies, instant=claimed.instant)
 
 

@@ -48,7 +48,7 @@ class RewritingService(Generic[PlanT]):
         make_plan: Returns the plan of a table, whether it is due or not; None if no file group qualifies.
         no_groups: The reason that is returned if no file group qualifies.
         encode: Returns the content of the requested file of a plan, from the plan and the root of the table.
-        execution: Returns what executes a plan on an engine.
+        execution: Returns the execution of a plan on an engine.
         cost_of: Returns the cost of a plan.
         refusal: Returns why no new plan is made; None if the service is due or forced, or if only the plan shows it.
         check_before_plan: Raises if `run` must not make a new plan now.

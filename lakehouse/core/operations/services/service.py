@@ -32,7 +32,7 @@ class ServiceRequest:
         force: Plan although the service is not due. ttl and sync always run: they rebuild statistics instead.
         instant: Requested time of the pending plan to execute; None for the oldest one, or a new one.
         partitions: Relative paths of the partitions to which a new plan is limited; empty for the option's value.
-        pinned: What has to be kept: requested times of instants for clean, partition paths for ttl.
+        pinned: Instants and partitions to keep: requested times of instants for clean, partition paths for ttl.
     """
 
     force: bool = False

@@ -87,8 +87,8 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
 def partition_expiry(table: LoadedTable, policies: Policies) -> dict[str, PartitionExpiry]:
     """Return when and why partitions expire by the rules of a table; writes nothing.
 
-    Partitions without limits, and those that a policy keeps, are left out. If the rules cannot be applied, the log says
-    why, and no partition is returned.
+    Partitions without limits, and those that a policy keeps, are left out. If the rules cannot be applied, the log
+    states why, and no partition is returned.
     """
     if not table.config.is_partitioned:
         return {}

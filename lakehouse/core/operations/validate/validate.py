@@ -229,7 +229,7 @@ def _check_schema(table: LoadedTable) -> Iterator[Finding]:
 
 
 def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo]) -> Iterator[Finding]:
-    """Yield what failed writes left: directories, temporary files older than a lock's lease, pending writes."""
+    """Yield leftovers of failed writes: directories, temporary files older than a lock's lease, pending writes."""
     storage, policy = table.env.storage, policies.transaction
     files, directories = storage.list_dir(".hoodie")
     leftovers: dict[str, str] = {}
