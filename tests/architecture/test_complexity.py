@@ -12,18 +12,13 @@ ALLOWED = frozenset(
     {
         "_column",
         "_header",
-        "_plan",
         "_several",
         "_varying",
         "_with_new",
         "clean_up_ended_writes",
         "declared_rule",
         "described",
-        "due_tables",
-        "look_up",
-        "pin",
         "plan_groups",
-        "run_job",
     }
 )
 
