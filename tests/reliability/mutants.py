@@ -142,14 +142,14 @@ MUTANTS: tuple[Mutant, ...] = (
         INSTANTS,
     ),
     # Locks, leases, heartbeats and fencing tokens.
-    Mutant("core/timeline/locks/lease.py", "is_free or self._codec.is_over(data, found)", "True", LOCK),
+    Mutant("core/timeline/locks/lease.py", "is_free or self._codec.is_over(data, current)", "True", LOCK),
     Mutant(
         "core/timeline/locks/lease.py",
-        "if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:",
-        "if found is None or self._env.clock.now_ms() > found.until_ms:",
+        "if current is None or not is_ours or self._env.clock.now_ms() > current.until_ms:",
+        "if current is None or self._env.clock.now_ms() > current.until_ms:",
         CLAIMS,
     ),
-    Mutant("core/timeline/locks/lease.py", "        if found == data:\n            return found_tag\n", "", CLAIMS),
+    Mutant("core/timeline/locks/lease.py", "        if content == data:\n            return found_tag\n", "", CLAIMS),
     Mutant(
         "core/timeline/claims.py",
         "return _highest(env, instant) == token",
@@ -265,8 +265,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("core/metadata/partitions/files.py", ", _tombstones(removed)]", "]", RECORDING),
     Mutant(
         "core/metadata/partitions/column_stats.py",
-        "deletes = [_deleted_keys(commit.change.removed, definition.source_fields)]",
-        "deletes = [_deleted_keys(commit.change.removed.slice(0, 0), definition.source_fields)]",
+        "deletes = [deleted_keys(commit.change.removed, definition.source_fields)]",
+        "deletes = [deleted_keys(commit.change.removed.slice(0, 0), definition.source_fields)]",
         STATISTICS,
     ),
     Mutant(
