@@ -123,7 +123,7 @@ class CommitStateUnknownError(LakehouseError):
     exit_code = 76
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the known name closest to `name`, or an empty string."""
-    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    close = get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f" Did you mean {str(close[0])!r}?" if close else ""

@@ -26,8 +26,8 @@ def mask(views: Mapping[str, DataFrame]) -> DataFrame:
     key = os.environ.get("MASKING_KEY", "").encode()
     if not key:
         raise ValueError("the environment variable MASKING_KEY is not set")
-    kept = views["batch"].drop(*DROPPED)
-    return kept.mapInArrow(partial(_masked, key), kept.schema)
+    records = views["batch"].drop(*DROPPED)
+    return records.mapInArrow(partial(_masked, key), records.schema)
 
 
 def _masked(key: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -121,15 +121,15 @@ def _allowed(user: Any, action: str, parameters: Mapping[str, Any]) -> ActionSpe
 def _stopped(user: Any, table: str, parameters: Mapping[str, Any]) -> ActiveRun:
     """Return the run that the user stops; its DAG may be another one than that of the service."""
     with reading() as session:
-        found = active_run(session, table, str(parameters["service"]), str(parameters["run"]))
-    require_edit(user, found.task.dag)
-    return found
+        run = active_run(session, table, str(parameters["service"]), str(parameters["run"]))
+    require_edit(user, run.task.dag)
+    return run
 
 
 def _preview(user: Any, spec: ActionSpec, table: str, parameters: Mapping[str, Any]) -> tuple[Effects, dict[str, Any]]:
     if spec.name == "stop_run":
-        found = _stopped(user, table, parameters)
-        return stop_effects(found, table, is_finished(found.task)), {"tables": list(found.tables)}
+        run = _stopped(user, table, parameters)
+        return stop_effects(run, table, is_finished(run.task)), {"tables": list(run.tables)}
     if spec.is_of_service:
         with reading() as session:
             if spec.command:

@@ -37,15 +37,15 @@ def _states(user: Any, dag_ids: list[str], services: list[str]) -> DagStates:
     with create_session() as session:
         deciding = {name: deciding_dag(session, name) for name in services}
         readable = [dag_id for dag_id in (*dag_ids, *deciding.values()) if may_read(user, dag_id)]
-        found = dag_states(session, timezone.utcnow(), readable)
-    dags = tuple(replace(state, may_edit=may_edit(user, state.dag_id)) for state in found.dags)
-    return replace(found, dags=dags, deciding=deciding)
+        states = dag_states(session, timezone.utcnow(), readable)
+    dags = tuple(replace(state, may_edit=may_edit(user, state.dag_id)) for state in states.dags)
+    return replace(states, dags=dags, deciding=deciding)
 
 
 def deciding_facts(service: str) -> dict[str, Any]:
     """Return the id of the DAG that decides about a service, and whether it is paused or missing."""
     with create_session() as session:
         dag_id = deciding_dag(session, service)
-        found = dag_states(session, timezone.utcnow(), [dag_id])
-    is_paused = any(state.is_paused for state in found.dags)
-    return {"dag_id": dag_id, "is_paused": is_paused, "is_missing": bool(found.missing)}
+        states = dag_states(session, timezone.utcnow(), [dag_id])
+    is_paused = any(state.is_paused for state in states.dags)
+    return {"dag_id": dag_id, "is_paused": is_paused, "is_missing": bool(states.missing)}

@@ -10,10 +10,10 @@ from lakehouse.spec.actions import Effects
 from lakehouse.spec.decision_text import work_text
 
 
-def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> Effects:
+def effects_of(action: str, document: Mapping[str, Any], parameters: Mapping[str, Any]) -> Effects:
     """Return the effects of an action from the document of its dry run."""
-    if found.get("reason") and not found.get("target") and not found.get("savepoint"):
-        return Effects.none(str(found["reason"]))
+    if document.get("reason") and not document.get("target") and not document.get("savepoint"):
+        return Effects.none(str(document["reason"]))
     effects = {
         "request_service": _request,
         "rollback": _rollback,
@@ -23,14 +23,14 @@ def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, A
         "publish": _publish,
         "withdraw": _withdraw,
     }
-    return Effects(sentences=effects[action](found, parameters))
+    return Effects(sentences=effects[action](document, parameters))
 
 
-def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    service, predicted = parameters["service"], found.get("predicted") or {}
-    effects = [f"{_when(found.get('dag') or {})} runs {service}, due or not."]
-    if found.get("decision"):
-        effects.append(f"The newest decision is: {found['decision']}.")
+def _request(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    service, predicted = parameters["service"], document.get("predicted") or {}
+    effects = [f"{_when(document.get('dag') or {})} runs {service}, due or not."]
+    if document.get("decision"):
+        effects.append(f"The newest decision is: {document['decision']}.")
     work = work_text(service, predicted)
     if work:
         effects.append(f"A run {work}.")
@@ -49,17 +49,17 @@ def _when(dag: Mapping[str, Any]) -> str:
     return "The next decision of the scheduler"
 
 
-def _rollback(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    files = found.get("files") or ()
+def _rollback(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    files = document.get("files") or ()
     return (
-        f"The {found.get('action')} {found.get('target')} is rolled back.",
+        f"The {document.get('action')} {document.get('target')} is rolled back.",
         f"{count_text(len(files), 'file')} would be deleted{f', such as {files[0]}' if files else ''}.",
         "Readers no longer see the rows of this write.",
     )
 
 
-def _failed_writes(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    gone, active, refused = (found.get(name) or () for name in ("rolled_back", "active", "refused"))
+def _failed_writes(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    gone, active, refused = (document.get(name) or () for name in ("rolled_back", "active", "refused"))
     effects = [f"{count_text(len(gone), 'failed write')} would be rolled back{f': {some(gone)}' if gone else ''}."]
     if active:
         effects.append(f"{count_text(len(active), 'write')} with a valid heartbeat stay: {some(active)}.")
@@ -68,36 +68,37 @@ def _failed_writes(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> t
     return tuple(effects)
 
 
-def _savepoint(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    kept = found.get("savepoint") or {}
-    files, partitions = count_text(kept.get("files", 0), "file"), count_text(kept.get("partitions", 0), "partition")
-    return (f"Clean and rollback keep commit {kept.get('instant')}: {files} in {partitions}.",)
+def _savepoint(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    savepoint = document.get("savepoint") or {}
+    files = count_text(savepoint.get("files", 0), "file")
+    partitions = count_text(savepoint.get("partitions", 0), "partition")
+    return (f"Clean and rollback keep commit {savepoint.get('instant')}: {files} in {partitions}.",)
 
 
-def _restore(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    reverted = found.get("reverted") or ()
+def _restore(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    reverted = document.get("reverted") or ()
     files = sum(int(write.get("files", 0)) for write in reverted)
     writes = some([f"{write['action']} {write['instant']}" for write in reverted], 5)
     return (
-        f"The table goes back to {found.get('target')}.",
+        f"The table goes back to {document.get('target')}.",
         f"{count_text(len(reverted), 'write')} would be rolled back{f': {writes}' if reverted else ''}.",
         f"{count_text(files, 'file')} would be deleted; their rows cannot be read afterwards.",
     )
 
 
-def _publish(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    ready, waiting = found.get("publish") or (), found.get("waiting") or ()
+def _publish(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    ready, waiting = document.get("publish") or (), document.get("waiting") or ()
     shown = [f"{part['partition']} as version {part['instant']}" for part in ready]
-    effects = [f"Readers of {found.get('target')} will see {some(shown)}."] if shown else []
+    effects = [f"Readers of {document.get('target')} will see {some(shown)}."] if shown else []
     for part in waiting:
         effects.append(f"{part['partition']} waits now: {part['reason']}. The action signals that it is ready.")
     return tuple(effects) or (f"{some(parameters['partitions'])} would be published as it is now.",)
 
 
-def _withdraw(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    rows = found.get("partitions") or ()
+def _withdraw(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    rows = document.get("partitions") or ()
     return tuple(
-        f"Readers of {found.get('target')} no longer see {row['partition']}, {count_text(row.get('files', 0), 'file')} "
-        f"of {size_text(row.get('size_bytes', 0))}; it is now {row['state']}."
+        f"Readers of {document.get('target')} no longer see {row['partition']}, "
+        f"{count_text(row.get('files', 0), 'file')} of {size_text(row.get('size_bytes', 0))}; it is now {row['state']}."
         for row in rows
     )

@@ -39,7 +39,7 @@ async def _http(request: Request, error: Any) -> JSONResponse:
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:
     del request
-    parts = [f"{'.'.join(map(str, found['loc'][1:]))}: {found['msg']}" for found in error.errors()]
+    parts = [f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']}" for fault in error.errors()]
     return problem(422, "invalid_parameter", "; ".join(parts))
 
 

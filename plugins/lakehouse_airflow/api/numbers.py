@@ -37,6 +37,6 @@ async def numbers(user: User, table: Tables) -> JSONResponse:
                 table_row(session, name)
 
     words = ["services", "health", *(f"--table={name}" for name in names), "--output=json"]
-    found: dict[str, Any] = await read_command(user.get_name(), "numbers of tables", words, check)
-    as_of_ms = int(found.pop("as_of_ms"))
-    return JSONResponse(ReadTables.of(TablesHealth.from_mapping(found), as_of_ms).to_mapping())
+    document: dict[str, Any] = await read_command(user.get_name(), "numbers of tables", words, check)
+    as_of_ms = int(document.pop("as_of_ms"))
+    return JSONResponse(ReadTables.of(TablesHealth.from_mapping(document), as_of_ms).to_mapping())

@@ -58,8 +58,8 @@ class _Answers:
 
     def get(self, words: _Words, now_ms: int) -> _Answer | None:
         with self._lock:
-            found = self._answers.get(words)
-            return found if found is not None and now_ms - found.at_ms <= KEPT_MS else None
+            answer = self._answers.get(words)
+            return answer if answer is not None and now_ms - answer.at_ms <= KEPT_MS else None
 
     def keep(self, words: _Words, answer: _Answer) -> None:
         with self._lock:
@@ -91,9 +91,9 @@ async def read_command(user: str, table: str, words: Sequence[str], check: Calla
         RetryableError: As the command raises it, after the time limit, and if too many reads are running.
     """
     key = tuple(words)
-    kept = _answers.get(key, CLOCK.now_ms())
-    if kept is not None:
-        return kept.document()
+    answer = _answers.get(key, CLOCK.now_ms())
+    if answer is not None:
+        return answer.document()
     future = _answers.running.get(key)
     if future is None or future.done():
         future = READS.submit(user, lambda: _answer(table, key, check))

@@ -63,8 +63,8 @@ def change_policy(number: int, words: list[str], author: str) -> None:
 def is_finished(task: AirflowTask) -> bool:
     """Return whether a task has ended, or is unknown to Airflow."""
     with create_session() as session:
-        found = session.scalar(_query(task))
-        return found is None or found.state in _ENDED
+        instance = session.scalar(_query(task))
+        return instance is None or instance.state in _ENDED
 
 
 def stop_task(task: AirflowTask) -> Mapping[str, Any]:
@@ -73,10 +73,10 @@ def stop_task(task: AirflowTask) -> Mapping[str, Any]:
     A task that has ended is not changed.
     """
     with create_session() as session:
-        found = session.scalar(_query(task).with_for_update())
-        if found is None or found.state in _ENDED:
+        instance = session.scalar(_query(task).with_for_update())
+        if instance is None or instance.state in _ENDED:
             return {"stopped": False, "reason": "the task has ended"}
-        found.set_state(TaskInstanceState.FAILED, session=session)
+        instance.set_state(TaskInstanceState.FAILED, session=session)
     return {"stopped": True, "task": task.text}
 
 
