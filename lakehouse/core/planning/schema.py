@@ -9,7 +9,7 @@ All write operations and ingestion use this module. Each difference is reported 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -195,10 +195,25 @@ def _check_depth(column: pa.Field) -> None:
 
 
 def _check_names(schema: pa.Schema) -> None:
+    """Raise UserError for columns, or fields of one struct, that differ only in case: Spark cannot read such files."""
+    _check_case(schema.names, "columns", "")
+    pending = [(column.name, column.type) for column in schema]
+    while pending:
+        path, kind = pending.pop()
+        if not pa.types.is_nested(kind):
+            continue
+        fields = [kind.field(n) for n in range(kind.num_fields)]
+        if pa.types.is_struct(kind):
+            _check_case([part.name for part in fields], "fields", f" of {path!r}")
+        pending += [(f"{path}.{part.name}", part.type) for part in fields]
+
+
+def _check_case(names: Sequence[str], kind: str, place: str) -> None:
     by_lower_case: dict[str, str] = {}
-    for name in schema.names:
+    for name in names:
         if name.lower() in by_lower_case:
-            raise UserError(f"columns {by_lower_case[name.lower()]!r} and {name!r} differ only in case; rename one")
+            first = by_lower_case[name.lower()]
+            raise UserError(f"{kind} {first!r} and {name!r}{place} differ only in case; rename one")
         by_lower_case[name.lower()] = name
 
 

@@ -208,3 +208,24 @@ def test_list_elements_become_nullable_and_columns_do_not() -> None:
 )
 def test_types_are_normalised_to_hudi_types(batch_type: pa.DataType, stored: pa.DataType) -> None:
     assert normalise(pa.schema([("x", batch_type)])).field("x").type == stored
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("A", pa.int64()), ("a", pa.int64())]),
+        pa.list_(pa.struct([("A", pa.int64()), ("a", pa.int64())])),
+        pa.map_(pa.string(), pa.struct([("A", pa.int64()), ("a", pa.int64())])),
+        pa.struct([("inner", pa.struct([("A", pa.int64()), ("a", pa.int64())]))]),
+    ],
+    ids=["struct", "list", "map", "nested"],
+)
+def test_fields_of_one_struct_that_differ_only_in_case_are_refused(kind: pa.DataType) -> None:
+    batch = pa.schema([("id", pa.string()), ("s", kind)])
+    with pytest.raises(UserError, match=r"fields 'A' and 'a' of 's.*' differ only in case; rename one"):
+        plan_schema(None, batch, STRICT)
+
+
+def test_fields_of_two_structs_may_differ_only_in_case() -> None:
+    batch = pa.schema([("A", pa.struct([("x", pa.int64())])), ("b", pa.struct([("X", pa.int64()), ("A", pa.int64())]))])
+    assert plan_schema(None, batch, STRICT).names == ["A", "b"]
