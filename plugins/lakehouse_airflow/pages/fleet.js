@@ -77,7 +77,7 @@ const THREE_LINES = { marginTop: '0.25rem', overflow: 'hidden', display: '-webki
 
 const columns = (now, why) => [
   { name: 'table', label: 'table', order: 'table', cell: (r) => h('div', { style: { minWidth: '8.5rem' } }, h(Router.Link, { to: pagePath('table', r.table) }, h(Name, { text: r.table }))) },
-  { name: 'health', label: 'health', order: 'attention', help: 'Problems of rules with their values and limits, the worst first. Why shows all of them and the decisions.', cell: (r) => h('div', { 'data-text': true, style: { maxWidth: '30rem', minWidth: '11rem' } }, h(Health, r), h('button', { type: 'button', 'data-why': true, 'aria-label': `Why: ${r.table}`, onClick: () => why(r.table) }, 'Why'),
+  { name: 'health', label: 'health', order: 'attention', help: 'Problems of rules with their values and limits, the worst first. Why shows all of them and the decisions.', cell: (r) => h('div', { 'data-text': true, style: { maxWidth: '30rem', minWidth: '9.5rem' } }, h(Health, r), h('button', { type: 'button', 'data-why': true, 'aria-label': `Why: ${r.table}`, onClick: () => why(r.table) }, 'Why'),
     problemOf(r) ? h('p', { style: THREE_LINES }, problemOf(r)) : null,
     h(ReadNote, { row: r }),
     r.problems.length && r.problems[0].action ? h('p', { 'data-muted': true }, `→ ${r.problems[0].action}`) : null) },
