@@ -1,4 +1,4 @@
-"""Facts about one table, from which the rules of alarms are evaluated."""
+"""Facts about one table, the input of alarm rules."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ValueT = TypeVar("ValueT")
 def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> None:
     """Mark tables as changed in a transaction; dropped tables are ignored. The scheduler looks at marked tables."""
     rows = [{**_EMPTY, "table_id": table, "changed_ms": now_ms} for table in locked_tables(session, table_ids)]
-    # A second mark has a greater value than the first, so that a look in between does not reset it.
+    # A second mark has a greater value than the first, so that a look between the two does not reset it.
     later = case(
         (TableStateRow.changed_ms >= now_ms, TableStateRow.changed_ms + 1),
         else_=now_ms,
@@ -54,7 +54,7 @@ def upsert(
 
 
 def write_states(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert or replace states. `changed_ms` of a row is the mark that its look has seen; a later mark stays.
+    """Insert or replace states. `changed_ms` of a row is the mark before its look; a later mark stays.
 
     A state with an error keeps the stored numbers.
     """
@@ -67,7 +67,7 @@ def write_states(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_points(session: Session, rows: Sequence[Mapping[str, Any]], hour_ms: int) -> None:
-    """Insert or replace the numbers of an hour from rows of states that could be read."""
+    """Insert or replace the hourly numbers from the rows of readable states."""
     numbers = [{"table_id": row["table_id"], "numbers": row["numbers"]} for row in rows if row["error"] is None]
     upsert(session, TablePointRow, [{**row, "hour_ms": hour_ms} for row in numbers])
 
@@ -102,13 +102,13 @@ def state_of(row: TableStateRow) -> TableState:
 
 
 def number_of(name: str) -> ColumnElement[Any]:
-    """Return the SQL expression of one of the numbers of a state."""
+    """Return the SQL expression for a number in a state."""
     number: ColumnElement[Any] = TableStateRow.numbers[name].as_float()
     return number
 
 
 def batches(ids: Collection[ValueT]) -> Iterator[list[ValueT]]:
-    """Yield ids or names in groups that fit in one statement."""
+    """Yield ids or names in batches that fit in one statement."""
     ordered = list(ids)
     for start in range(0, len(ordered), _BATCH):
         yield ordered[start : start + _BATCH]

@@ -15,7 +15,7 @@ _AT_ONCE = 500
 
 
 def runs_of_instants(session: Session, identifier: str, instants: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return the ids of runs by (requested time, service) of the instants that they made, the newest run of each.
+    """Return the id of the newest run for each instant, by (requested time, service).
 
     Raises UnknownTableError for a table that is not in the catalog.
     """

@@ -58,7 +58,7 @@ def release_claims(
     with choice_lease(catalog):
         states = catalog.states.due()
         names, active = catalog.states.names(states), active_runs(catalog)
-        # A run that is recorded since the choice has begun. After its end the next look decides, with its pauses.
+        # A run recorded after the choice has started. After it ends, the next look decides, with its pauses.
         runs = catalog.history.newest_runs(states.keys(), limit=1)
         due: dict[int, dict[str, DueService]] = {}
         for table, name in names.items():
