@@ -161,7 +161,7 @@ def _names(rules: AlarmRules, facts: TableFacts) -> frozenset[str]:
 
 
 def _kept(state: TableState, problems: Sequence[Problem], rules: frozenset[str] | None) -> tuple[Problem, ...]:
-    """Return the problems of a table: new ones, and stored ones of rules that were not evaluated."""
+    """Return the problems of a table: new problems, and stored problems of rules that were not evaluated."""
     stored = () if rules is None else tuple(one for one in state.problems if one.rule not in rules)
     return tuple(sorted((*problems, *stored), key=lambda problem: -problem.severity))
 

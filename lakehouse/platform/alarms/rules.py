@@ -25,7 +25,7 @@ class Unit(StrEnum):
     RATIO = "ratio"
     #: A number.
     COUNT = "count"
-    #: True or not; a rule has no limit.
+    #: True or false; the rule has no limit.
     FLAG = "flag"
 
     def text(self, value: float) -> str:

@@ -4,7 +4,7 @@
                               │
                               └──► sent once to each notifier; again when it is resolved
 
-A sender claims alarms, sends them in one message, and confirms. Two senders never have the same alarm at a time. If a
+A sender claims alarms, sends them in one message, and confirms. Two senders never hold the same alarm at a time. If a
 sender ends before it confirms, another one repeats its message after the lease, once (see `alarm_claims`).
 """
 
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 #: Maximum number of values in one statement; databases accept some ten thousands.
 _BATCH = 5000
 _DAY_MS = 86_400_000
-#: The resolution of an alarm is sent within this time; older ones are history.
+#: Maximum age of a resolution that is still sent.
 _SENT_RESOLVED_MS = 7 * _DAY_MS
 _KEPT_MS = 90 * _DAY_MS
 _Key = tuple[int, str, str]
@@ -216,7 +216,7 @@ class Alarms:
             return add_silence(session, new, self._clock.now_ms())
 
     def silences(self) -> tuple[Silence, ...]:
-        """Return the silences that have not ended, the one that ends first in front."""
+        """Return the silences that have not ended, sorted by end."""
         with self._database.session() as session:
             return active_silences(session, self._clock.now_ms())
 
@@ -229,7 +229,7 @@ class Alarms:
         """Claim the next message of a notifier: new alarms, and the resolution of alarms that it had sent.
 
         The owner sends it and calls `confirm`, or `release` if it sent nothing. Until one of them, or until the lease
-        ends, no one can claim these alarms. A message whose sender ended is claimed again by itself, once. A silenced
+        ends, no one can claim these alarms. A message whose sender ended is claimed again separately, once. A silenced
         alarm is not claimed until its silence ends.
         """
         now = self._clock.now_ms()
@@ -316,7 +316,7 @@ class Alarms:
 
 
 def _locked(session: Session, tables: Sequence[int]) -> set[int]:
-    """Lock tables against another evaluation and a drop, in one order; return the ids of those that exist."""
+    """Lock tables against another evaluation and a drop, in a fixed order; return the ids of existing tables."""
     ids = set[int]()
     for batch in _batches(tables):
         query = select(TableRow.id).where(TableRow.id.in_(batch)).order_by(TableRow.id)
@@ -379,7 +379,7 @@ def _key(row: AlarmRow) -> _Key:
 
 
 def _sendable(session: Session, now: int) -> list[tuple[AlarmRow, str]]:
-    """Lock and return the alarms that are open, or were resolved lately, with the names of their tables."""
+    """Lock and return the open and recently resolved alarms with their table names."""
     name = TableRow.namespace + "." + TableRow.name
     sendable = (AlarmRow.state == AlarmState.OPEN) | (AlarmRow.resolved_ms >= now - _SENT_RESOLVED_MS)
     query = select(AlarmRow, name).join(TableRow, TableRow.id == AlarmRow.table_id).where(sendable)

@@ -1,10 +1,10 @@
-"""Catalog of tables: namespaces, tables, versions of specs, and policies of services, in one database.
+"""Catalog of tables: namespaces, tables, spec versions, and service policies, in one database.
 
     catalog = load_catalog("prod")
     catalog.register_table("sales.orders", "s3://lake/sales/orders")
     catalog.load_table("sales.orders").scan(where="day = '2026-01-31'")
 
-The settings of a service are merged in this order, and a later one overrides an earlier one setting by setting: the
+The settings of a service are merged in this order, and a later source overrides single settings of an earlier one: the
 namespace's policy, the spec's `services:` section, the table's policy, the policies of partitions that match a pattern.
 """
 
@@ -90,7 +90,7 @@ from lakehouse.spec.table.service_settings import (
 )
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.
+#: Up to this number, tables are loaded one by one; beyond it, all tables are loaded with one query.
 _FEW = 20
 _LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
 
@@ -221,7 +221,7 @@ class Catalog(Readable):
     def register_table(self, identifier: str, location: str, *, author: str = "", new_id: bool = False) -> Table:
         """Register an existing Hudi table with a spec derived from its properties.
 
-        A table without id gets one in its properties; nothing else of the table is changed.
+        A table without id gets an id in its properties; nothing else in the table is changed.
 
         Args:
             identifier: Name of the table in the catalog.
@@ -330,7 +330,7 @@ class Catalog(Readable):
 
         Two concurrent calls with one spec make one version. `create` creates the table if it does not exist. Raises
         UserError if the spec has another location, declares other settings than the table stores, or contradicts
-        policies, or if the location contains another table than the registered one.
+        policies, or if the location contains a table that is not the registered table.
         """
         entry = self.registered_entry(spec.table)
         entry = entry.corrected(spec) if isinstance(entry, InvalidEntry) else entry
@@ -385,7 +385,7 @@ class Catalog(Readable):
         entry = self.entry(identifier)
         remaining = purge_registered(entry) if purge else ()
         with self.database.session() as session:
-            # Wait for a scheduler that records decisions, so that it adds none after the deletion.
+            # Wait for a scheduler that records decisions, so that no decision is added after the deletion.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
             for table in OF_TABLE:
                 session.execute(delete(table).where(table.table_id == entry.id))
@@ -421,7 +421,7 @@ class Catalog(Readable):
             author: name of the user.
 
         Raises:
-            UserError: the scope or a setting is unknown, or the settings contradict inherited ones for the scope or
+            UserError: the scope or a setting is unknown, or the settings contradict inherited settings for the scope or
                 for a table in it.
         """
         namespace, name = self._scope(scope)

@@ -55,7 +55,7 @@ _SQL_TYPES: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("float", "real", "double", "decimal", "dec", "numeric"), pa.float64()),
 }
 _OF_INDEX = (INDEX_TYPE, BUCKET_ENGINE, NUM_BUCKETS, HASH_FIELD, EXPRESSIONS)
-#: Timestamp types whose numbers have a unit, and those that parse strings.
+#: Timestamp types for numbers with a unit, and timestamp types that parse strings.
 _UNIT_TYPES, _TEXT_TYPES = ("SCALAR", "MIXED"), ("DATE_STRING", "MIXED")
 
 
@@ -161,7 +161,7 @@ def declared_fields(spec: TableSpec, columns: Mapping[str, pa.DataType] | None =
 
 
 def declared_columns(spec: TableSpec) -> dict[str, pa.DataType]:
-    """Return the types of the table's columns that the spec declares, as far as partitions depend on them."""
+    """Return the column types that the spec declares, as far as partitions depend on them."""
     if spec.ingest is not None and (spec.ingest.select or spec.ingest.transform):
         return {}
     named = {name: text.strip().lower().partition("(")[0].strip() for name, text in spec.schema.items()}
@@ -181,7 +181,7 @@ def columns_of(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[str, pa.DataType] | None = None) -> None:
-    """Raise UserError for a TIMESTAMP partition column whose type does not fit its timestamp type."""
+    """Raise UserError for a TIMESTAMP partition column whose type does not match its timestamp type."""
     available = declared_columns(spec) if columns is None else columns
     consistent = options.get(_CONSISTENT, "").strip().lower() == "true"
     for column in spec.partition_by:
@@ -192,7 +192,7 @@ def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[st
 
 
 def _timestamp(spec: TableSpec, columns: Mapping[str, pa.DataType]) -> TimestampFormat | None:
-    """Return the format that all TIMESTAMP partition columns share; None if there are none."""
+    """Return the format that all TIMESTAMP partition columns share; None without such columns."""
     timed = [column for column in spec.partition_by if column.type == "TIMESTAMP"]
     declared = [
         resolved_format(column.timestamp or DEFAULT_FORMAT, columns[column.name])
@@ -257,7 +257,7 @@ def _input_zone(timestamp: TimestampFormat) -> str | None:
 
 
 def _flag(key: str, text: Callable[[TableConfig], bool]) -> DeclaredSetting:
-    """Return an option that is true or false."""
+    """Return a setting for a boolean option."""
     return DeclaredSetting(
         name=key,
         declared=lambda it: it.options[key].strip().lower() if key in it.options else None,

@@ -139,7 +139,7 @@ def require_declared_name(spec: TableSpec, config: TableConfig) -> None:
 
 
 def require_declared_key(spec: TableSpec, config: TableConfig) -> None:
-    """Raise UserError if the table at the location of a spec has another record key than the spec."""
+    """Raise UserError if the record key of the table at the location differs from the spec."""
     declared, stored = (", ".join(columns) for columns in (spec.record_key, config.keys.record_key_fields))
     if declared != stored:
         raise _difference_error(spec, [Difference(name="record_key", declared=declared, stored=stored)])

@@ -14,7 +14,7 @@ from lakehouse.platform.catalog.models import LONGEST_ID, RequestRow, TableRow
 from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Namespace of tables whose name has none.
+#: Namespace of tables without a namespace in their name.
 DEFAULT_NAMESPACE = "default"
 
 
@@ -110,7 +110,7 @@ def replace_registered(session: Session, row: TableRow, identity: TableIdentity)
 
 
 def table_around_or_inside(session: Session, location: str) -> TableRow | None:
-    """Return a registered table whose location is inside of `location` or contains it; None if there is none."""
+    """Return a registered table whose location is below or above `location`; None without one."""
     lead = location.rstrip("/")
     above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
     around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)

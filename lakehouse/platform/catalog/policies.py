@@ -64,7 +64,7 @@ class ServicePolicies:
             name: the table; empty for the settings of the namespace alone.
             declared: the `services:` section of the table's spec.
             service: name of the service.
-            partition: path of a partition, whose policies then apply too.
+            partition: path of a partition, to apply its policies, too.
         """
         merged: dict[str, Any] = {}
         for policy in self.declared(namespace, "", service):

@@ -191,7 +191,7 @@ def _covers(layer: _Layer, partition: str) -> bool:
 def _dead(
     spec: ServiceSpec, layers: Sequence[_Layer], facts: PolicyFacts, policies: ServicePolicies
 ) -> Iterator[DeadPolicy]:
-    """Yield the settings of a service that a user declared and that have no effect."""
+    """Yield the declared settings of a service that have no effect."""
     refusal = _not_applicable(spec, facts)
     for number, layer in enumerate(layers):
         if layer.origin in (PolicyOrigin.DEFAULT, PolicyOrigin.PROPERTIES, PolicyOrigin.OPTIONS):
@@ -239,7 +239,7 @@ def _overridden(
 def _overridden_in_namespace(
     spec: ServiceSpec, name: str, facts: PolicyFacts, policies: ServicePolicies
 ) -> tuple[DeadPolicyReason, str] | None:
-    """Return why a setting of a namespace reaches no table; None if it reaches one."""
+    """Return why a namespace setting applies to no table; None if it applies to a table."""
     by_key = {key: setting for setting, key in _keys(spec).items()}
     for table, declared in facts.siblings.items():
         own = [p.settings for p in policies.declared(facts.namespace, table, spec.name) if not p.pattern]

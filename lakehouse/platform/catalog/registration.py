@@ -6,7 +6,7 @@
     accept               `lakehouse table accept`: the entry records the table that is at its location now
 
 The properties are read by every open, so the comparison needs no request. An id is written to the properties before it
-is recorded: after a crash in between the table has an id, and the registration can be repeated.
+is recorded: after a crash in between, the table has an id and the registration can be repeated.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Run(Readable):
     run that found nothing to do on the whole table keeps the value from its last try.
 
     Attributes:
-        tries: Tries of the run without those that only waited; at least 1.
+        tries: Tries of the run, except tries that only waited; at least 1.
         failed_tries: Failures since the last success of the run.
         failure: The message of the last failure or wait, even while a later try is active.
         permanent: Whether another try does not resolve that failure.
@@ -220,7 +220,7 @@ class RunHistory:
         now = self._clock.now_ms()
         tables = sorted({table for table, _ in decisions})
         with self._database.session() as session:
-            # Lock the tables against a drop, in one order so that two schedulers do not deadlock.
+            # Lock the tables against a drop, in a fixed order so that two schedulers do not deadlock.
             held = select(TableRow.id).where(_among(TableRow.id, tables)).order_by(TableRow.id)
             table_ids = set(session.scalars(held.with_for_update(read=True, key_share=True)))
             rows = [
@@ -484,7 +484,7 @@ def _record_problem(row: RunRow, outcome: RunOutcome, now_ms: int) -> None:
 
 
 def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the SQL condition that a column is one of `ids`, or within their range if there are very many."""
+    """Return the SQL condition that a column is in `ids`, or in their range if there are too many ids."""
     return column.in_(ids) if len(ids) <= _BATCH else column.between(min(ids), max(ids))
 
 
@@ -524,7 +524,7 @@ def error_of(row: RunRow) -> str | None:
 
 
 def counted_tries(row: RunRow) -> int:
-    """Return the tries of a run, without those that only waited."""
+    """Return the number of tries, except tries that only waited."""
     return max(1, row.tries - row.waits)
 
 

@@ -1,7 +1,7 @@
 """Leases of runs, with fencing tokens.
 
-A lease shows that a run is active and prevents useless concurrent runs. It does not protect the table; the
-claim on the timeline does. A database restored from a backup can therefore cause a useless run, but never lose a row.
+A lease shows that a run is active and prevents useless concurrent runs. It does not protect the table; the claim on the
+timeline does. A database restored from a backup can therefore cause a useless run, but never lose a row.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class RunLeases:
             return {key: expires_ms for key, expires_ms in session.execute(query.where(expired))}
 
     def is_taken_over(self, lease: RunLease) -> bool:
-        """Return whether the lease was acquired again since, also by another try of the same owner."""
+        """Return whether the lease was acquired again, by another owner or another try of the same owner."""
         with self._database.session() as session:
             row = session.get(LeaseRow, lease.key)
             return row is None or row.token != lease.token

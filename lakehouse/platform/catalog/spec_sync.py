@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 class SpecStatus:
     """Status of one table: the version in force, the file that declares it, and their differences.
 
-    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to the one
-    in force.
+    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to
+    the version in force.
     """
 
     table: str
@@ -100,7 +100,7 @@ def synchronise(
         folder: the specs in files.
         author: recorded as the author of new versions.
         tables: full names of tables; empty for all.
-        enter: also register unknown tables, and create those that do not exist.
+        enter: also register unknown tables, and create missing tables.
 
     Raises:
         RetryableError: the catalog does not answer.

@@ -1,4 +1,4 @@
-"""Rows of table states: marks of changes, upserts, and the translation between rows and values."""
+"""Rows of table states: change marks, upserts, and conversion between rows and values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> N
 
 
 def locked_tables(session: Session, table_ids: Collection[int]) -> list[int]:
-    """Lock tables against a drop, in one order so that two writers do not deadlock; return those that exist."""
+    """Lock tables against a drop, in a fixed order so that two writers do not deadlock; return existing tables."""
     ids: list[int] = []
     for some in batches(sorted(table_ids)):
         query = select(TableRow.id).where(TableRow.id.in_(some)).order_by(TableRow.id)
@@ -41,7 +41,7 @@ def locked_tables(session: Session, table_ids: Collection[int]) -> list[int]:
 def upsert(
     session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]], changes: Mapping[str, Any] | None = None
 ) -> None:
-    """Insert rows; rows whose key exists are changed by `changes`, None: to the values of the new row."""
+    """Insert rows; update existing keys with `changes`, or with the new row if `changes` is None."""
     if not rows:
         return
     insert: Any = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert(table)
@@ -115,9 +115,9 @@ def batches(ids: Collection[ValueT]) -> Iterator[list[ValueT]]:
 
 
 def first_change() -> ColumnElement[Any]:
-    """Return the SQL expression of the time since which a table waits for a look; 0 if it never had one."""
+    """Return the SQL expression for the time since which a table waits for a look; 0 before the first look."""
     return func.coalesce(func.nullif(TableStateRow.changed_ms, 0), TableStateRow.look_at_ms, 0)
 
 
-#: The other columns of a state that is inserted by a mark, before the first look.
+#: The other columns of a state that a mark inserts before the first look.
 _EMPTY: Mapping[str, Any] = {**state_row(0, TableState(), 0)}

@@ -2,7 +2,7 @@
 
     mark_changed   a run, a request, a policy, a spec or an event changed a table
     to_look        the tables that a pass of the scheduler looks at
-    record         the states that the pass has seen; a change after the begin of the look stays marked
+    record         the states that the pass has seen; a change after the start of the look stays marked
 
 The number of queries per method does not depend on the number of tables.
 """
@@ -49,11 +49,11 @@ class LookLimits:
     """Numbers of tables that one pass looks at.
 
     Attributes:
-        changed: Tables that changed, were never looked at, or whose time has come; the earliest changes first.
+        changed: Tables that changed, are scheduled, or were never looked at; earliest changes first.
         rotation: Further tables, which were not looked at for `rotation_ms`. A writer outside of the platform marks
             no change.
         rotation_ms: Time after which a table without changes is looked at again.
-        measured: Tables of the pass whose metadata table is measured, which lists its files; each once a `rotation_ms`.
+        measured: Tables per pass whose metadata table is listed to measure it; each table once per `rotation_ms`.
     """
 
     changed: int = 1000
@@ -204,7 +204,7 @@ class TableStates:
         return self._states([TableStateRow.due_services > 0])
 
     def of(self, table_ids: Collection[int]) -> dict[int, TableState]:
-        """Return the states of some tables by table id; a table that was never looked at may have none."""
+        """Return the states of some tables by table id; a table without a look may be missing."""
         return self._states([TableStateRow.table_id.in_(some) for some in batches(table_ids)])
 
     def names(self, ids: Collection[int]) -> dict[int, str]:

@@ -38,7 +38,7 @@ class Deployment:
 
     @property
     def spec_folders(self) -> tuple[Path, ...]:
-        """The folders of specs; empty if no variable names them."""
+        """The folders of specs; empty if no variable is set."""
         named = next((self.environ[name] for name in _SPEC_VARIABLES if self.environ.get(name)), "")
         return tuple(Path(text) for text in named.split(os.pathsep) if text)
 
@@ -49,7 +49,7 @@ class Deployment:
 
     @cached_property
     def catalog_url(self) -> str | None:
-        """The URL of the catalog; None if none is configured."""
+        """The URL of the catalog; None if not configured."""
         configured = any(self.environ.get(name) for name in ("LAKEHOUSE_CATALOG", "LAKEHOUSE_HOME"))
         return catalog_url(DEFAULT, self.environ) if configured else None
 

@@ -22,7 +22,7 @@ _LEAST_PYTHON, _LEAST_JAVA = (3, 11), 17
 _PACKAGES = {name: name for name in ("fastavro", "numpy", "obstore", "pandas", "pyarrow", "pyspark")}
 #: First supported and first unsupported version of pyspark, as pyproject.toml declares them.
 _PYSPARK = (4, 1), (4, 2)
-#: Distributions that contain the package `pyspark`, too.
+#: Other distributions that contain the package `pyspark`.
 _OVERWRITE = ("pyspark-client", "pyspark-connect")
 _CORE_JAR = re.compile(r"spark-core_[\d.]+-(\d[\w.]*)\.jar")
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')

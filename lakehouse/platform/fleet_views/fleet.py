@@ -1,6 +1,6 @@
 """The page Fleet: tables with their health, filtered, sorted and paged by the database.
 
-A page takes five queries, however many tables the catalog has: the number of matches, the rows of the page, their
+A page takes five queries for any number of tables: the number of matches, the rows of the page, their
 newest runs, their history, and the namespaces.
 """
 

@@ -10,7 +10,7 @@ from lakehouse.platform.catalog.models import TableRow
 
 
 class UnknownTableError(UserError):
-    """The catalog has no table of this name."""
+    """The catalog contains no table with this name."""
 
 
 def table_row(session: Session, identifier: str) -> TableRow:

@@ -15,7 +15,7 @@ _DAY_MS = 86_400_000
 
 
 def fleet_summary(session: Session, now_ms: int) -> FleetSummary:
-    """Return the summary with six queries, however many tables there are."""
+    """Return the summary with six queries for any number of tables."""
     attention = case(((TableStateRow.severity > 0) | TableStateRow.error.is_not(None), 1), else_=0)
     counted = select(func.count(TableRow.id), func.sum(attention), func.sum(total_bytes())).select_from(TableRow)
     tables, needing, size = session.execute(counted.outerjoin(TableStateRow)).one()

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from lakehouse.platform.catalog.models import RunRow
 from lakehouse.platform.fleet_views.names import table_row
 
-#: Values of one condition; databases limit their number.
+#: Maximum number of values in one condition; databases limit it.
 _AT_ONCE = 500
 
 

@@ -137,7 +137,7 @@ def service_lineage(table: Table, name: str) -> JobLineage:
 
 
 def named(report: ServiceReport, table: str) -> ServiceReport:
-    """Return a report whose lineage has the full name of the table in the catalog."""
+    """Return a report whose lineage contains the full name of the table in the catalog."""
     if report.lineage is None:
         return report
     inputs, outputs = report.lineage.inputs, report.lineage.outputs
@@ -214,7 +214,7 @@ def _tables(source: Any, environ: Mapping[str, str]) -> Iterable[tuple[str, str]
 
 
 def _table_names(source: Any, environ: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-    """Return the dataset of each view as `table_dataset` names it, so that chains of tables are connected."""
+    """Return the dataset of each view with its name from `table_dataset`, so that chains of tables are connected."""
     locations = {**source.tables, **source.join}
     return {view: dataset_name(resolve(text, environ, name=view)) for view, text in locations.items()}
 

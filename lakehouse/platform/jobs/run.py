@@ -42,7 +42,7 @@ from lakehouse.spec.secrets import redact_text
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 CommandT = TypeVar("CommandT", bound=JobArguments)
-#: Control characters that are kept in messages.
+#: Control characters that stay in messages.
 _LINES = "\n\t"
 
 
@@ -110,7 +110,7 @@ def _checked(
 
 def _show_error(command: JobArguments, error: JobError, trace: str, *, is_reported: bool) -> None:
     """Print the error of a job unless the caller reports it, and the traceback of an unexpected error if enabled."""
-    # The log of an Airflow task always has the traceback of an unexpected error.
+    # The log of an Airflow task always contains the traceback of an unexpected error.
     is_traced = bool(trace) and (command.debug or is_reported)
     sys.stderr.write(redact_text(trace) if is_traced else "")
     # The traceback of an unexpected error ends with its message.

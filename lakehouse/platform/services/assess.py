@@ -50,7 +50,7 @@ def _unfit(text: str) -> Assessment:
 
 
 def unreadable(text: str) -> Assessment:
-    """Return the assessment of a service whose state cannot be read, with the error as its reason."""
+    """Return the assessment of a service whose state cannot be read; the reason is the error."""
     return Assessment(due=False, reason=f"cannot be read: {text}", unreadable=True)
 
 
@@ -67,7 +67,7 @@ def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Ass
     cost = service.cost() if due or force else ServiceCost()
     pending = [] if spec.action is None else list(services.table.timeline.where(action=spec.action, pending=True))
     if pending:
-        # Its run crashed or is still active. An active run holds the lease of the service, so no second one starts.
+        # The run crashed or is active. An active run holds the lease of the service, so no second run starts.
         return Assessment(due=True, reason=f"plan {pending[0].requested} is pending", inputs=inputs, cost=cost)
     if due and not cost.files:
         off = [rule.pattern for rule in services.policies.partitions.of(name) if rule.enabled is False]

@@ -87,7 +87,7 @@ class Slots:
         count: Number of slots.
         busy_s: Remaining seconds of the runs that have already started.
         horizon_s: Time until the next decision. A run that would start later waits for that decision.
-        long_s: Duration from which a run is long. One slot stays free of long runs, so that they delay no short one.
+        long_s: Minimum duration of a long run. One slot is reserved for short runs, so that they are not delayed.
     """
 
     def __init__(self, count: int, busy_s: Iterable[float], horizon_s: float, long_s: float = 900.0) -> None:

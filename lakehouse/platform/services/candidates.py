@@ -152,7 +152,7 @@ def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") 
 
 
 def released(due: DueService, claims: Collection[str]) -> DueService:
-    """Return a due service without the choice of a pass that has ended; `claims` are the names of such passes."""
+    """Return a due service without the choice of an ended pass; `claims` are the names of the ended passes."""
     return replace(due, chosen_ms=None, claim="") if due.claim and due.claim in claims else due
 
 
@@ -230,7 +230,7 @@ def _retry(runs: Sequence[Run], now_ms: int) -> Refusal | None:
 def _writer(look: Look, service: str, seconds: float, now_ms: int) -> Refusal | None:
     """Return why a run that conflicts with writers waits for the next writer.
 
-    A run that is longer than the time between two writers never fits; it does not wait for the next one.
+    A run that is longer than the time between two writers never fits, so it does not wait.
     """
     if not service_spec(service).conflicts_with_writers:
         return None

@@ -2,7 +2,7 @@
 
 first    services that a user requested, then services past their deadline, by how long they are overdue
 then     services by score: priority x benefit in objects / predicted seconds
-never    two services that hold the same file groups of a table, even if the more urgent one waits for a limit
+never    two services that hold the same file groups of a table, even if the more urgent service waits for a limit
          more runs or bytes than a budget allows; more runs than the slots finish before the next decision
 """
 
@@ -141,7 +141,7 @@ def choose(
 
 
 def choose_runs(services_assessed: Iterable[AssessedService], rules: Rules, *, now_ms: int) -> tuple[Choice, ...]:
-    """Return a decision for every service, the chosen ones first, in the order in which they should start."""
+    """Return a decision for every service: first the chosen services in their start order, then the others."""
     ready, waiting = [], []
     for assessed in services_assessed:
         refusal = _not_ready(assessed)

@@ -2,7 +2,7 @@
 
     1. marks     the tables that changed, are scheduled, or were not looked at for long; or the named tables
     2. looks     each of these tables is loaded once; storage requests are proportional to their number
-    3. choice    all due services of all tables, the stored ones of other tables included, within budgets and slots
+    3. choice    all due services, including stored ones of tables without a look, within budgets and slots
     4. record    numbers, due services and decisions; a crash before this step repeats the looks
     5. batches   the jobs to start
 
@@ -52,8 +52,8 @@ class PassSettings:
 
     Attributes:
         services: Names of the services to decide on.
-        tables: Names of the tables to look at; empty: those that changed.
-        skip_unknown: Ignore names of tables that the catalog does not have.
+        tables: Names of the tables to look at; empty: changed tables.
+        skip_unknown: Ignore names of tables that are not in the catalog.
         looks: How many tables a pass without named tables looks at.
         limits: Limits of a service on all tables, by service.
         slots: Slots of the pool that executes the runs; None: unlimited.
@@ -77,7 +77,7 @@ class PassSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """The looks, the decisions and the jobs of a pass; `claims` are earlier passes with runs that have not begun."""
+    """Looks, decisions and jobs of a pass; `claims` are earlier passes with chosen runs that have not started."""
 
     looks: tuple[Look, ...]
     choices: tuple[Choice, ...]
@@ -126,7 +126,7 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
 
 
 def _named(catalog: Catalog, settings: PassSettings) -> set[int]:
-    """Return the ids of the named tables; raise UserError for an unknown one unless they are skipped."""
+    """Return the ids of the named tables; raise UserError for an unknown name unless unknown names are skipped."""
     ids = catalog.states.ids([full_name(table) for table in settings.tables])
     if len(ids) < len(settings.tables) and not settings.skip_unknown:
         # The error suggests a similar name.

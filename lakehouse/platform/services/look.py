@@ -56,8 +56,8 @@ class Look:
         error: Why the table could not be read.
         newest_completion: Newest completion time on the timeline; empty without one.
         writer_active: Whether a writer works on the table.
-        next_writer_ms: The next start of an ingestion, as far as a schedule is known.
-        writer_gap_ms: Time from this start to the one after it.
+        next_writer_ms: The next start of an ingestion; None without a known schedule.
+        writer_gap_ms: Time from this start to the following start.
         look_at_ms: Time of the next look if nothing changes; None: only the rotation looks again.
     """
 

@@ -59,7 +59,7 @@ class Metric:
 
     @property
     def prometheus_names(self) -> tuple[str, ...]:
-        """The names of its time series in Prometheus, as the exporter of the OpenTelemetry collector translates them.
+        """The names of its Prometheus time series, as the OpenTelemetry collector exports them.
 
         Words are separated by `_`, the unit is appended unless it is a part of the name, and counters end in `_total`.
         """

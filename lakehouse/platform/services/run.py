@@ -41,7 +41,7 @@ _STATES = {
     JobStatus.FAILED: RunState.FAILED,
 }
 _RATES = ("rows", "bad_records", "conflicts")
-#: Runs one service of an open table with the parameters of a command, and returns the report.
+#: Runs a service on an open table with the parameters of a command, and returns the report.
 Runner = Callable[[Table, ServiceCommand], ServiceReport]
 
 
@@ -130,7 +130,7 @@ def _run_and_record(
 ) -> ServiceReport:
     history, service = catalog.history, command.verb
     key = RunKey(run_id=lease.owner, table_id=entry.id, service=service)
-    # This run holds the lease, so other running entries of the history have crashed, and their requests are open again.
+    # This run holds the lease, so other running entries in the history have crashed, and their requests are open again.
     history.end_expired_runs(entry.id, service, active_run=key.run_id, before_ms=catalog.clock.now_ms())
     before = history.run(key.run_id, entry.id, service)
     decisions = history.decisions(entry.id, service)

@@ -30,7 +30,7 @@ class RecordedProgress:
         self._is_off = False
 
     def started(self, stage: Stage) -> None:
-        """Write the begin of a stage."""
+        """Write that a stage begins."""
         with self._lock:
             self._done[id(stage)] = 0
             self._record(stage)
