@@ -1,5 +1,5 @@
-"""Alarms of tables: rules in YAML, what they measure, and their evaluation.
+"""Table alarms: rules in YAML, measures, and evaluation.
 
-The rules read stored numbers and the history of runs, never storage. `evaluate` is pure. `catalog.alarms` stores its
-problems as alarms, which people silence and notifiers send.
+The rules read stored numbers and the history of runs, never storage. `evaluate` is pure. `catalog.alarms` stores the
+problems as alarms, which users silence and notifiers send.
 """

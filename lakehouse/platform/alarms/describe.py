@@ -1,4 +1,4 @@
-"""The rules of alarms in words, for the pages; pure."""
+"""Describe alarm rules in words, for the pages; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakehouse.spec.contracts.pages import RuleLine, RulesPage
 
 
 def rules_page(rules: AlarmRules, source: str = "") -> RulesPage:
-    """Return the rules with their limits, and below each one its changes for namespaces and tables."""
+    """Return the rules with their limits, each followed by its overrides for namespaces and tables."""
     lines = []
     for rule in rules.rules:
         lines.append(_line(rule))

@@ -1,4 +1,4 @@
-"""Evaluate the rules of alarms on the facts about a table; pure."""
+"""Evaluate alarm rules on the facts about a table; pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LONGEST_DETAIL = 300
 
 
 def evaluate(rules: AlarmRules, facts: TableFacts, *, by_time_only: bool = False) -> tuple[Problem, ...]:
-    """Return the problems of a table, the most severe ones first.
+    """Return the problems of a table, sorted by severity.
 
     Args:
-        rules: All rules; those of the table apply, with its overrides.
+        rules: All rules; the table decides which rules and overrides apply.
         facts: Facts about the table.
         by_time_only: Evaluate only rules whose measures change without a commit.
     """
@@ -37,7 +37,7 @@ def active(rules: AlarmRules, facts: TableFacts, *, by_time_only: bool = False) 
 
 
 def _problems(rule: AlarmRule, facts: TableFacts) -> list[Problem]:
-    """Return the problems of one rule; a rule that fails on the facts of a table is one, and stops no other table."""
+    """Return the problems of one rule. A rule that raises an error is a problem, and does not stop other tables."""
     try:
         return _violations(rule, facts)
     except Exception as error:

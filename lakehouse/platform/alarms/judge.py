@@ -1,9 +1,9 @@
-"""Evaluate the rules of alarms on stored facts, and raise and resolve alarms. No storage is read.
+"""Evaluate alarm rules on stored facts, and raise and resolve alarms. Storage is not read.
 
     judge            the tables that a pass of the scheduler has just looked at: all rules
     judge_by_time    all tables: the rules whose values change without a commit, such as freshness
 
-The number of queries of both does not depend on the number of tables.
+In both, the number of queries does not depend on the number of tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def judge(
     *,
     service_errors: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
 ) -> Judgement:
-    """Evaluate all rules on tables whose new states the scheduler has, and record the alarms.
+    """Evaluate all rules on tables with new states from the scheduler, and record the alarms.
 
     Args:
         catalog: The catalog.
@@ -101,7 +101,7 @@ def _facts(
     catalog: Catalog, rules: AlarmRules, entries: Sequence[TableEntry | InvalidEntry], states: Mapping[int, TableState]
 ) -> dict[int, TableFacts]:
     ids, now = [entry.id for entry in entries], catalog.clock.now_ms()
-    # The newest numbers from before a window may be older than its begin by a day.
+    # The last numbers before a window may be a day older than its start.
     points = catalog.states.points(ids, now - _window_ms(rules, of_runs=False) - _DAY_MS)
     runs, leases = catalog.history.runs_since(now - _window_ms(rules, of_runs=True), ids), _leases(catalog)
     return {
@@ -161,12 +161,12 @@ def _names(rules: AlarmRules, facts: TableFacts) -> frozenset[str]:
 
 
 def _kept(state: TableState, problems: Sequence[Problem], rules: frozenset[str] | None) -> tuple[Problem, ...]:
-    """Return the problems of a table: new ones, and stored ones of rules that were not evaluated."""
+    """Return the problems of a table: new problems, and stored problems of rules that were not evaluated."""
     stored = () if rules is None else tuple(one for one in state.problems if one.rule not in rules)
     return tuple(sorted((*problems, *stored), key=lambda problem: -problem.severity))
 
 
 def _window_ms(rules: AlarmRules, *, of_runs: bool) -> int:
-    """Return the longest window of the rules that read the history of runs, or of those that read numbers."""
+    """Return the maximum window of the rules that read the run history, or of the rules that read numbers."""
     names = [name for name, measure in MEASURES.items() if measure.uses_window and measure.reads_runs is of_runs]
     return round(rules.window_s(names) * 1000)

@@ -1,6 +1,6 @@
-"""What rules of alarms measure: one pure function per measure, from the facts about a table to values.
+"""Measures of alarm rules: one pure function per measure, from the facts about a table to values.
 
-A measure returns one value per subject, such as a service; nothing if it is not known. To add a measure, write a
+A measure returns one value per subject, such as a service, and no value if it is unknown. To add a measure, write a
 function here and add it to `MEASURES`. Each number of `TableNumbers` whose unit is bytes or a count is a measure, too.
 """
 
@@ -23,7 +23,7 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One value of a measure. `subject` is what was measured within the table, such as a service."""
+    """One value of a measure. `subject` is the measured part of the table, such as a service."""
 
     value: float
     subject: str = ""
@@ -32,16 +32,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A declared measure.
+    """A declared measure, described by the sentence `text`.
+
+    `least` describes the items that the key `least` of a rule counts; empty if the key has no effect.
 
     Attributes:
         unit: Unit of its values.
-        text: One sentence: what it measures.
         read: Function that yields the values of a table.
         by_time: Whether the value changes without a commit, so that it is evaluated for all tables.
         uses_window: Whether the key `window` of a rule changes it.
         reads_runs: Whether it reads the history of runs.
-        least: What the key `least` of a rule counts; empty if it has no effect.
     """
 
     unit: Unit
@@ -60,11 +60,11 @@ def _freshness(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
 
 
 def _small_files(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
-    # Each file group has one newest base file at most, and only base files are small files.
+    # Each file group has at most one current base file, and only base files are small files.
     numbers = facts.numbers
     files, small, partitions = numbers.file_groups, numbers.small_files, numbers.partitions
     if files and small is not None and files >= rule.least:
-        # Files of different partitions cannot become one file, so one small file of each partition stays.
+        # Files in different partitions cannot be merged, so one small file per partition remains.
         excess = max(0, small - (partitions or 0))
         where = f", in {count_text(partitions, 'partition')}" if partitions else ""
         yield Measured(value=excess / files, detail=f"{small:,} of {files:,} files are small{where}")
@@ -159,7 +159,7 @@ def _number(name: str, facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]
 
 
 def _since_success(runs: tuple[Run, ...]) -> list[Run]:
-    """Return the runs that no later run followed with success; `runs` is newest first."""
+    """Return the runs after the last success; `runs` is newest first."""
     successes = (RunState.COMMITTED, RunState.NOTHING_TO_DO)
     return list(takewhile(lambda run: run.state not in successes, runs))
 
@@ -170,7 +170,7 @@ def _recent(facts: TableFacts, rule: AlarmRule, runs: tuple[Run, ...]) -> tuple[
 
 
 def _of_numbers() -> dict[str, Measure]:
-    """Return a measure for each number of a table that is a size or a count."""
+    """Return a measure for each table number that is a size or a count."""
     names = [field.name for field in fields(TableNumbers) if not field.name.endswith("_ms")]
     return {
         name: Measure(

@@ -1,4 +1,4 @@
-"""Read rules of alarms from YAML. An error names file, line, key, and the nearest known name."""
+"""Read alarm rules from YAML. An error message contains file, line, key, and a similar valid name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REQUIRED = ("measure", "above", "text")
 def load_rules(environ: Mapping[str, str] = os.environ) -> AlarmRules:
     """Return the shipped rules, changed by the user's file if there is one.
 
-    Raises UserError with file and line for a wrong rule, or if LAKEHOUSE_ALARMS names no file.
+    Raises UserError with file and line for an invalid rule, or if the file in LAKEHOUSE_ALARMS does not exist.
     """
     shipped = parse_rules(_SHIPPED.read_text("utf-8"), source=_SHIPPED.name)
     path = alarm_file(environ)
@@ -34,12 +34,11 @@ def load_rules(environ: Mapping[str, str] = os.environ) -> AlarmRules:
 
 
 def parse_rules(text: str, *, source: str, base: AlarmRules | None = None) -> AlarmRules:
-    """Parse rules.
+    """Parse rules from the YAML document `text`.
 
     Args:
-        text: The YAML text.
         source: Name of the file for errors.
-        base: Rules that the text changes and extends.
+        base: Rules that the document changes and extends.
     """
     page = read_section(text, source=source, title="a file of alarm rules")
     page.only(SECTIONS)
@@ -80,7 +79,7 @@ def _rule(name: str, given: Section, before: AlarmRule | None) -> AlarmRule:
 
 
 def _changes(given: Section, measure: str) -> dict[str, Any]:
-    """Return the fields of a rule that a section sets; `measure` decides the unit of its limit."""
+    """Return the rule fields that a section sets; `measure` determines the unit of the limit."""
     declared = MEASURES[measure]
     readers: dict[str, Callable[[], tuple[str, Any]]] = {
         "above": lambda: ("above", _quantity(given, "above", declared.unit)),

@@ -1,4 +1,4 @@
-"""Rules of alarms as values: a measure, a limit, a severity, and the sentences about the problem."""
+"""Alarm rules as values: a measure, a limit, a severity, and messages about the problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAY_S = 86_400.0
 
 
 class Unit(StrEnum):
-    """Unit of a measure; it decides how a rule writes its limit."""
+    """Unit of a measure; it determines the notation of limits."""
 
     #: Seconds, written as a duration: `6h`.
     DURATION = "duration"
@@ -25,11 +25,11 @@ class Unit(StrEnum):
     RATIO = "ratio"
     #: A number.
     COUNT = "count"
-    #: True or not; a rule has no limit.
+    #: True or false; the rule has no limit.
     FLAG = "flag"
 
     def text(self, value: float) -> str:
-        """Return a value as people read it."""
+        """Return a value in readable form."""
         match self:
             case Unit.DURATION:
                 return duration_text(value)
@@ -46,16 +46,17 @@ class Unit(StrEnum):
 class AlarmRule:
     """A rule: a table has a problem while the measure is above the limit.
 
+    `text` is the message, with the fields `{value}` and `{threshold}`, also `{subject}`, `{window}` and `{detail}`.
+    Below `least` files, bytes or records the measure is ignored.
+
     Attributes:
         name: Name of the rule.
         measure: Name of the measure.
         unit: Unit of the measure.
         above: The limit; a value that equals it is no problem.
         severity: Severity of the problem.
-        text: Sentence with the fields `{value}` and `{threshold}`, also `{subject}`, `{window}` and `{detail}`.
-        action: What to do, with the fields `{table}` and `{subject}`.
+        action: The advice, with the fields `{table}` and `{subject}`.
         window_s: Seconds over which a growth or a rate is measured.
-        least: The measure is ignored below this number of files, bytes or records.
         enabled: Whether the rule is evaluated.
         ingested_only: Whether the rule applies only to tables whose spec declares an ingestion.
     """
@@ -96,7 +97,7 @@ class AlarmRules:
     def of(self, table: str) -> tuple[AlarmRule, ...]:
         """Return the enabled rules of a table, `namespace.table`, with its overrides."""
         changes: dict[str, dict[str, Any]] = {}
-        # A name with a dot is narrower than a namespace.
+        # A name with a dot is a table, which is narrower than a namespace.
         for override in sorted(self.overrides, key=lambda one: "." in one.scope):
             if override.covers(table):
                 changes[override.rule] = {**changes.get(override.rule, {}), **override.changes}
@@ -104,7 +105,7 @@ class AlarmRules:
         return tuple(rule for rule in changed_rules if rule.enabled)
 
     def window_s(self, measures: Collection[str]) -> float:
-        """Return the longest window of the rules on some measures and of their overrides, at least a day."""
+        """Return the maximum window of the rules for some measures, with overrides; at least a day."""
         names = {rule.name: rule.window_s for rule in self.rules if rule.measure in measures}
         changed = [float(o.changes["window_s"]) for o in self.overrides if o.rule in names and "window_s" in o.changes]
         return max(_DAY_S, *names.values(), *changed)

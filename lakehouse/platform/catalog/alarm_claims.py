@@ -1,11 +1,11 @@
-"""The claims of senders of alarms; pure. A message is sent at most twice, and twice only if a sender ended in between.
+"""The claims of alarm senders; pure. A message is sent at most twice, and twice only if a sender ended in between.
 
     claim 1 ──► send ──► confirm                          sent once
     claim 1 ──► send, the sender ends ──► lease ends ──► claim 2 ──► send ──► confirm      one duplicate at most
     claim 2 ──► the sender ends, too ──► lease ends ──► given up: it counts as sent
 
-Claim 2 is of the same alarms and has the same message id, so that a receiver can drop the duplicate. Before the lease
-ends, no sender gets the claim, not even a retry of the same task. A sender that knows that it sent nothing releases its
+Claim 2 covers the same alarms and has the same message id, so that a receiver can drop the duplicate. Before the lease
+ends, no sender gets the claim, not even a retry of the same task. A sender that certainly sent nothing releases its
 claim, which then does not count.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Attempts to send one message whose senders may have sent it.
+#: Maximum number of attempts that may have sent a message.
 MOST_ATTEMPTS = 2
 _KEY = "claim"
 RAISED, RESOLVED = "raised", "resolved"
@@ -29,7 +29,7 @@ class Claim:
     Attributes:
         owner: The sender; empty after a second sender has released its claim.
         until_ms: The end of the lease.
-        event: What is sent, `raised` or `resolved`.
+        event: The event to send, `raised` or `resolved`.
         attempt: 1, or 2 if the sender of the first attempt ended without recording its outcome.
         message: The id of the message.
     """
@@ -41,7 +41,7 @@ class Claim:
     message: str = ""
 
     def stored(self) -> dict[str, Any]:
-        """Return the entry of a claim as it is stored."""
+        """Return the stored form of a claim."""
         return {_KEY: [self.owner, self.until_ms, self.event, self.attempt, self.message]}
 
 
@@ -60,16 +60,16 @@ def without_claim(entry: Mapping[str, Any]) -> dict[str, int]:
 
 
 def unsent_event(entry: Mapping[str, Any], *, is_open: bool) -> str | None:
-    """Return the event that a notifier has to send of an alarm without claim; None if it has sent all."""
+    """Return the event to send next for an alarm without claim; None if all are sent."""
     if is_open:
         return None if RAISED in entry else RAISED
     return RESOLVED if RAISED in entry and RESOLVED not in entry else None
 
 
 def repeated(claims: Sequence[Claim | None], now_ms: int) -> str | None:
-    """Return the id of the message whose sender ended first, and that is sent again; None without one.
+    """Return the id of the message to send again, the one whose lease ended first; None without one.
 
-    Claims of several messages may have expired. Each call returns one of them, so that it is repeated unchanged.
+    If claims of several messages have expired, each call returns one message, so that it is repeated unchanged.
     """
     expired = [one for one in claims if one is not None and one.until_ms <= now_ms and one.attempt < MOST_ATTEMPTS]
     return min(expired, key=lambda one: (one.until_ms, one.message)).message if expired else None
@@ -81,7 +81,7 @@ def is_given_up(claim: Claim | None, now_ms: int) -> bool:
 
 
 def after_release(claim: Claim, now_ms: int) -> dict[str, Any]:
-    """Return what remains of a claim whose sender sent nothing: the possible sending of an earlier attempt."""
+    """Return the rest of a claim whose sender sent nothing: an earlier attempt that may have sent the message."""
     if claim.attempt == 1:
         return {}
     earlier = Claim(owner="", until_ms=now_ms, event=claim.event, attempt=claim.attempt - 1, message=claim.message)
@@ -89,6 +89,6 @@ def after_release(claim: Claim, now_ms: int) -> dict[str, Any]:
 
 
 def message_id(notifier: str, events: Iterable[tuple[int, str]]) -> str:
-    """Return the id of a message of a notifier about events of alarms (id, event)."""
+    """Return the id of a notifier's message about alarm events (id, event)."""
     text = ",".join(f"{alarm}:{event}" for alarm, event in sorted(events))
     return hashlib.sha256(f"{notifier}/{text}".encode()).hexdigest()[:16]

@@ -4,7 +4,7 @@
                               │
                               └──► sent once to each notifier; again when it is resolved
 
-A sender claims alarms, sends them in one message, and confirms. Two senders never have the same alarm at a time. If a
+A sender claims alarms, sends them in one message, and confirms. Two senders never hold the same alarm at a time. If a
 sender ends before it confirms, another one repeats its message after the lease, once (see `alarm_claims`).
 """
 
@@ -43,10 +43,10 @@ from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
 
-#: Values in one statement; databases accept some ten thousands.
+#: Maximum number of values in one statement; databases accept some ten thousands.
 _BATCH = 5000
 _DAY_MS = 86_400_000
-#: The resolution of an alarm is sent within this time; older ones are history.
+#: Maximum age of a resolution that is still sent.
 _SENT_RESOLVED_MS = 7 * _DAY_MS
 _KEPT_MS = 90 * _DAY_MS
 _Key = tuple[int, str, str]
@@ -57,13 +57,13 @@ class AlarmState(StrEnum):
 
     #: The rule is violated.
     OPEN = "open"
-    #: The rule is not violated any more.
+    #: The rule is no longer violated.
     RESOLVED = "resolved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """The problems of one table. `rules` are the rules that were evaluated; None: all, also rules that were removed."""
+    """The problems of one table. `rules` are the evaluated rules; None: all, including removed rules."""
 
     problems: Sequence[Problem] = ()
     rules: frozenset[str] | None = None
@@ -73,8 +73,8 @@ class Evaluated:
 class Alarm(Readable):
     """An alarm of a table. Times are UTC milliseconds.
 
-    `subject` is what the rule looks at within the table, such as a service. `silenced_until_ms` is the end of the
-    silence that covers the alarm, None without one. `sent` has the time of each sending by notifier.
+    `subject` is the measured part of the table, such as a service. `silenced_until_ms` is the end of the
+    silence that covers the alarm, None without one. `sent` contains the times of messages by notifier.
     """
 
     id: int
@@ -105,7 +105,7 @@ class AlarmChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTable:
-    """A table of the catalog: its full name, and whether its spec declares an ingestion."""
+    """A table in the catalog: its full name, and whether its spec declares an ingestion."""
 
     identifier: str
     is_ingested: bool
@@ -130,9 +130,9 @@ class ClaimedMessage:
     """A message that a sender claimed; without alarms there is nothing to send.
 
     Attributes:
-        id: The same in each attempt to send the message.
-        attempt: 2 if the sender of the first attempt ended, so that the notifier may have got the message already.
-        alarms: The alarms, as they were when the message was claimed first.
+        id: The id, which is the same in each attempt to send the message.
+        attempt: 2 if the sender of the first attempt ended, so that the notifier may already have the message.
+        alarms: The alarms at the time of the first claim.
     """
 
     id: str
@@ -140,7 +140,7 @@ class ClaimedMessage:
     alarms: tuple[Alarm, ...] = ()
 
 
-#: The state of an alarm in a message that is repeated: it may be resolved meanwhile, which is another message.
+#: The state of an alarm in a repeated message. If it is resolved meanwhile, another message reports that.
 _AS_OF: Mapping[str, dict[str, Any]] = MappingProxyType(
     {RAISED: {"state": AlarmState.OPEN, "resolved_ms": None}, RESOLVED: {"state": AlarmState.RESOLVED}}
 )
@@ -178,12 +178,12 @@ class Alarms:
     def find(
         self, *, tables: Collection[str] = (), state: AlarmState | None = AlarmState.OPEN, limit: int = 1000
     ) -> tuple[Alarm, ...]:
-        """Return alarms, the most severe and newest ones first.
+        """Return alarms, sorted by severity and then newest first.
 
         Args:
-            tables: Only of these tables, `namespace.table`; empty: of all.
-            state: Only in this state; None: in both.
-            limit: Largest number of alarms.
+            tables: Only alarms of these tables, `namespace.table`; empty: all tables.
+            state: Only alarms in this state; None: both states.
+            limit: Maximum number of alarms.
         """
         name = TableRow.namespace + "." + TableRow.name
         query = select(AlarmRow, name).join(TableRow, TableRow.id == AlarmRow.table_id)
@@ -197,7 +197,7 @@ class Alarms:
             return tuple(_alarm(row, table, silences) for row, table in session.execute(query))
 
     def tables(self) -> dict[int, WatchedTable]:
-        """Return all tables of the catalog by id, without their specs."""
+        """Return all tables in the catalog by id, without their specs."""
         spec = (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version)
         query = select(TableRow.id, TableRow.namespace, TableRow.name, SpecRow.document).join(SpecRow, spec)
         with self._database.session() as session:
@@ -216,7 +216,7 @@ class Alarms:
             return add_silence(session, new, self._clock.now_ms())
 
     def silences(self) -> tuple[Silence, ...]:
-        """Return the silences that have not ended, the one that ends first in front."""
+        """Return the silences that have not ended, sorted by end."""
         with self._database.session() as session:
             return active_silences(session, self._clock.now_ms())
 
@@ -229,7 +229,7 @@ class Alarms:
         """Claim the next message of a notifier: new alarms, and the resolution of alarms that it had sent.
 
         The owner sends it and calls `confirm`, or `release` if it sent nothing. Until one of them, or until the lease
-        ends, no one can claim these alarms. A message whose sender ended is claimed again by itself, once. A silenced
+        ends, no one can claim these alarms. A message whose sender ended is claimed again separately, once. A silenced
         alarm is not claimed until its silence ends.
         """
         now = self._clock.now_ms()
@@ -285,7 +285,7 @@ class Alarms:
             return {(rule, Severity(severity)): count for rule, severity, count in rows}
 
     def _give_up(self, rows: Sequence[tuple[AlarmRow, str]], notifier: str, now: int) -> None:
-        """Record messages as sent of which two senders ended before they recorded the outcome."""
+        """Record messages as sent if two senders ended before they recorded the outcome."""
         for row, table in rows:
             entry = row.notified.get(notifier, {})
             claim = claim_of(entry)
@@ -316,7 +316,7 @@ class Alarms:
 
 
 def _locked(session: Session, tables: Sequence[int]) -> set[int]:
-    """Lock tables against another evaluation and a drop, in one order; return the ids of those that exist."""
+    """Lock tables against another evaluation and a drop, in a fixed order; return the ids of existing tables."""
     ids = set[int]()
     for batch in _batches(tables):
         query = select(TableRow.id).where(TableRow.id.in_(batch)).order_by(TableRow.id)
@@ -331,7 +331,7 @@ def _open_rows(session: Session, tables: Collection[int]) -> Iterator[AlarmRow]:
 
 
 def _refresh(session: Session, before: Mapping[_Key, AlarmRow], wanted: Mapping[_Key, Problem], now: int) -> None:
-    """Update the time, and the value and texts where they changed, of alarms whose problems persist."""
+    """Update alarms whose problems persist: the time, and changed values and messages."""
     persisting = {key: row for key, row in before.items() if key in wanted}
     for batch in _batches([row.id for row in persisting.values()]):
         session.execute(update(AlarmRow).where(AlarmRow.id.in_(batch)).values(seen_ms=now))
@@ -379,7 +379,7 @@ def _key(row: AlarmRow) -> _Key:
 
 
 def _sendable(session: Session, now: int) -> list[tuple[AlarmRow, str]]:
-    """Lock and return the alarms that are open, or were resolved lately, with the names of their tables."""
+    """Lock and return the open and recently resolved alarms with their table names."""
     name = TableRow.namespace + "." + TableRow.name
     sendable = (AlarmRow.state == AlarmState.OPEN) | (AlarmRow.resolved_ms >= now - _SENT_RESOLVED_MS)
     query = select(AlarmRow, name).join(TableRow, TableRow.id == AlarmRow.table_id).where(sendable)

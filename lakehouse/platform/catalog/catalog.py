@@ -1,10 +1,10 @@
-"""Catalog of tables: namespaces, tables, versions of specs, and policies of services, in one database.
+"""Catalog of tables: namespaces, tables, spec versions, and service policies, in one database.
 
     catalog = load_catalog("prod")
     catalog.register_table("sales.orders", "s3://lake/sales/orders")
     catalog.load_table("sales.orders").scan(where="day = '2026-01-31'")
 
-The settings of a service are merged in this order, and a later one overrides an earlier one setting by setting: the
+The settings of a service are merged in this order, and a later source overrides single settings of an earlier one: the
 namespace's policy, the spec's `services:` section, the table's policy, the policies of partitions that match a pattern.
 """
 
@@ -90,7 +90,7 @@ from lakehouse.spec.table.service_settings import (
 )
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.
+#: Up to this number, tables are loaded one by one; beyond it, all tables are loaded with one query.
 _FEW = 20
 _LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
 
@@ -190,8 +190,8 @@ class Catalog(Readable):
     def create_table(self, spec: TableSpec, *, author: str = "") -> Table:
         """Create the table that a spec declares, or accept a matching existing one, and register it.
 
-        Raises UserError if this catalog has another table of this name or location, if the existing table is a copy of
-        a registered one, or if the spec contradicts the existing table or the namespace's policies.
+        Raises UserError if this catalog contains another table with this name or location, if the existing table is a
+        copy of a registered table, or if the spec contradicts the existing table or the namespace's policies.
         """
         self._register(spec, author, create=True)
         return self.load_table(spec.table)
@@ -221,7 +221,7 @@ class Catalog(Readable):
     def register_table(self, identifier: str, location: str, *, author: str = "", new_id: bool = False) -> Table:
         """Register an existing Hudi table with a spec derived from its properties.
 
-        A table without id gets one in its properties; nothing else of the table is changed.
+        A table without id gets an id in its properties; nothing else in the table is changed.
 
         Args:
             identifier: Name of the table in the catalog.
@@ -230,7 +230,7 @@ class Catalog(Readable):
             new_id: Give the table a new id, because it is a copy of a registered table.
 
         Raises:
-            UserError: The catalog has a table of this name, location or id, or the location is not a table.
+            UserError: The catalog contains a table with this name, location or id, or the location is not a table.
             RetryableError: Another writer is changing the properties of the table.
         """
         parts = parsed_name(identifier)
@@ -247,7 +247,7 @@ class Catalog(Readable):
         """Accept the table at the location of an entry as the registered one, after it was replaced or renamed.
 
         The spec, the policies and the history of the entry stay. Open requests of services are deleted, because they
-        are about the table before.
+        were made for the previous table.
 
         Args:
             identifier: Name of the table in the catalog.
@@ -269,7 +269,7 @@ class Catalog(Readable):
         return self.load_table(identifier)
 
     def adopt(self, entry: TableEntry, table: Table) -> None:
-        """Record the identity of an opened table whose entry has none, or none with an id.
+        """Record the identity of an opened table if its entry has no identity or no id.
 
         Raises UserError if another entry has the id.
         """
@@ -277,7 +277,7 @@ class Catalog(Readable):
             adopt_identity(self.database, entry, table)
 
     def identities(self, spec: TableSpec) -> dict[str, TableIdentity]:
-        """Return the recorded identity of the table of a spec, or of the tables of a template, by name."""
+        """Return the recorded identities of the tables that a spec or template declares, by name."""
         return recorded_identities(self.database, spec, location_of(spec, os.environ))
 
     def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
@@ -293,7 +293,7 @@ class Catalog(Readable):
     def entry(self, identifier: str) -> TableEntry:
         """Return the entry of a table.
 
-        Raises UserError with the nearest known name if it is not registered, and if its stored spec is refused.
+        Raises UserError, with a similar name, if it is not registered. Raises UserError if its stored spec is refused.
         """
         entry = self.registered_entry(identifier)
         if isinstance(entry, InvalidEntry):
@@ -301,7 +301,7 @@ class Catalog(Readable):
         return entry
 
     def registered_entry(self, identifier: str) -> TableEntry | InvalidEntry:
-        """Return the entry of a table, also if its stored spec is refused; raise UserError if it is not registered."""
+        """Return the entry of a table, even if its stored spec is refused; raise UserError if it is not registered."""
         with self.database.session() as session:
             row = self._row(session, identifier)
             spec = session.get(SpecRow, (row.id, row.spec_version))
@@ -317,7 +317,7 @@ class Catalog(Readable):
         return tuple(by_name.get(name) or self.entry(name) for name in names)
 
     def registered(self, ids: Collection[int] | None = None) -> dict[int, TableEntry | InvalidEntry]:
-        """Return the entries of tables by their ids, of all for None, also those whose stored specs are refused.
+        """Return the entries of tables by id (None: all tables), including entries with refused specs.
 
         A table that was dropped is missing.
         """
@@ -330,7 +330,7 @@ class Catalog(Readable):
 
         Two concurrent calls with one spec make one version. `create` creates the table if it does not exist. Raises
         UserError if the spec has another location, declares other settings than the table stores, or contradicts
-        policies, or if the location contains another table than the registered one.
+        policies, or if the location contains a table that is not the registered table.
         """
         entry = self.registered_entry(spec.table)
         entry = entry.corrected(spec) if isinstance(entry, InvalidEntry) else entry
@@ -379,13 +379,13 @@ class Catalog(Readable):
     def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
         """Remove a table, its specs, policies and history from the catalog; with `purge` also delete its files.
 
-        Returns the paths below its location that a purge kept: files that are not the table's, nested tables, and
-        symbolic links. Raises UserError, and deletes nothing, if the location contains another table.
+        Returns the paths below its location that a purge kept: files that do not belong to the table, nested tables,
+        and symbolic links. Raises UserError, and deletes nothing, if the location contains another table.
         """
         entry = self.entry(identifier)
         remaining = purge_registered(entry) if purge else ()
         with self.database.session() as session:
-            # Wait for a scheduler that records decisions, so that it adds none after the deletion.
+            # Wait for a scheduler that records decisions, so that no decision is added after the deletion.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
             for table in OF_TABLE:
                 session.execute(delete(table).where(table.table_id == entry.id))
@@ -421,7 +421,7 @@ class Catalog(Readable):
             author: name of the user.
 
         Raises:
-            UserError: the scope or a setting is unknown, or the settings contradict inherited ones for the scope or
+            UserError: the scope or a setting is unknown, or the settings contradict inherited settings for the scope or
                 for a table in it.
         """
         namespace, name = self._scope(scope)
@@ -433,7 +433,7 @@ class Catalog(Readable):
             _check_pattern(pattern, name)
             require_pattern_settings(service, settings)
         with self.database.session() as session:
-            # Serialise edits: two edits that are each consistent may contradict each other.
+            # Serialise edits: two edits may each be consistent but contradict each other.
             session.get(NamespaceRow, namespace, with_for_update={"key_share": True})
             query = select(PolicyRow).filter_by(namespace=namespace, name=name, pattern=pattern, service=service)
             row = session.scalar(query.with_for_update())
@@ -540,7 +540,7 @@ class Catalog(Readable):
     def _assigned(
         self, identifier: tuple[str, str], location: str, env: Env, config: TableConfig, *, new_id: bool = False
     ) -> TableIdentity:
-        """Return the identity of a table to register, which gets an id if it has none."""
+        """Return the identity of a table to register; assign an id if it has none."""
         if not new_id:
             with self.database.session() as session:
                 refuse_copy(session, identifier, location, config.identity)

@@ -125,7 +125,7 @@ class Database:
 class DatabaseState:
     """The schema revision of a database (None without schema), the newest one, and the database's clock.
 
-    `where` is the URL without password. `now_ms` is None for SQLite, which has no clock of its own.
+    `where` is the URL without password. `now_ms` is None for SQLite, which has no server clock.
     """
 
     where: str
@@ -199,7 +199,7 @@ def _engine(url: str) -> Engine:
             private_folder(path.parent)
             # SQLite creates its journal files with the mode of this file.
             private_file(path)
-        # An unreachable server must not block a run for the minutes of a TCP timeout.
+        # An unreachable server must not block a run until the TCP timeout, which takes minutes.
         timeouts = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=timeouts)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, ValueError, OSError) as error:
@@ -239,7 +239,7 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 def _prepare_postgresql(connection: Any, record: Any) -> None:
     del record
-    # A process that is suspended in a transaction must not lock its rows for ever. The lock timeout of waiting sessions
+    # A process that is suspended in a transaction must not lock rows for ever. The lock timeout of waiting sessions
     # is longer than this idle timeout.
     with connection.cursor() as cursor:
         cursor.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_S * 1000}")

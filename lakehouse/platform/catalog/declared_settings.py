@@ -3,9 +3,9 @@
 A table stores these settings when it is created, and every writer reads them from the table. A spec that declares
 another value would have no effect, so the difference is refused by a run, by its `--check`, and by `table drift`.
 
-A setting that a spec does not declare is not compared: the table keeps what it stores. Settings that a write may choose
-each time are not in the list, because the spec decides: other indexes than BUCKET, the retention of deletes, and the
-columns with statistics.
+A setting that a spec does not declare is not compared: the table keeps its value. Settings that each write may choose
+are not in the list, because the spec decides: indexes except BUCKET, the retention of deletes, and the columns with
+statistics.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _VERSION = "hoodie.write.table.version"
-#: Arrow types of Spark's SQL types, as far as partitions by time distinguish them.
+#: Arrow types by Spark SQL type, as far as time-based partitions distinguish them.
 _SQL_TYPES: Mapping[str, pa.DataType] = {
     "date": pa.date32(),
     **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")),
@@ -55,13 +55,13 @@ _SQL_TYPES: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("float", "real", "double", "decimal", "dec", "numeric"), pa.float64()),
 }
 _OF_INDEX = (INDEX_TYPE, BUCKET_ENGINE, NUM_BUCKETS, HASH_FIELD, EXPRESSIONS)
-#: Timestamp types whose numbers have a unit, and those that parse strings.
+#: Timestamp types for numbers with a unit, and timestamp types that parse strings.
 _UNIT_TYPES, _TEXT_TYPES = ("SCALAR", "MIXED"), ("DATE_STRING", "MIXED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a spec declares: the spec, the options of the spec and of the run, and the keys of its table."""
+    """The declarations of a spec: the spec, the options from spec and run, and the keys of its table."""
 
     spec: TableSpec
     options: Mapping[str, str]
@@ -73,10 +73,10 @@ class DeclaredSetting:
     """One setting of a spec that a table stores.
 
     Attributes:
-        name: The key of the spec, or the key of the option.
+        name: The key in the spec, or the key of the option.
         declared: Returns the declared value; None if the spec does not declare it.
-        stored: Returns the value of the table; None if the table does not store it, as tables of Hudi may not.
-        current: Returns the present value of a table that may have changed since its creation.
+        stored: Returns the value in the table; None if the table does not store it, which is possible in Hudi.
+        current: Returns the current value, which the table may have changed since its creation.
     """
 
     name: str
@@ -101,7 +101,7 @@ def differences(
 
     Args:
         spec: The spec of the table.
-        options: The options of the spec and of the run.
+        options: The options from spec and run.
         config: The configuration of the stored table.
         table: The table, for settings that it may have changed since; None to compare only its configuration.
 
@@ -127,7 +127,7 @@ def differences(
 
 
 def _stored_columns(spec: TableSpec, table: LoadedTable | None) -> dict[str, pa.DataType]:
-    """Return the stored columns, if the type of one decides how times are read."""
+    """Return the stored columns, if the type of a column decides how times are read."""
     times = [column.timestamp or DEFAULT_FORMAT for column in spec.partition_by if column.type == "TIMESTAMP"]
     if table is None or not any(timestamp.type == BY_COLUMN for timestamp in times):
         return {}
@@ -138,7 +138,7 @@ def _stored_columns(spec: TableSpec, table: LoadedTable | None) -> dict[str, pa.
 def declared_fields(spec: TableSpec, columns: Mapping[str, pa.DataType] | None = None) -> dict[str, Any]:
     """Return the fields of the spec's TableDeclaration, without its options.
 
-    `columns` are the types of columns, if rows are known; else those that the spec declares.
+    `columns` are the column types if rows are known; else the types that the spec declares.
     """
     recorded = spec.identities.get(spec.table)
     return {
@@ -161,7 +161,7 @@ def declared_fields(spec: TableSpec, columns: Mapping[str, pa.DataType] | None =
 
 
 def declared_columns(spec: TableSpec) -> dict[str, pa.DataType]:
-    """Return the types of the table's columns that the spec declares, as far as partitions depend on them."""
+    """Return the column types that the spec declares, as far as partitions depend on them."""
     if spec.ingest is not None and (spec.ingest.select or spec.ingest.transform):
         return {}
     named = {name: text.strip().lower().partition("(")[0].strip() for name, text in spec.schema.items()}
@@ -169,7 +169,7 @@ def declared_columns(spec: TableSpec) -> dict[str, pa.DataType]:
 
 
 def columns_of(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the types of columns by name, with those of nested fields by their dotted names."""
+    """Return the types of columns by name, and of nested fields by dotted name."""
     types: dict[str, pa.DataType] = {}
     fields = [(field.name, field.type) for field in schema]
     while fields:
@@ -181,7 +181,7 @@ def columns_of(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[str, pa.DataType] | None = None) -> None:
-    """Raise UserError for a TIMESTAMP partition column whose type does not fit its timestamp type."""
+    """Raise UserError for a TIMESTAMP partition column whose type does not match its timestamp type."""
     available = declared_columns(spec) if columns is None else columns
     consistent = options.get(_CONSISTENT, "").strip().lower() == "true"
     for column in spec.partition_by:
@@ -192,7 +192,7 @@ def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[st
 
 
 def _timestamp(spec: TableSpec, columns: Mapping[str, pa.DataType]) -> TimestampFormat | None:
-    """Return the format that all TIMESTAMP partition columns share; None if there are none."""
+    """Return the format that all TIMESTAMP partition columns share; None without such columns."""
     timed = [column for column in spec.partition_by if column.type == "TIMESTAMP"]
     declared = [
         resolved_format(column.timestamp or DEFAULT_FORMAT, columns[column.name])
@@ -257,7 +257,7 @@ def _input_zone(timestamp: TimestampFormat) -> str | None:
 
 
 def _flag(key: str, text: Callable[[TableConfig], bool]) -> DeclaredSetting:
-    """Return an option that is true or false."""
+    """Return a setting for a boolean option."""
     return DeclaredSetting(
         name=key,
         declared=lambda it: it.options[key].strip().lower() if key in it.options else None,

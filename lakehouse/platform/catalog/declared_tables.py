@@ -35,13 +35,12 @@ def open_declared_table(
 
     Args:
         spec: the spec, with its location resolved.
-        options: the options of the spec and of the run.
+        options: the options from spec and run.
         env: the environment of the table.
         tables: the tables that stay open between runs; None to open the table again.
 
     Raises:
-        UserError: the table contradicts the spec, for example by other keys, or it is another table than that of the
-            spec.
+        UserError: the table contradicts the spec, for example by other keys, or the spec declares another table.
     """
     table = find_declared_table(spec, options, env, tables)
     if table is not None:
@@ -72,15 +71,15 @@ def create_declared_table(
 ) -> Table:
     """Create the table that a spec declares; the first batch defines its columns.
 
-    A table that a catalog has registered, and that is lost, gets the registered name and id again.
+    A lost table that a catalog has registered gets the registered name and id again.
 
     Args:
         spec: the spec, with its location resolved.
-        options: the options of the spec and of the run.
+        options: the options from spec and run.
         env: the environment of the table.
-        exist_ok: accept an existing table that agrees with the spec. Two concurrent runs then both succeed. Its name
-            is compared by the caller (`require_declared_name`).
-        columns: the columns of the first rows; None if only those are known that the spec declares.
+        exist_ok: accept an existing table that agrees with the spec. Two concurrent runs then both succeed. The
+            caller compares its name (`require_declared_name`).
+        columns: the columns of the first rows; None if only the columns in the spec are known.
 
     Raises:
         UserError: settings contradict each other, the columns or the existing table, or the merger cannot be loaded.
@@ -113,8 +112,8 @@ def declared_table(spec: TableSpec, env: Env, *, create: bool) -> Table | None:
 def require_declared_name(spec: TableSpec, config: TableConfig) -> None:
     """Raise UserError if the table at the location of a spec is not the table of the spec.
 
-    The table is compared with the identity that a catalog records of it (`TableSpec.identities`); without one its
-    stored name must be the name in the spec, with or without namespace.
+    The table is compared with its identity in a catalog (`TableSpec.identities`). Without an identity, its stored name
+    must be the name in the spec, with or without namespace.
     """
     recorded, actual = spec.identities.get(spec.table), config.identity
     if recorded is None and is_name_of(spec.table, actual.name):
@@ -140,14 +139,14 @@ def require_declared_name(spec: TableSpec, config: TableConfig) -> None:
 
 
 def require_declared_key(spec: TableSpec, config: TableConfig) -> None:
-    """Raise UserError if the table at the location of a spec has another record key than the spec."""
+    """Raise UserError if the record key of the table at the location differs from the spec."""
     declared, stored = (", ".join(columns) for columns in (spec.record_key, config.keys.record_key_fields))
     if declared != stored:
         raise _difference_error(spec, [Difference(name="record_key", declared=declared, stored=stored)])
 
 
 def require_acceptable(identifier: str, spec: TableSpec, config: TableConfig) -> None:
-    """Raise UserError if a table cannot take the place of a registered one, because it contradicts its spec."""
+    """Raise UserError if a table cannot replace a registered table, because it contradicts the spec."""
     try:
         _check_agreement(spec, spec.write_options(), config)
     except UserError as error:

@@ -26,10 +26,10 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry(Readable):
-    """A registered table with the version of its spec that is in force.
+    """A registered table with the spec version in force.
 
     `author` put this version in force at `changed_ms` (UTC milliseconds). `source` is the path of its file. `identity`
-    is that of the registered table; None for an entry of an earlier version that was not written since.
+    identifies the registered table; None if an earlier version wrote the entry last.
     """
 
     id: int
@@ -59,7 +59,7 @@ class TableEntry(Readable):
 class InvalidEntry:
     """A registered table whose stored spec this version refuses, for example after an upgrade; `error` is the reason.
 
-    The other attributes are those of `TableEntry`; `document` is the stored spec.
+    The other attributes are the same as in `TableEntry`; `document` is the stored spec.
     """
 
     id: int
@@ -133,14 +133,14 @@ def _read_spec(document: str, source: str) -> TableSpec:
 
 
 def spec_yaml(document: Mapping[str, Any]) -> str:
-    """Return a document as YAML in its order, which matters for columns and for patterns of partitions."""
+    """Return a document as YAML; keep its order, which matters for columns and partition patterns."""
     return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
 
 
 def load_entries(
     session: Session, namespace: str | None, condition: ColumnElement[bool] | None = None
 ) -> tuple[TableEntry, ...]:
-    """Return the entries of a namespace, or of all, that meet a condition, sorted by name, with one query.
+    """Return the entries that meet a condition, of a namespace or all, sorted by name, with one query.
 
     Raises UserError if a stored spec is refused.
     """
@@ -151,7 +151,7 @@ def load_entries(
 def load_registered(
     session: Session, condition: ColumnElement[bool] | None = None
 ) -> tuple[TableEntry | InvalidEntry, ...]:
-    """Return the entries of all tables that meet a condition, sorted by name; an entry is invalid if its spec is."""
+    """Return the entries of all tables that meet a condition, sorted by name; a refused spec makes an invalid entry."""
     return tuple(registered_entry(row, spec) for row, spec in session.execute(_query(None, condition)))
 
 
@@ -185,7 +185,7 @@ def _query(namespace: str | None, condition: ColumnElement[bool] | None) -> Sele
 
 
 def table_entry(row: TableRow, spec: SpecRow) -> TableEntry:
-    """Return the entry of a table with the version of its spec that is in force."""
+    """Return the entry of a table with the spec version in force."""
     return TableEntry(
         id=row.id,
         namespace=row.namespace,

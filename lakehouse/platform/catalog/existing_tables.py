@@ -13,7 +13,7 @@ from lakehouse.spec.table.bucket_rules import HASH_FIELD, MADE_WITH, NUM_BUCKETS
 from lakehouse.spec.table.partition_fields import PartitionField, partition_entry
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
-#: The source of a spec that is derived from a table begins with it; the location follows.
+#: Prefix of `source` in a derived spec, followed by the location of the table.
 PROPERTIES_SOURCE = "the properties of "
 
 
@@ -42,7 +42,7 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
 
 
 def _partitions(keys: KeyConfig) -> list[str | dict[str, Any]]:
-    """Return the partition columns as YAML holds them, with the format in which the table has times."""
+    """Return the partition columns in their YAML form, with the time format of the table."""
     kinds = keys.partition_types or ("SIMPLE",) * len(keys.partition_fields)
     return [
         partition_entry(PartitionField(name=name, type=kind, timestamp=keys.timestamp if kind == "TIMESTAMP" else None))

@@ -1,4 +1,4 @@
-"""Identities of registered tables in the database: recorded, read, and unique among the tables of a catalog."""
+"""Record and read the identities of registered tables; an identity is unique in a catalog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakehouse.platform.catalog.models import LONGEST_ID, RequestRow, TableRow
 from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Namespace of tables whose name has none.
+#: Namespace of tables without a namespace in their name.
 DEFAULT_NAMESPACE = "default"
 
 
@@ -26,7 +26,7 @@ def recorded_identity(row: TableRow) -> TableIdentity | None:
 
 
 def record_identity(row: TableRow, identity: TableIdentity) -> None:
-    """Record the identity of the table of an entry; raise UserError for an id that is longer than the column."""
+    """Record the identity of a registered table; raise UserError for an id that is longer than the column."""
     if len(identity.id) > LONGEST_ID:
         raise UserError(
             f"the table {identity.name} has an id of {len(identity.id)} characters, which begins with "
@@ -38,7 +38,7 @@ def record_identity(row: TableRow, identity: TableIdentity) -> None:
 
 
 def recorded_identities(database: Database, spec: TableSpec, location: str) -> dict[str, TableIdentity]:
-    """Return the recorded identities of the table of a spec, or of the tables of a template, by table name."""
+    """Return the recorded identities of the tables that a spec or template declares, by table name."""
     if spec.is_template:
         below = f"{location.rstrip('/')}/"
         condition = TableRow.location.startswith(below, autoescape=True)
@@ -57,7 +57,7 @@ def recorded_identities(database: Database, spec: TableSpec, location: str) -> d
 
 
 def refuse_registered(session: Session, identifier: tuple[str, str], location: str) -> None:
-    """Raise UserError if the catalog has a table of this name, or one at, around or inside of this location."""
+    """Raise UserError if the catalog contains a table with this name, or a table at, above or below this location."""
     namespace, name = identifier
     registered = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
     if registered is not None:
@@ -81,7 +81,7 @@ def refuse_registered(session: Session, identifier: tuple[str, str], location: s
 
 
 def refuse_copy(session: Session, identifier: tuple[str, str], location: str, identity: TableIdentity) -> None:
-    """Raise UserError if another entry of the catalog has the id of a table: one of the two tables is a copy."""
+    """Raise UserError if another entry has the id of a table, because one of the two tables is a copy."""
     if not identity.id:
         return
     namespace, name = identifier
@@ -100,7 +100,7 @@ def refuse_copy(session: Session, identifier: tuple[str, str], location: str, id
 
 
 def replace_registered(session: Session, row: TableRow, identity: TableIdentity) -> None:
-    """Record another table for an entry, and delete the open requests, which are about the table before.
+    """Record another table for an entry, and delete the open requests, which were made for the previous table.
 
     Raises UserError if another entry has the id.
     """
@@ -110,7 +110,7 @@ def replace_registered(session: Session, row: TableRow, identity: TableIdentity)
 
 
 def table_around_or_inside(session: Session, location: str) -> TableRow | None:
-    """Return a registered table whose location is inside of `location` or contains it; None if there is none."""
+    """Return a registered table whose location is below or above `location`; None without one."""
     lead = location.rstrip("/")
     above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
     around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)

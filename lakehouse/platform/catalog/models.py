@@ -51,8 +51,8 @@ class NamespaceRow(Base):
 class TableRow(Base):
     """A registered table. `spec_version` is the version of the spec in force.
 
-    `identity` has the name and the record key in the properties of the table, `uid` is its id there. An entry of an
-    earlier version has none until its next write, and a table that cannot be written has no id.
+    `identity` contains the name and the record key in the properties of the table, `uid` is its id there. An entry of
+    an earlier version has no identity until its next write, and a table that cannot be written has no id.
     """
 
     __tablename__ = "lakehouse_tables"
@@ -87,7 +87,7 @@ class SpecRow(Base):
 class PolicyRow(Base):
     """Settings of one service for a namespace, a table (`name`) or the partitions of a table that match `pattern`.
 
-    Empty text means "any": databases differ in whether a unique constraint treats nulls as equal.
+    An empty string means "any": databases differ in whether a unique constraint treats nulls as equal.
     """
 
     __tablename__ = "lakehouse_policies"
@@ -123,8 +123,8 @@ class RequestRow(Base):
 class RunRow(Base):
     """One run of a service on a table, over all its tries, with its predicted and actual numbers.
 
-    `failed_tries` counts the failures since the last success, `waits` the tries that only waited. `permanent`
-    says that another try does not resolve the last failure.
+    `failed_tries` counts the failures since the last success, `waits` the tries that only waited. `permanent` is true
+    if another try does not resolve the last failure.
     """
 
     __tablename__ = "lakehouse_runs"
@@ -177,8 +177,8 @@ class TableStateRow(Base):
     """The newest numbers, due services and problems of a table, and when the scheduler looks at the table again.
 
     A table is looked at if `changed_ms` is not 0, or if `look_at_ms` has passed; a look that has seen the change resets
-    `changed_ms`. `due` are the due services by name, `due_services` is their number. `severity` is that of the worst
-    problem, 0 for none. `error` is the reason why the table could not be read.
+    `changed_ms`. `due` are the due services by name, `due_services` is their number. `severity` is the severity of the
+    worst problem, 0 for none. `error` is the reason why the table could not be read.
     """
 
     __tablename__ = "lakehouse_table_states"
@@ -216,7 +216,7 @@ class TablePointRow(Base):
 class AlarmRow(Base):
     """An alarm of a rule. One alarm of a rule, table and subject is open at a time; resolved ones are the history.
 
-    `notified` has the notifiers that received the alarm, with times.
+    `notified` contains the notifiers that received the alarm, with times.
     """
 
     __tablename__ = "lakehouse_alarms"
@@ -286,7 +286,7 @@ class LeaseRow(Base):
     expires_ms: Mapped[int]
 
 
-#: The rows that belong to one table; they are deleted with it. The history of specs is one of them.
+#: Classes of the rows that belong to one table and are deleted with it, including its spec versions.
 OF_TABLE: tuple[type[Any], ...] = (
     DecisionRow,
     RequestRow,

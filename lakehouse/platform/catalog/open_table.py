@@ -20,7 +20,7 @@ def open_table(
     """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog.
 
     `tables` are the tables that stay open between uses; None to open the table again. Raises UserError if the location
-    contains another table than the registered one.
+    does not contain the registered table.
     """
     declared = {**policies.options(entry.namespace, entry.name, entry.spec), **(options or {})}
     if tables is None:

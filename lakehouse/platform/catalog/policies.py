@@ -42,12 +42,12 @@ class ServicePolicy(Readable):
     author: str = ""
 
     def covers(self, partition: str) -> bool:
-        """Return whether the policy has a pattern that matches the whole path of a partition."""
+        """Return whether the pattern of the policy matches the whole path of a partition."""
         return bool(self.pattern) and compile_pattern(self.pattern, "pattern of a policy").matches(partition)
 
 
 class ServicePolicies:
-    """All policies of some namespaces in creation order; a later policy overrides an earlier one of the same scope."""
+    """All policies of some namespaces in creation order; in the same scope a later policy overrides earlier ones."""
 
     def __init__(self, policies: Iterable[ServicePolicy]) -> None:
         self._of: dict[tuple[str, str], list[ServicePolicy]] = {}
@@ -64,7 +64,7 @@ class ServicePolicies:
             name: the table; empty for the settings of the namespace alone.
             declared: the `services:` section of the table's spec.
             service: name of the service.
-            partition: path of a partition, whose policies then apply too.
+            partition: path of a partition, to apply its policies, too.
         """
         merged: dict[str, Any] = {}
         for policy in self.declared(namespace, "", service):
@@ -92,9 +92,9 @@ class ServicePolicies:
     def scheduling_settings(
         self, namespace: str, name: str, declared: Mapping[str, Any], service: str
     ) -> ServiceSettings:
-        """Return the settings by which runs of a table are decided.
+        """Return the settings for deciding on runs of a service on a table.
 
-        A service that is switched off for the table is enabled here if a pattern switches it on for some partitions.
+        A service that is disabled for the table is enabled here if a pattern enables it for some partitions.
         """
         settings = service_settings(service, self.settings_of(namespace, name, declared, service))
         if settings.enabled:
@@ -122,7 +122,7 @@ class ServicePolicies:
             raise UserError(f"{_scope(namespace, name)}: {error.message}") from error
 
     def _partition_rules(self, namespace: str, name: str, declared: Mapping[str, Any]) -> list[PartitionRule]:
-        """Return the rules of partitions of a table, with those settings that the services honour by partition."""
+        """Return the partition rules of a table, with the settings that services support per partition."""
         rules: list[PartitionRule] = []
         for spec in SERVICE_SPECS:
             own = [policy for policy in self.declared(namespace, name, spec.name) if policy.pattern]
@@ -140,7 +140,7 @@ class ServicePolicies:
 
 
 def _rule(policy: ServicePolicy) -> PartitionRule:
-    """Return a policy of partitions as a rule, without settings that the service cannot honour by partition."""
+    """Return a partition policy as a rule, without settings that the service does not support per partition."""
     honoured = pattern_settings(policy.service, policy.settings)
     settings = service_settings(policy.service, honoured)
     enabled = settings.enabled if "enabled" in honoured else None

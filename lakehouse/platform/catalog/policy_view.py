@@ -32,7 +32,7 @@ from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFacts:
-    """What the policies of a table are compared with.
+    """The facts about a table to compare its policies with.
 
     Attributes:
         namespace: The namespace of the table.
@@ -44,7 +44,7 @@ class PolicyFacts:
         stored: Options in the properties of the table; empty if they were not read.
         spec: The file of the spec, or empty.
         partitions: Paths of the partitions; None if they were not listed.
-        siblings: The `services:` section of each table of the namespace, by name.
+        siblings: The `services:` section of each table in the namespace, by name.
     """
 
     namespace: str
@@ -72,7 +72,7 @@ class _Layer:
 
 
 def table_policies(facts: PolicyFacts, policies: ServicePolicies, *, partition: str | None = None) -> TablePolicies:
-    """Return the policies of a table, or of one of its partitions, in force.
+    """Return the policies in force for a table or one of its partitions.
 
     Raises UserError for declared settings that do not parse.
     """
@@ -102,7 +102,7 @@ def table_policies(facts: PolicyFacts, policies: ServicePolicies, *, partition: 
 
 
 def _of_all_services(facts: PolicyFacts, policies: ServicePolicies) -> Iterator[ServicePolicy]:
-    """Yield the limits of all services of the namespace together, if a policy sets them."""
+    """Yield the limits that a policy sets for all services in the namespace together."""
     settings = [
         PolicySetting(
             setting=name,
@@ -119,7 +119,7 @@ def _of_all_services(facts: PolicyFacts, policies: ServicePolicies) -> Iterator[
 
 
 def _layers(spec: ServiceSpec, facts: PolicyFacts, policies: ServicePolicies) -> list[_Layer]:
-    """Return the layers of settings of a service, the widest first."""
+    """Return the layers of settings for a service, from wide to narrow."""
     keys, own = _keys(spec), f"{facts.namespace}.{facts.name}"
     by_key = {key: name for name, key in keys.items()}
 
@@ -160,7 +160,7 @@ def _layers(spec: ServiceSpec, facts: PolicyFacts, policies: ServicePolicies) ->
 
 
 def _effective(spec: ServiceSpec, layers: Iterable[_Layer], partition: str | None) -> Iterator[PolicySetting]:
-    """Yield the settings in force; without a partition, those of patterns after those of the table."""
+    """Yield the settings in force; without a partition, pattern settings follow the table settings."""
     keys, chosen, beside = _keys(spec), dict[str, _Layer](), list[tuple[str, _Layer]]()
     for layer in layers:
         if layer.origin is PolicyOrigin.PATTERN:
@@ -191,7 +191,7 @@ def _covers(layer: _Layer, partition: str) -> bool:
 def _dead(
     spec: ServiceSpec, layers: Sequence[_Layer], facts: PolicyFacts, policies: ServicePolicies
 ) -> Iterator[DeadPolicy]:
-    """Yield the settings of a service that a user declared and that have no effect."""
+    """Yield the declared settings of a service that have no effect."""
     refusal = _not_applicable(spec, facts)
     for number, layer in enumerate(layers):
         if layer.origin in (PolicyOrigin.DEFAULT, PolicyOrigin.PROPERTIES, PolicyOrigin.OPTIONS):
@@ -223,7 +223,7 @@ def _dead(
 def _overridden(
     name: str, layer: _Layer, later: Sequence[_Layer], facts: PolicyFacts
 ) -> tuple[DeadPolicyReason, str] | None:
-    """Return why no partition of a table has a setting of a layer; None if some may have it."""
+    """Return why a layer's setting applies to no partition; None if it may apply to some."""
     setting = [other for other in later if name in other.settings]
     whole = next((other for other in setting if not other.pattern), None)
     if whole is not None:
@@ -239,7 +239,7 @@ def _overridden(
 def _overridden_in_namespace(
     spec: ServiceSpec, name: str, facts: PolicyFacts, policies: ServicePolicies
 ) -> tuple[DeadPolicyReason, str] | None:
-    """Return why a setting of a namespace reaches no table; None if it reaches one."""
+    """Return why a namespace setting applies to no table; None if it applies to a table."""
     by_key = {key: setting for setting, key in _keys(spec).items()}
     for table, declared in facts.siblings.items():
         own = [p.settings for p in policies.declared(facts.namespace, table, spec.name) if not p.pattern]
@@ -281,7 +281,7 @@ def _defaults(spec: ServiceSpec) -> dict[str, str]:
 
 
 def _named(settings: Mapping[str, Any], by_key: Mapping[str, str]) -> dict[str, str]:
-    """Return settings by their short names, with values as texts."""
+    """Return settings by their short names, with values as strings."""
     return {by_key.get(canonical_key(name), name): _shown(value) for name, value in settings.items()}
 
 

@@ -1,12 +1,12 @@
 """The table of an entry: assign its id, compare its identity, adopt it, and delete its files.
 
     register, create     the table gets an id if it has none, and the entry records name, record key and id
-    open                 the properties at the location are compared with the entry; a difference is refused
+    open                 the properties at the location are compared with the entry; a difference is an error
     adopt                an entry of an earlier version records the identity with its next write
     accept               `lakehouse table accept`: the entry records the table that is at its location now
 
 The properties are read by every open, so the comparison needs no request. An id is written to the properties before it
-is recorded: after a crash in between the table has an id, and the registration can be repeated.
+is recorded: after a crash in between, the table has an id and the registration can be repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 def assigned_identity(env: Env, config: TableConfig, *, new_id: bool = False) -> TableIdentity:
     """Return the identity of a table; a table without id gets one in its properties.
 
-    Without write access, and for a version that is not written, the identity has no id. `new_id` replaces the id.
+    Without write access, or if this table version cannot be written, the identity has no id. `new_id` replaces the id.
 
     Raises:
         RetryableError: Another writer is changing the properties.
@@ -60,7 +60,7 @@ def assigned_identity(env: Env, config: TableConfig, *, new_id: bool = False) ->
 
 
 def require_identity(entry: TableEntry, actual: TableIdentity) -> None:
-    """Raise UserError if a table at the location of an entry is not the registered one.
+    """Raise UserError if the table at the location of an entry is not the registered table.
 
     An entry of an earlier version records no identity: the name and the record key of its spec are compared.
     """
@@ -97,7 +97,7 @@ def adopt_identity(database: Database, entry: TableEntry, table: Table) -> None:
             return
         recorded = recorded_identity(row)
         if recorded is not None and recorded.id:
-            # Another process has recorded it since.
+            # Another process has recorded it concurrently.
             require_identity(replace(entry, identity=recorded), identity)
             return
         refuse_copy(session, (entry.namespace, entry.name), entry.location, identity)
@@ -105,7 +105,7 @@ def adopt_identity(database: Database, entry: TableEntry, table: Table) -> None:
 
 
 def purge_registered(entry: TableEntry) -> tuple[str, ...]:
-    """Delete the files of the table of an entry; return the paths below its location that are kept.
+    """Delete the files of a registered table; return the paths below its location that are kept.
 
     Raises UserError, and deletes nothing, if the location contains another table.
     """

@@ -21,7 +21,7 @@ from lakehouse.spec.secrets import redact_text
 _KEPT_DECISIONS = 50
 _AFTER = "after"
 LEASE_EXPIRED = "it ended without a report, and its lease expired"
-#: Values in one statement; databases accept some ten thousands.
+#: Maximum number of values in one statement; databases accept some ten thousands.
 _BATCH = 5000
 
 
@@ -42,7 +42,7 @@ class RunState(StrEnum):
     DIED = "died"
 
 
-#: States of runs about which alarms may say something: the last one may try again after a failure.
+#: States of runs that alarms may report; a running run may be a retry after a failure.
 _NOT_WELL = (RunState.FAILED, RunState.DIED, RunState.WAITING, RunState.RUNNING)
 
 
@@ -95,17 +95,17 @@ class Request(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Readable):
-    """One run of a service on a table; `actual` has the names of `predicted`. Times are UTC milliseconds.
+    """One run of a service on a table; `actual` has the same keys as `predicted`. Times are UTC milliseconds.
 
     Until the run succeeds, `after` is the newest completion time on the table's timeline when its first try began. A
-    run that found nothing to do on the whole table keeps that of its last try.
+    run that found nothing to do on the whole table keeps the value from its last try.
 
     Attributes:
-        tries: Tries of the run without those that only waited; at least 1.
+        tries: Tries of the run, except tries that only waited; at least 1.
         failed_tries: Failures since the last success of the run.
-        failure: The text of the last failure or wait, while a later try is active, too.
+        failure: The message of the last failure or wait, even while a later try is active.
         permanent: Whether another try does not resolve that failure.
-        waiting_since_ms: Since when the run waits; None if it does not.
+        waiting_since_ms: Time since which the run waits; None if it does not.
     """
 
     run_id: str
@@ -142,12 +142,11 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a run ended: its state, and what it committed or why it failed.
+    """The end of a run: its state, and its commit or the reason of its failure.
 
-    `actual` are the numbers of the run; None keeps the recorded numbers. `seen` is the newest completion time on the
-    timeline of a table on which the run found nothing to do. `permanent` says that
-    another try does not resolve the error. `wait_for_s` is the longest time to wait; a run that has waited longer has
-    failed for good.
+    `actual` contains the numbers of the run; None keeps the recorded numbers. `seen` is the newest completion time on
+    the timeline of a table on which the run found nothing to do. `permanent` is true if another try does not resolve
+    the error. `wait_for_s` is the maximum time to wait; a run that has waited longer has failed permanently.
     """
 
     state: RunState
@@ -221,7 +220,7 @@ class RunHistory:
         now = self._clock.now_ms()
         tables = sorted({table for table, _ in decisions})
         with self._database.session() as session:
-            # Lock the tables against a drop, in one order so that two schedulers do not deadlock.
+            # Lock the tables against a drop, in a fixed order so that two schedulers do not deadlock.
             held = select(TableRow.id).where(_among(TableRow.id, tables)).order_by(TableRow.id)
             table_ids = set(session.scalars(held.with_for_update(read=True, key_share=True)))
             rows = [
@@ -242,7 +241,7 @@ class RunHistory:
                 session.execute(delete(DecisionRow).where(DecisionRow.id.in_(old[start : start + _BATCH])))
 
     def due_since(self, tables: Collection[int]) -> dict[tuple[int, str], tuple[int, ...]]:
-        """Return the times of the unbroken series of newest "due" decisions, by (table id, service).
+        """Return the times of the last consecutive "due" decisions, by (table id, service).
 
         Times are UTC milliseconds, newest first.
         """
@@ -265,7 +264,7 @@ class RunHistory:
             return tuple(_decision(row) for row in session.scalars(query.limit(limit)))
 
     def start(self, run_id: str, table_id: int, service: str, predicted: Mapping[str, Any] | None = None) -> int:
-        """Record the start of a try of a run, which takes the open requests; return the number of the try."""
+        """Record the start of a try, which takes the open requests; return the number of the try."""
         with self._database.session() as session:
             query = select(RunRow).filter_by(run_id=run_id, table_id=table_id, service=service)
             row = session.scalar(query.with_for_update())
@@ -297,7 +296,7 @@ class RunHistory:
     ) -> None:
         """Record the outcome of a run.
 
-        The requests of a failed or waiting run become open again; those of any other run are done. A try that was
+        The requests of a failed or waiting run become open again; the requests of other runs are done. A try that was
         overtaken by a later one is recorded only if it committed, because one commit makes the whole run successful.
 
         Args:
@@ -361,7 +360,7 @@ class RunHistory:
                 mark_changed(session, [table_id], self._clock.now_ms())
 
     def progress(self, run_id: str, table_id: int, service: str, progress: Mapping[str, Any]) -> None:
-        """Record what a run has done so far; the progress of a run that has ended is not changed."""
+        """Record the progress of an active run; the progress of a run that has ended is not changed."""
         mine = _is(run_id, table_id, service) & (RunRow.state == RunState.RUNNING)
         with self._database.session() as session:
             session.execute(update(RunRow).where(mine).values(progress=dict(progress)))
@@ -395,7 +394,7 @@ class RunHistory:
     def runs_since(self, since_ms: int, tables: Collection[int] | None = None) -> dict[int, dict[str, tuple[Run, ...]]]:
         """Return the runs that started since a time, by table id and service, newest first.
 
-        Without `tables`, only the runs of services that did not all end well since then, on all tables.
+        Without `tables`, return runs on all tables, but only of services with an unsuccessful run since then.
         """
         order = (RunRow.started_ms.desc(), RunRow.id.desc())
         query = select(RunRow).where(RunRow.started_ms >= since_ms).order_by(*order)
@@ -415,7 +414,7 @@ class RunHistory:
         return runs_of
 
     def bytes_since(self, services: str | Collection[str], since_ms: int) -> dict[str, int]:
-        """Return by service the bytes that runs since a time wrote, or are predicted to write, on all tables."""
+        """Return the bytes that runs since a time wrote or are predicted to write on all tables, by service."""
         query = select(RunRow.service, RunRow.actual, RunRow.predicted).where(RunRow.started_ms >= since_ms)
         wanted = text_list(services, "services")
         counts = dict.fromkeys(wanted, 0)
@@ -449,7 +448,7 @@ class RunHistory:
             )
 
     def conflicts_since(self, since_ms: int, tables: Collection[int]) -> dict[int, int]:
-        """Return how often runs of some tables since a time were tried again after conflicts; zeros are missing."""
+        """Return how often runs on some tables since a time were retried after conflicts; zeros are missing."""
         count = func.sum(RunRow.actual["conflicts"].as_integer())
         query = select(RunRow.table_id, count).where(RunRow.started_ms >= since_ms, _among(RunRow.table_id, tables))
         with self._database.session() as session:
@@ -469,7 +468,7 @@ class RunHistory:
 
 
 def _record_problem(row: RunRow, outcome: RunOutcome, now_ms: int) -> None:
-    """Record the state of a run that ends, with its failures and waits; one that waited too long has failed."""
+    """Record the state of a run that ends, with its failures and waits; a run that waited too long has failed."""
     state, row.permanent = outcome.state, outcome.permanent
     if state is RunState.WAITING:
         row.waits += 1
@@ -485,7 +484,7 @@ def _record_problem(row: RunRow, outcome: RunOutcome, now_ms: int) -> None:
 
 
 def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the SQL condition that a column is one of `ids`, or within their range if there are very many."""
+    """Return the SQL condition that a column is in `ids`, or in their range if there are too many ids."""
     return column.in_(ids) if len(ids) <= _BATCH else column.between(min(ids), max(ids))
 
 
@@ -525,7 +524,7 @@ def error_of(row: RunRow) -> str | None:
 
 
 def counted_tries(row: RunRow) -> int:
-    """Return the tries of a run, without those that only waited."""
+    """Return the number of tries, except tries that only waited."""
     return max(1, row.tries - row.waits)
 
 

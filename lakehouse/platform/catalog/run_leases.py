@@ -1,7 +1,7 @@
 """Leases of runs, with fencing tokens.
 
-A lease shows that a run is active and keeps others from starting a useless run. It does not protect the table; the
-claim on the timeline does. A database that is restored from a backup can therefore cost a useless run, but never a row.
+A lease shows that a run is active and prevents useless concurrent runs. It does not protect the table; the claim on the
+timeline does. A database restored from a backup can therefore cause a useless run, but never lose a row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakehouse.platform.catalog.models import LeaseRow
 
 logger = logging.getLogger(__name__)
 _RENEWALS = 3
-#: Keys in one statement.
+#: Maximum number of keys in one statement.
 _BATCH = 5000
 
 
@@ -84,7 +84,7 @@ class RunLeases:
             )
 
     def holder(self, key: str) -> RunLease | None:
-        """Return the active lease of a key, if there is one."""
+        """Return the active lease of a key; None without one."""
         with self._database.session() as session:
             row = session.get(LeaseRow, key)
             if row is None or row.expires_ms <= self._clock.now_ms():
@@ -108,7 +108,7 @@ class RunLeases:
             return {key: expires_ms for key, expires_ms in session.execute(query.where(expired))}
 
     def is_taken_over(self, lease: RunLease) -> bool:
-        """Return whether the lease was acquired again since, also by another try of the same owner."""
+        """Return whether the lease was acquired again, by another owner or another try of the same owner."""
         with self._database.session() as session:
             row = session.get(LeaseRow, lease.key)
             return row is None or row.token != lease.token

@@ -25,7 +25,7 @@ class Silence(Readable):
     created_ms: int
 
     def covers(self, rule: str, table: str) -> bool:
-        """Return whether the silence is about a rule and a table, `namespace.table`."""
+        """Return whether the silence covers a rule and a table, `namespace.table`."""
         return self.rule in ("", rule) and self.scope in ("", table, table.partition(".")[0])
 
 
@@ -60,7 +60,7 @@ def add_silence(session: Session, new: NewSilence, now_ms: int) -> int:
 
 
 def active_silences(session: Session, now_ms: int) -> tuple[Silence, ...]:
-    """Return the silences that have not ended, the one that ends first in front."""
+    """Return the silences that have not ended, sorted by end."""
     query = select(SilenceRow).where(SilenceRow.until_ms > now_ms).order_by(SilenceRow.until_ms, SilenceRow.id)
     return tuple(map(_silence, session.scalars(query)))
 

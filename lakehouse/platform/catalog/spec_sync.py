@@ -1,10 +1,10 @@
 """Compare spec files with the catalog, and put edited files in force.
 
-    file beside the DAGs ──► synchronise ──► new version in the catalog: author, file, time
-                   └───────► compare ──────► the settings in which file and catalog differ
+    file next to the DAGs ──► synchronise ──► new version in the catalog: author, file, time
+                    └───────► compare ──────► the settings in which file and catalog differ
 
 Users edit the file, so it overrides the version in the catalog. A file that does not parse, has another location, or
-contradicts keys or policies is refused: the version in force stays, and the status has the reason.
+contradicts keys or policies is refused: the version in force stays, and the status contains the reason.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 class SpecStatus:
     """Status of one table: the version in force, the file that declares it, and their differences.
 
-    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to the one
-    in force.
+    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to
+    the version in force.
     """
 
     table: str
@@ -66,7 +66,7 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
     Args:
         catalog: the catalog.
         folder: the specs in files.
-        tables: full names of tables; empty for all tables of the catalog and of the files.
+        tables: full names of tables; empty for all tables in catalog and files.
     """
     registered = map(catalog.registered_entry, tables) if tables else catalog.registered().values()
     entries = {entry.identifier: entry for entry in registered}
@@ -78,7 +78,7 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
         statuses[name or problem.file] = SpecStatus(
             table=name, state=SpecState.REFUSED, version=version, file=problem.file, problem=problem.message
         )
-    # The tables of a template are registered by its ingestion, which knows their names.
+    # The ingestion of a template registers its tables, because it determines their names.
     for spec in (spec for spec in folder.specs if not spec.is_template):
         status = _compared(spec, entries.get(_name(spec.table)))
         statuses.setdefault(status.table, status)
@@ -100,7 +100,7 @@ def synchronise(
         folder: the specs in files.
         author: recorded as the author of new versions.
         tables: full names of tables; empty for all.
-        enter: also register unknown tables, and create those that do not exist.
+        enter: also register unknown tables, and create missing tables.
 
     Raises:
         RetryableError: the catalog does not answer.
@@ -119,7 +119,7 @@ def compared_with_tables(
 ) -> tuple[SpecStatus, ...]:
     """Return the statuses, refused where a spec file declares other settings than its table stores.
 
-    Opens each table that has a status by `compare`: one whose file is in force, or differs.
+    Opens each table with a status from `compare`, which means that its file is in force or differs.
 
     Raises:
         RetryableError: the catalog or a storage does not answer.
@@ -137,8 +137,8 @@ def compared_with_tables(
 
 
 def recorded_files(catalog: Catalog, tables: Collection[str] = ()) -> SpecFolder:
-    """Read the spec files that the versions in force came from, if they are on this machine."""
-    # A relative path depends on the working directory of another process.
+    """Read the source files of the versions in force, if they are on this machine."""
+    # A relative path refers to the working directory of another process.
     sources = {entry.source for entry in _entries(catalog, tables) if os.path.isabs(entry.source)}
     return read_specs(Path(source) for source in sorted(sources) if Path(source).is_file())
 
@@ -208,7 +208,7 @@ def _summary(status: SpecStatus, version: int) -> tuple[str, int, str, str]:
 
 
 def _name(table: str) -> str:
-    """Return the full name of a table, or empty text for an invalid name."""
+    """Return the full name of a table, or an empty string for an invalid name."""
     try:
         return full_name(table)
     except UserError:

@@ -1,4 +1,4 @@
-"""Rows of table states: marks of changes, upserts, and the translation between rows and values."""
+"""Rows of table states: change marks, upserts, and conversion between rows and values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ValueT = TypeVar("ValueT")
 def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> None:
     """Mark tables as changed in a transaction; dropped tables are ignored. The scheduler looks at marked tables."""
     rows = [{**_EMPTY, "table_id": table, "changed_ms": now_ms} for table in locked_tables(session, table_ids)]
-    # A second mark has a greater value than the first, so that a look in between does not reset it.
+    # A second mark has a greater value than the first, so that a look between the two does not reset it.
     later = case(
         (TableStateRow.changed_ms >= now_ms, TableStateRow.changed_ms + 1),
         else_=now_ms,
@@ -30,7 +30,7 @@ def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> N
 
 
 def locked_tables(session: Session, table_ids: Collection[int]) -> list[int]:
-    """Lock tables against a drop, in one order so that two writers do not deadlock; return those that exist."""
+    """Lock tables against a drop, in a fixed order so that two writers do not deadlock; return existing tables."""
     ids: list[int] = []
     for some in batches(sorted(table_ids)):
         query = select(TableRow.id).where(TableRow.id.in_(some)).order_by(TableRow.id)
@@ -41,7 +41,7 @@ def locked_tables(session: Session, table_ids: Collection[int]) -> list[int]:
 def upsert(
     session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]], changes: Mapping[str, Any] | None = None
 ) -> None:
-    """Insert rows; rows whose key exists are changed by `changes`, None: to the values of the new row."""
+    """Insert rows; update existing keys with `changes`, or with the new row if `changes` is None."""
     if not rows:
         return
     insert: Any = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert(table)
@@ -54,7 +54,7 @@ def upsert(
 
 
 def write_states(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert or replace states. `changed_ms` of a row is the mark that its look has seen; a later mark stays.
+    """Insert or replace states. `changed_ms` of a row is the mark before its look; a later mark stays.
 
     A state with an error keeps the stored numbers.
     """
@@ -67,7 +67,7 @@ def write_states(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_points(session: Session, rows: Sequence[Mapping[str, Any]], hour_ms: int) -> None:
-    """Insert or replace the numbers of an hour from rows of states that could be read."""
+    """Insert or replace the hourly numbers from the rows of readable states."""
     numbers = [{"table_id": row["table_id"], "numbers": row["numbers"]} for row in rows if row["error"] is None]
     upsert(session, TablePointRow, [{**row, "hour_ms": hour_ms} for row in numbers])
 
@@ -102,22 +102,22 @@ def state_of(row: TableStateRow) -> TableState:
 
 
 def number_of(name: str) -> ColumnElement[Any]:
-    """Return the SQL expression of one of the numbers of a state."""
+    """Return the SQL expression for a number in a state."""
     number: ColumnElement[Any] = TableStateRow.numbers[name].as_float()
     return number
 
 
 def batches(ids: Collection[ValueT]) -> Iterator[list[ValueT]]:
-    """Yield ids or names in groups that fit in one statement."""
+    """Yield ids or names in batches that fit in one statement."""
     ordered = list(ids)
     for start in range(0, len(ordered), _BATCH):
         yield ordered[start : start + _BATCH]
 
 
 def first_change() -> ColumnElement[Any]:
-    """Return the SQL expression of the time since which a table waits for a look; 0 if it never had one."""
+    """Return the SQL expression for the time since which a table waits for a look; 0 before the first look."""
     return func.coalesce(func.nullif(TableStateRow.changed_ms, 0), TableStateRow.look_at_ms, 0)
 
 
-#: The other columns of a state that is inserted by a mark, before the first look.
+#: The other columns of a state that a mark inserts before the first look.
 _EMPTY: Mapping[str, Any] = {**state_row(0, TableState(), 0)}

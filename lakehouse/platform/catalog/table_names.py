@@ -25,7 +25,7 @@ def parsed_name(identifier: str) -> tuple[str, str]:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise UserError if the name of a table or namespace, as `kind` states, is invalid."""
+    """Raise UserError if the name of a table or namespace (`kind`) is invalid."""
     if not _PART.fullmatch(name):
         raise UserError(
             f"{kind} {name!r} is not a valid name: up to 200 letters, digits, '_' and '-'; a table is namespace.table",

@@ -1,10 +1,10 @@
-"""State of tables for the scheduler, pages and alarms: numbers, due services, problems, and the hourly history.
+"""Table states for the scheduler, pages and alarms: numbers, due services, problems, and the hourly history.
 
     mark_changed   a run, a request, a policy, a spec or an event changed a table
     to_look        the tables that a pass of the scheduler looks at
-    record         what the pass has seen; a change after the begin of the look stays marked
+    record         the states that the pass has seen; a change after the start of the look stays marked
 
-The number of queries of each method does not depend on the number of tables.
+The number of queries per method does not depend on the number of tables.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _NUMBERS = tuple(TableNumbers.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookLimits:
-    """How many tables one pass looks at.
+    """Numbers of tables that one pass looks at.
 
     Attributes:
-        changed: Tables that changed, were never looked at, or whose time has come; the earliest changes first.
+        changed: Tables that changed, are scheduled, or were never looked at; earliest changes first.
         rotation: Further tables, which were not looked at for `rotation_ms`. A writer outside of the platform marks
             no change.
         rotation_ms: Time after which a table without changes is looked at again.
-        measured: Tables of the pass whose metadata table is measured, which lists its files; each once a `rotation_ms`.
+        measured: Tables per pass whose metadata table is listed to measure it; each table once per `rotation_ms`.
     """
 
     changed: int = 1000
@@ -64,7 +64,7 @@ class LookLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFilter:
-    """Conditions of tables to list: a namespace, a part of the full name, the least severity, with due services."""
+    """Conditions of tables to list: a namespace, a part of the full name, the minimum severity, with due services."""
 
     namespace: str = ""
     text: str = ""
@@ -74,13 +74,13 @@ class StateFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePage:
-    """One page of a list of tables: its order and its place.
+    """One page in a list of tables: the order and the position.
 
     Attributes:
-        sort: `severity` (worst first), `table`, `due` (most due services first), `looked` (latest look first), or a
-            field of TableNumbers (largest first, unknown last). A minus sign before it reverses the order.
+        sort: `severity` (worst first), `table`, `due` (by number of due services, descending), `looked` (latest look
+            first), or a field of TableNumbers (descending, unknown last). A minus sign before it reverses the order.
         offset: Number of tables before the page.
-        limit: Largest number of tables of the page.
+        limit: Maximum number of tables on the page.
     """
 
     sort: str = "severity"
@@ -121,7 +121,7 @@ class TablePoint(Readable):
 
 
 class TableStates:
-    """The states of the tables of one catalog."""
+    """The states of the tables in one catalog."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
@@ -146,7 +146,7 @@ class TableStates:
         return {int(table): int(mark) for table, mark in chosen}
 
     def marks(self, table_ids: Collection[int]) -> dict[int, int]:
-        """Return the marks of changes of some tables, 0 for a table without a change."""
+        """Return the change marks of some tables, 0 for a table without a change."""
         counts = dict.fromkeys(table_ids, 0)
         query = select(TableStateRow.table_id, TableStateRow.changed_ms)
         with self._database.session() as session:
@@ -157,11 +157,11 @@ class TableStates:
         return counts
 
     def record(self, states: Mapping[int, TableState], seen: Mapping[int, int] | None = None) -> None:
-        """Store the states of tables, and their numbers as those of the hour; tables that were dropped are ignored.
+        """Store the states of tables, and their numbers for the current hour; dropped tables are ignored.
 
         Args:
             states: The states by table id. A state with an error keeps the numbers that were stored before.
-            seen: Marks of changes from before the look, by table id. A later change stays marked.
+            seen: Change marks from before the look, by table id. A later change stays marked.
         """
         now, seen = self._clock.now_ms(), seen or {}
         with self._database.session() as session:
@@ -204,7 +204,7 @@ class TableStates:
         return self._states([TableStateRow.due_services > 0])
 
     def of(self, table_ids: Collection[int]) -> dict[int, TableState]:
-        """Return the states of some tables by table id; a table that was never looked at may have none."""
+        """Return the states of some tables by table id; a table without a look may be missing."""
         return self._states([TableStateRow.table_id.in_(some) for some in batches(table_ids)])
 
     def names(self, ids: Collection[int]) -> dict[int, str]:
@@ -223,7 +223,7 @@ class TableStates:
         return {str(name): int(table) for name, table in sampled}
 
     def states(self, wanted: StateFilter | None = None, page: StatePage | None = None) -> FleetTables:
-        """Return one page of the tables of the catalog with their states.
+        """Return one page of the tables in the catalog, with their states.
 
         Raises UserError for an unknown order.
         """
@@ -257,7 +257,7 @@ class TableStates:
 
 
 def _readable_state(row: TableStateRow) -> TableState:
-    """Return the state of a row; without its services if another version stored it, so that other tables are read."""
+    """Return the state of a row; without services if another version stored them, so that other tables can be read."""
     try:
         return state_of(row)
     except UserError as error:

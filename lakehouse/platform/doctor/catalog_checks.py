@@ -1,4 +1,4 @@
-"""Checks of the catalog's database: its answer, its schema, its clock. They change nothing."""
+"""Checks of the catalog's database: connection, schema, clock. They change nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_database_clock(deployment: Deployment) -> Finding:
 
 def judge_skew(skew_ms: int, where: str) -> Finding:
     """Return the finding about a clock that this host is `skew_ms` ahead of; leases limit it (see `check_clock`)."""
-    # The shortest lease of a lock by default is renewed after a third of it.
+    # The default lease of a lock is the minimum, and is renewed after a third of its duration.
     allowed_ms = LockPolicy().lease_ms // 3
     direction = "ahead of" if skew_ms > 0 else "behind"
     text = f"this host's clock is {abs(skew_ms) / 1000:.1f} s {direction} that of {where}"

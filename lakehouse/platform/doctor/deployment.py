@@ -1,4 +1,4 @@
-"""What the checks read: environment variables, specs, and the tables of the catalog."""
+"""Input of the checks: environment variables, specs, and the tables in the catalog."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Deployment:
 
     @property
     def spec_folders(self) -> tuple[Path, ...]:
-        """The folders of specs; empty if no variable names them."""
+        """The folders of specs; empty if no variable is set."""
         named = next((self.environ[name] for name in _SPEC_VARIABLES if self.environ.get(name)), "")
         return tuple(Path(text) for text in named.split(os.pathsep) if text)
 
     @cached_property
     def specs(self) -> SpecFolder:
-        """The specs in the folders, and the problems of wrong files."""
+        """The specs in the folders, and the problems of invalid files."""
         return read_specs(spec_paths(folder for folder in self.spec_folders if folder.is_dir()))
 
     @cached_property
     def catalog_url(self) -> str | None:
-        """The URL of the catalog; None if none is configured."""
+        """The URL of the catalog; None if not configured."""
         configured = any(self.environ.get(name) for name in ("LAKEHOUSE_CATALOG", "LAKEHOUSE_HOME"))
         return catalog_url(DEFAULT, self.environ) if configured else None
 
@@ -70,7 +70,7 @@ class Deployment:
 
     @cached_property
     def unplaced(self) -> tuple[str, ...]:
-        """The problems of specs whose location needs a variable that is not set."""
+        """The problems of specs whose location contains an unset variable."""
         return tuple(f"{spec.source}: {place}" for spec, place in self._placed() if isinstance(place, UserError))
 
     def _spec_places(self) -> Iterator[Place]:

@@ -1,4 +1,4 @@
-"""Checks of the host and of Spark's environment: Python, packages, Spark, Java, folders, modules."""
+"""Checks of the host and Spark's environment: Python, packages, Spark, Java, folders, modules."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lakehouse.spec.reports_folder import REPORTS, reports_folder
 from lakehouse.spec.table.folder import SpecProblem
 
 _LEAST_PYTHON, _LEAST_JAVA = (3, 11), 17
-#: Imported name -> distribution of the packages of the extra `spark`.
+#: Imported name -> distribution, for the packages in the extra `spark`.
 _PACKAGES = {name: name for name in ("fastavro", "numpy", "obstore", "pandas", "pyarrow", "pyspark")}
 #: First supported and first unsupported version of pyspark, as pyproject.toml declares them.
 _PYSPARK = (4, 1), (4, 2)
-#: Distributions that contain the package `pyspark`, too.
+#: Other distributions that contain the package `pyspark`.
 _OVERWRITE = ("pyspark-client", "pyspark-connect")
 _CORE_JAR = re.compile(r"spark-core_[\d.]+-(\d[\w.]*)\.jar")
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
@@ -47,7 +47,7 @@ def check_packages(deployment: Deployment) -> Finding:
 
 
 def check_pyspark(deployment: Deployment) -> Finding:
-    """Check the version of pyspark, and that its files are its own."""
+    """Check the version of pyspark, and that no other distribution overwrote its files."""
     del deployment
     installed, folder = _version("pyspark"), _pyspark_folder()
     if installed is None or folder is None:
@@ -138,7 +138,7 @@ def check_specs(deployment: Deployment) -> Finding:
 
 
 def check_modules(deployment: Deployment) -> Finding:
-    """Check the folders of modules, and the modules of functions that specs name."""
+    """Check the folders of modules, and the modules of functions in specs."""
     folders = [Path(text) for text in deployment.environ.get(MODULES, "").split(os.pathsep) if text]
     findings = [failed(f"{MODULES}: {folder} is not a folder") for folder in folders if not folder.is_dir()]
     findings += [ok(str(folder)) for folder in folders if folder.is_dir()]
@@ -149,7 +149,7 @@ def check_modules(deployment: Deployment) -> Finding:
 
 
 def _located(problem: SpecProblem) -> str:
-    """Return the message of a problem with the path of the file, which most messages contain."""
+    """Return the message of a problem, with the path of the file unless it contains the path."""
     return problem.message if problem.file in problem.message else f"{problem.file}: {problem.message}"
 
 

@@ -1,4 +1,4 @@
-"""The registry of the checks in Spark's environment, and their run: each on its own, with a time limit."""
+"""The registry of the checks in Spark's environment; each check runs separately, with a time limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckRes
 from lakehouse.spec.secrets import redact_text
 
 Check = Callable[[Deployment], Finding]
-#: Longest duration of one check, in seconds.
+#: Maximum duration of one check, in seconds.
 LIMIT_S = 30.0
-#: Name -> function, for each description of Spark's environment.
+#: Name -> function, for each check of Spark's environment.
 FUNCTIONS: Mapping[str, Check] = MappingProxyType(
     {
         "python": environment_checks.check_python,
@@ -56,7 +56,7 @@ def examine(
         deployment: The deployment and settings that the checks read.
         names: Names of the checks; all checks by default.
         functions: The functions of the checks.
-        limit_s: Longest duration of one check, in seconds.
+        limit_s: Maximum duration of one check, in seconds.
         begin: Called with the name of each check before it runs.
     """
     chosen = [name for name in functions if name in set(names or functions)]

@@ -12,7 +12,7 @@ _SEVERITY = (CheckState.FAILED, CheckState.WARNING, CheckState.OK, CheckState.SK
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """State and text of a check. With an empty `advice` the advice of the check's description applies."""
+    """State and message of a check. If `advice` is empty, the advice in the description of the check applies."""
 
     state: CheckState
     found: str
@@ -25,7 +25,7 @@ def ok(observation: str) -> Finding:
 
 
 def warning(observation: str, advice: str = "") -> Finding:
-    """Return a finding that works now, with a limit."""
+    """Return a finding about something that works now, with a limitation."""
     return Finding(CheckState.WARNING, observation, advice)
 
 
@@ -40,9 +40,9 @@ def skipped(reason: str) -> Finding:
 
 
 def combined(findings: Iterable[Finding], nothing: str) -> Finding:
-    """Return the findings about several things as one with the worst state; skipped with `nothing` without any.
+    """Merge findings into one with the worst state; without findings, return skipped with the reason `nothing`.
 
-    Texts of problems come first.
+    Messages about problems come first.
     """
     ordered = sorted(findings, key=lambda finding: _SEVERITY.index(finding.state))
     if not ordered:

@@ -19,14 +19,14 @@ from lakehouse.spec.options.lock_providers import LOCK_PROVIDERS
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE
 
-#: Imported package of the client that an extra installs.
+#: Imported name of the client package that an extra installs.
 _CLIENTS = {"zookeeper": "kazoo", "hive": "pymetastore"}
 _METASTORE_S = 5.0
 _URL = "lakehouse.lock.sqlalchemy.url"
 
 
 def check_metastore(deployment: Deployment) -> Finding:
-    """Ask each metastore for its databases."""
+    """List the databases of each metastore."""
     return combined(
         (_ask_metastore(uris, users) for uris, users in _metastores(deployment).items()),
         f"neither {METASTORE_VARIABLE} nor a spec names a metastore",
@@ -58,7 +58,7 @@ def check_lock_clients(deployment: Deployment) -> Finding:
 
 
 def _metastores(deployment: Deployment) -> dict[str, str]:
-    """Return the addresses of metastores with the name of a user of each."""
+    """Return the addresses of metastores, each with a table or variable that uses it."""
     metastores: dict[str, str] = {}
     if deployment.environ.get(METASTORE_VARIABLE):
         metastores[deployment.environ[METASTORE_VARIABLE]] = METASTORE_VARIABLE

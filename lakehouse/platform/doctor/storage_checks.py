@@ -1,8 +1,8 @@
-"""Checks of the storages of all tables: rights, conditional puts, clocks.
+"""Check the storages of all tables: rights, conditional puts, clocks.
 
-One temporary file is written for each bucket, file system or disk, beside the files of one of its tables, and deleted.
-Its name is that of an unfinished write, so no reader sees it and the table's cleanup removes one that a killed process
-left. On local disks the nearest existing folder is used: the check creates no folder.
+For each bucket, file system or disk, one temporary file is written to the location of a table and deleted. Its name
+marks an unfinished write: readers ignore it, and the table's cleanup removes it after a crash. On local disks the
+check uses the closest existing folder, and creates none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LAST_MODIFIED_MS = 1000
 
 
 def check_storage(deployment: Deployment) -> Finding:
-    """Check that each storage can be written and refuses a second creation and a replacement of an old version."""
+    """Check that each storage is writable, and refuses to create a file twice or to replace an outdated version."""
     return combined(
         (_each(place, partial(conditional_puts, table=place.table)) for place in representatives(deployment)), _NOTHING
     )
@@ -54,7 +54,7 @@ def check_storage_clock(deployment: Deployment) -> Finding:
 
 
 def conditional_puts(storage: Storage, *, table: str) -> Finding:
-    """Check one storage: create a file, create it again, and replace a version that is not the newest."""
+    """Check one storage: create a file, create it again, and replace an outdated version."""
     with _temporary(storage) as (path, first):
         second = json.dumps({"id": RandomIds().uuid()}).encode()
         if not storage.create(path, first, unique=True):
@@ -77,7 +77,7 @@ def conditional_puts(storage: Storage, *, table: str) -> Finding:
 
 
 def representatives(deployment: Deployment) -> list[Place]:
-    """Return one place for each bucket, container, file system or disk."""
+    """Return one place per bucket, container, file system or disk."""
     chosen: dict[str, Place] = {}
     for place in deployment.places:
         if "://" not in place.location and not place.location.startswith("file:"):
@@ -90,7 +90,7 @@ def representatives(deployment: Deployment) -> list[Place]:
 
 
 def existing_folder(path: Path) -> Path:
-    """Return the path, or its nearest parent that is a folder."""
+    """Return the path, or its closest parent that is a folder."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
@@ -98,7 +98,7 @@ def _each(place: Place, check: Callable[[Storage], Finding]) -> Finding:
     try:
         return check(open_storage(place.location, place.options))
     except LakehouseError as error:
-        # One storage that cannot be reached does not prevent the check of the others.
+        # An unreachable storage does not prevent the checks of the others.
         return failed(f"{place.location}: {type(error).__name__}: {error}")
 
 

@@ -1,4 +1,4 @@
-"""Actions of users: the log, and its changes.
+"""The log of user actions.
 
 An action is recorded before it is requested, so that a crash leaves a record without effect, never an effect without a
 record.
@@ -27,22 +27,22 @@ from lakehouse.spec.contracts.pages import ActionRecord, ActionsPage
 from lakehouse.spec.quantities import LARGEST_LONG
 from lakehouse.spec.secrets import redact, redact_text
 
-#: Limits of a list of actions: characters of a JSON document, and characters of a string and parts of a list in it.
+#: Limits for lists of actions: characters per JSON document, characters per string, and items per list in it.
 _LONGEST_SHOWN, _LONGEST_TEXT, _MOST_PARTS = 16_384, 500, 20
-#: Time after which no server still does an action that it does while the user waits.
+#: Maximum time of an action that a server executes while the user waits.
 _LONGEST_DIRECT_MS = 600_000
 
 
 class ActionState(StrEnum):
     """State of an action."""
 
-    #: It is recorded, and its request or DAG run is on its way.
+    #: It is recorded; its job has not started.
     REQUESTED = "requested"
-    #: A job does it.
+    #: A job executes it.
     RUNNING = "running"
     #: It is done.
     DONE = "done"
-    #: It failed; the result has the error.
+    #: It failed; the result contains the error.
     FAILED = "failed"
 
 
@@ -50,7 +50,7 @@ class ActionState(StrEnum):
 class NewAction:
     """An action to record: its table, kind, parameters and author.
 
-    `scope` is the subject of an action that is about no table: a namespace, or empty for all tables.
+    `scope` is the subject of an action without a table: a namespace, or empty for all tables.
     """
 
     table: str = ""
@@ -100,7 +100,7 @@ def request_service(session: Session, action: int, now_ms: int) -> int:
 
 
 def follow_run(session: Session, action: int, dag: str, run: str) -> None:
-    """Record the DAG run that an action is about, for its link."""
+    """Record the DAG run of an action, for its link."""
     row = _action(session, action)
     row.dag_id, row.dag_run_id = dag, run
 
@@ -128,9 +128,9 @@ def actions_page(session: Session, paging: Paging, now_ms: int, table: str = "")
 
 
 def shortened(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document that is longer than a list of actions shows with its long texts and lists cut.
+    """Return the document; if it is too long for a list of actions, truncate its long strings and lists.
 
-    The key `shortened` says so. All readers of the list get the document.
+    A truncated document has the key `shortened`. All readers of the list get the document.
     """
     if len(json.dumps(document)) <= _LONGEST_SHOWN:
         return dict(document)
@@ -147,7 +147,7 @@ def _brief(value: Any) -> Any:
 
 
 def _listed(row: ActionRow, now_ms: int) -> ActionRecord:
-    """Return the action of a row for the list: shortened, and failed if the server that did it has ended."""
+    """Return the action of a row for the list: shortened, and failed if its server has ended."""
     record = action_record(row)
     # An earlier version stored passwords of URLs.
     record = replace(record, parameters=shortened(redact(record.parameters)), result=shortened(record.result))

@@ -17,7 +17,7 @@ from lakehouse.spec.contracts.pages import AlarmLine, AlarmsPage, SilenceLine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmQuery:
-    """Open or resolved alarms, with a part of the table's name or of the rule, and the page."""
+    """Filter and page: open or resolved alarms, and a part of the table's name or the rule."""
 
     resolved: bool = False
     search: str = ""
@@ -25,7 +25,7 @@ class AlarmQuery:
 
 
 def alarms_page(session: Session, query: AlarmQuery, now_ms: int) -> AlarmsPage:
-    """Return one page of alarms: open ones with the most severe first, resolved ones with the newest first."""
+    """Return one page of alarms: open ones in order of severity, resolved ones newest first."""
     name = func.coalesce(full_name_column(), "")
     statement = select(AlarmRow, name).outerjoin(TableRow, TableRow.id == AlarmRow.table_id)
     statement = statement.where(AlarmRow.resolved_ms.is_not(None) if query.resolved else AlarmRow.resolved_ms.is_(None))

@@ -1,6 +1,6 @@
 """The page Fleet: tables with their health, filtered, sorted and paged by the database.
 
-A page takes five queries, however many tables the catalog has: the number of matches, the rows of the page, their
+A page takes five queries for any number of tables: the number of matches, the rows of the page, their
 newest runs, their history, and the namespaces.
 """
 
@@ -19,7 +19,7 @@ from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, FleetPage, FleetRow, RunSummary, TableProblem
 
 _DAY_MS = 86_400_000
-#: The history of a row: one point of each six hours.
+#: The history of a row: one point per six hours.
 _HISTORY_MS, _STEP_MS = 7 * _DAY_MS, 6 * 3_600_000
 
 
@@ -76,7 +76,7 @@ def fleet_row(table: TableRow, state: TableStateRow | None) -> FleetRow:
 
 
 def problems_of(state: TableStateRow | None) -> tuple[TableProblem, ...]:
-    """Return the problems that rules found in a table, the worst first."""
+    """Return the problems that rules found in a table, worst first."""
     problems = [problem_of(stored) for stored in (state.problems or ()) if isinstance(stored, Mapping)] if state else []
     return tuple(sorted(problems, key=lambda problem: -problem.severity))
 
@@ -99,13 +99,13 @@ def full_name_column() -> ColumnElement[str]:
 
 
 def total_bytes() -> ColumnElement[float]:
-    """Return the SQL expression of the bytes of a table's base and log files."""
+    """Return the SQL expression for the bytes in a table's base and log files."""
     base, logs = TableStateRow.numbers["base_bytes"].as_float(), TableStateRow.numbers["log_bytes"].as_float()
     return func.coalesce(base, 0.0) + func.coalesce(logs, 0.0)
 
 
 def bytes_of(numbers: Mapping[str, Any]) -> int | None:
-    """Return the bytes of base and log files in the numbers of a table, None if unknown."""
+    """Return the bytes of base and log files from the numbers of a table; None if unknown."""
     base, logs = numbers.get("base_bytes"), numbers.get("log_bytes")
     return None if base is None and logs is None else int(base or 0) + int(logs or 0)
 
@@ -127,7 +127,7 @@ def _filtered(query: Any, wanted: FleetQuery) -> Any:
 
 
 def _order(query: FleetQuery) -> tuple[Any, ...]:
-    """Return the order of the rows: unknown values last, equal ones by name."""
+    """Return the order of the rows: unknown values last, ties by name."""
     names = (TableRow.namespace, TableRow.name)
     if query.order is FleetOrder.TABLE:
         return tuple(name.asc() if query.ascending else name.desc() for name in names)

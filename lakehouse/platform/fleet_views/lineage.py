@@ -1,7 +1,7 @@
 """The lineage of one table from the specs of the catalog: sources, tables, derived tables, publications.
 
-All specs are read by one query. Nothing is read from tables, so the lineage is what specs declare; a program that
-writes to a table without a spec is not in it.
+All specs are read by one query. Nothing is read from tables, so the lineage shows only declarations in specs; a
+program that writes to a table without a spec is missing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lakehouse.spec.sources.table_source import TableSourceSpec
 from lakehouse.spec.table.location import resolve
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Tables of one picture; those that are farther away are left out.
+#: Maximum number of tables in one picture; tables farther away are left out.
 MOST_TABLES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """A table of the catalog, and the locations that its spec reads changes of."""
+    """A table in the catalog, and the locations whose changes its spec reads."""
 
     row: TableRow
     spec: SpecRow
@@ -49,7 +49,7 @@ class _Fleet:
     by_location: Mapping[str, str] = field(default_factory=dict)
 
     def table_at(self, location: str) -> str | None:
-        """Return the identifier of the table at a location of a spec; None if the catalog has none there."""
+        """Return the identifier of the table at a location in a spec; None if the catalog contains no table there."""
         place = self.place(location)
         if place in self.by_location:
             return self.by_location[place]
@@ -60,7 +60,7 @@ class _Fleet:
         return ends[0] if len(ends) == 1 else None
 
     def place(self, location: str) -> str:
-        """Return a location with variables replaced; as it is written if they are not set here."""
+        """Return a location with variables replaced; unchanged if they are not set here."""
         try:
             return resolve(location, self.environ, name="location").rstrip("/")
         except UserError:
@@ -73,7 +73,7 @@ class _Fleet:
 
 
 def table_lineage(session: Session, identifier: str, now_ms: int, environ: Mapping[str, str]) -> TableLineage:
-    """Return the lineage of a table: what it is made of, and what is made of it, over several steps.
+    """Return the lineage of a table over several steps, upstream and downstream.
 
     Raises UnknownTableError for a table that is not in the catalog.
     """
@@ -111,7 +111,7 @@ def _fleet(session: Session, environ: Mapping[str, str]) -> _Fleet:
 
 
 def _locations(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the locations that a stored spec reads changes of, without parsing the whole spec."""
+    """Yield the locations whose changes a stored spec reads, without parsing the whole spec."""
     ingest = document.get("ingest")
     inputs = ingest.get("inputs", {"": ingest}) if isinstance(ingest, Mapping) else {}
     for section in inputs.values() if isinstance(inputs, Mapping) else ():
@@ -122,7 +122,7 @@ def _locations(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reached(start: str, following: Any) -> list[str]:
-    """Return the tables in one direction, the nearest first."""
+    """Return the tables in one direction, by distance."""
     reached: dict[str, None] = {}
     step = [start]
     while step and len(reached) <= MOST_TABLES:
@@ -141,7 +141,7 @@ class _Picture:
     edges: list[LineageEdge] = field(default_factory=list)
 
     def add(self, identifier: str, *, publications: bool) -> None:
-        """Add a table of the catalog with its sources, and with its publications."""
+        """Add a table in the catalog with its sources, and its publications if requested."""
         member = self.fleet.members[identifier]
         me = f"table:{identifier}"
         self.nodes[me] = LineageNode(
@@ -149,7 +149,7 @@ class _Picture:
         )
         entry = registered_entry(member.row, member.spec)
         if isinstance(entry, InvalidEntry):
-            # This version refuses the spec; its tables are still known.
+            # This version refuses the spec, but the tables that it reads are known.
             self._tables(me, "", {location: location for location in member.reads})
             return
         for spec in entry.spec.ingestions:
@@ -192,7 +192,7 @@ class _Picture:
 
 
 def _published(entry: TableEntry) -> Iterable[tuple[str, str, str]]:
-    """Yield name, metastore and way of the tables in a metastore that show this table."""
+    """Yield name, metastore and mechanism (`publish` or `sync`) for each metastore table that shows this table."""
     publish = entry.spec.publication()
     if publish is not None:
         name = f"{publish.database}.{publish.table or entry.name}"

@@ -10,11 +10,11 @@ from lakehouse.platform.catalog.models import TableRow
 
 
 class UnknownTableError(UserError):
-    """The catalog has no table of this name."""
+    """The catalog contains no table with this name."""
 
 
 def table_row(session: Session, identifier: str) -> TableRow:
-    """Return the row of the table `namespace.table`; raise UnknownTableError with the nearest name."""
+    """Return the row of the table `namespace.table`; raise UnknownTableError with a similar name."""
     namespace, _, name = identifier.rpartition(".")
     row = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
     if row is None:

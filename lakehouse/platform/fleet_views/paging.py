@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lakehouse.errors import UserError
 
 MOST_ROWS = 200
-#: More rows than any list has; databases refuse numbers of more than 64 bits.
+#: More rows than any list contains; databases refuse numbers with more than 64 bits.
 LARGEST_OFFSET = 1_000_000_000
 
 

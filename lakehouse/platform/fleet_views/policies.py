@@ -1,7 +1,7 @@
 """The settings of a table's services with the origin of each value, and the preview of a change.
 
-The document is that of `lakehouse policy show`, without the facts that only the files of the table know: options in its
-properties, and partitions to compare patterns with.
+The document is the same as in `lakehouse policy show`, without facts that only the table files contain: options in the
+properties, and partitions to compare with patterns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PolicyScope:
 
 
 def table_policy_page(session: Session, identifier: str, partition: str | None = None) -> TablePolicies:
-    """Return the settings of all services of a table, or of a partition, with their origins; four queries."""
+    """Return the settings of all services on a table or a partition, with their origins; four queries."""
     table = table_row(session, identifier)
     spec = session.get(SpecRow, (table.id, table.spec_version))
     document: Mapping[str, Any] = {} if spec is None else spec.document
@@ -63,7 +63,7 @@ def policies_of(session: Session, namespace: str) -> ServicePolicies:
 def policy_change(
     session: Session, identifier: str, service: str, settings: Mapping[str, Any], pattern: str = ""
 ) -> Effects:
-    """Return what a change of a table's policy would change; check the values.
+    """Return the effects of changing a table's policy, and check the values.
 
     Raises UserError for an unknown setting and an invalid value.
     """
@@ -80,7 +80,7 @@ def policy_change(
 
 
 def namespace_policy_change(session: Session, namespace: str, service: str, settings: Mapping[str, Any]) -> Effects:
-    """Return what a change of a namespace's policy would change; check the values.
+    """Return the effects of changing a namespace's policy, and check the values.
 
     Raises UserError for an unknown namespace or setting, and an invalid value.
     """
@@ -102,7 +102,7 @@ def namespace_policy_change(session: Session, namespace: str, service: str, sett
 
 
 def policy_removal(session: Session, scope: PolicyScope, service: str) -> Effects:
-    """Return what removing a policy would change; raise UserError for an unknown scope."""
+    """Return the effects of removing a policy; raise UserError for an unknown scope."""
     where = f"all tables of {scope.namespace}" if not scope.name else f"{scope.namespace}.{scope.name}"
     where += f", partitions that match {scope.pattern}" if scope.pattern else ""
     own = _own_settings(session, scope.namespace, scope.name, service, scope.pattern)
@@ -147,7 +147,7 @@ def _change(what: str, value: Any, old: PolicySetting | None) -> str:
 
 
 def _declared(session: Session, namespace: str) -> dict[str, Mapping[str, Any]]:
-    """Return the `services:` section of each table of a namespace, by name."""
+    """Return the `services:` section of each table in a namespace, by name."""
     of_version = (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version)
     query = select(TableRow.name, SpecRow.document["services"]).join(SpecRow, of_version)
     rows = session.execute(query.where(TableRow.namespace == namespace))

@@ -1,4 +1,4 @@
-"""The page Queue: services that are due, active runs, and runs of the last day; a page takes two queries."""
+"""The page Queue: due services, active runs, and runs of the last day; a page takes two queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class QueueQuery:
 
 
 def queue_page(session: Session, query: QueueQuery, now_ms: int) -> QueuePage:
-    """Return one page of a section of the queue."""
+    """Return one page of a queue section."""
     if query.section is QueueSection.DUE:
         total, due = _due(session, query)
         return QueuePage(now_ms=now_ms, section=query.section, total=total, offset=query.paging.offset, due=due)
@@ -40,7 +40,7 @@ def queue_page(session: Session, query: QueueQuery, now_ms: int) -> QueuePage:
 
 
 def _due(session: Session, query: QueueQuery) -> tuple[int, tuple[DueLine, ...]]:
-    """Return the due services that do not run, those with a passed deadline first, then by score."""
+    """Return the due services that do not run: first overdue services, then by score."""
     newest = select(func.max(DecisionRow.id)).group_by(DecisionRow.table_id, DecisionRow.service)
     active = select(RunRow.id).where(
         RunRow.table_id == DecisionRow.table_id,
@@ -50,7 +50,7 @@ def _due(session: Session, query: QueueQuery) -> tuple[int, tuple[DueLine, ...]]
     name = full_name_column()
     statement: Any = select(DecisionRow, name, TableStateRow).join(TableRow, TableRow.id == DecisionRow.table_id)
     statement = statement.outerjoin(TableStateRow, TableStateRow.table_id == TableRow.id)
-    # A service that is switched off waits for nothing.
+    # A disabled service does not wait.
     enabled = DecisionRow.code != DecisionReason.DISABLED
     statement = statement.where(DecisionRow.id.in_(newest), DecisionRow.due, enabled, ~active.exists())
     statement = _filtered(statement, query, DecisionRow.service)

@@ -1,4 +1,4 @@
-"""Rows of the catalog as parts of documents."""
+"""Convert catalog rows into parts of documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decision_record(row: DecisionRow) -> DecisionRecord:
 
 
 def run_record(row: RunRow, table: str, *, has_lease: bool = True) -> RunRecord:
-    """Return a run. One that is recorded as running and holds no lease has died."""
+    """Return a run; a run in the state running without a lease has died."""
     died = row.state == RunState.RUNNING and not has_lease
     return RunRecord(
         table=table,

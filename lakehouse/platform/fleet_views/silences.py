@@ -20,7 +20,7 @@ from lakehouse.spec.quantities import duration_text, parse_duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceChange:
-    """A silence to record, or one to end: what its action is about, and sentences about its effects."""
+    """A silence to record or to end: the scope of its action, and sentences about its effects."""
 
     scope: str
     effects: tuple[str, ...]
@@ -33,8 +33,8 @@ def silence_change(
 ) -> SilenceChange:
     """Return the change that an action on silences requests.
 
-    Raises UserError for a wrong duration, an unknown namespace and a silence that is not in force, UnknownTableError
-    for an unknown table.
+    Raises UserError for an invalid duration, an unknown namespace or a silence that is not in force, and
+    UnknownTableError for an unknown table.
     """
     if action == "end_silence":
         return _ending(session, parameters, now_ms)
@@ -81,7 +81,7 @@ def _unsent(session: Session, silence: Silence) -> tuple[str, ...]:
 
 
 def _open_alarms(session: Session, rule: str, scope: str) -> int:
-    """Return the number of open alarms of a rule and a scope; an empty string matches all."""
+    """Return the number of open alarms for a rule and a scope; an empty string matches all."""
     query = select(func.count()).select_from(AlarmRow).where(AlarmRow.resolved_ms.is_(None))
     if rule:
         query = query.where(AlarmRow.rule == rule)

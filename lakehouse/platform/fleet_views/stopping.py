@@ -1,4 +1,4 @@
-"""Active runs that a user stops: the task of Airflow behind a run, and what stopping it means."""
+"""Active runs that a user stops: the Airflow task of a run, and the effects of stopping it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AirflowTask:
 
     @property
     def text(self) -> str:
-        """The task as users see it, such as `task run[2] of services.schedule`."""
+        """The task in words, such as `task run[2] of services.schedule`."""
         index = f"[{self.map_index}]" if self.map_index >= 0 else ""
         return f"task {self.task}{index} of the DAG {self.dag}, run {self.run}"
 
@@ -43,9 +43,9 @@ class ActiveRun:
 
 
 def airflow_task(run: str) -> AirflowTask:
-    """Return the task that a run id names: `dag/run/task`, or `dag/run/task.index` of a mapped task.
+    """Return the task of a run id: `dag/run/task`, or `dag/run/task.index` of a mapped task.
 
-    Raises UserError for the run of a person or a program, which Airflow cannot stop.
+    Raises UserError for a run that Airflow did not start and cannot stop.
     """
     parts = run.split("/")
     if len(parts) != 3 or not all(parts):
@@ -58,7 +58,7 @@ def airflow_task(run: str) -> AirflowTask:
 
 
 def active_run(session: Session, table: str, service: str, run: str) -> ActiveRun:
-    """Return an active run on a table; raise UserError if there is none of this id, or if Airflow did not start it."""
+    """Return an active run on a table; raise UserError if none has this id, or if Airflow did not start it."""
     wanted = table_row(session, table)
     query = select(RunRow).filter_by(table_id=wanted.id, service=service, run_id=run, state=RunState.RUNNING)
     row = session.scalar(query)
@@ -75,7 +75,7 @@ def active_run(session: Session, table: str, service: str, run: str) -> ActiveRu
 
 
 def stop_effects(active: ActiveRun, table: str, is_finished: bool) -> Effects:
-    """Return what stopping a run would do."""
+    """Return the effects of stopping a run."""
     if is_finished:
         return Effects.none(f"the {active.task.text} has ended; the run ends when its lease expires")
     others = [name for name in active.tables if name != table]

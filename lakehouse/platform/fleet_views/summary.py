@@ -15,7 +15,7 @@ _DAY_MS = 86_400_000
 
 
 def fleet_summary(session: Session, now_ms: int) -> FleetSummary:
-    """Return the summary with six queries, however many tables there are."""
+    """Return the summary with six queries for any number of tables."""
     attention = case(((TableStateRow.severity > 0) | TableStateRow.error.is_not(None), 1), else_=0)
     counted = select(func.count(TableRow.id), func.sum(attention), func.sum(total_bytes())).select_from(TableRow)
     tables, needing, size = session.execute(counted.outerjoin(TableStateRow)).one()
@@ -45,7 +45,7 @@ def fleet_summary(session: Session, now_ms: int) -> FleetSummary:
 
 
 def _growth(session: Session, now_ms: int) -> int | None:
-    """Return the growth of the tables since the last hour that ended a day ago or earlier; None without history."""
+    """Return the growth of the tables since the last hour that ended at least a day ago; None without history."""
     before, since = now_ms - _DAY_MS, now_ms - 2 * _DAY_MS
     hours = select(TablePointRow.table_id, func.max(TablePointRow.hour_ms).label("hour_ms"))
     newest = hours.where(TablePointRow.hour_ms.between(since, before)).group_by(TablePointRow.table_id).subquery()

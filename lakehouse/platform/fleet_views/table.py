@@ -1,4 +1,4 @@
-"""The page of one table: state, services, versions of the spec, growth; and the decisions on one service.
+"""The page of one table: state, services, spec versions, growth; and the decisions on one service.
 
 Each document takes a fixed number of queries.
 """
@@ -43,7 +43,7 @@ _GROWTH_MS, _STEP_MS = 30 * 86_400_000, 4 * 3_600_000
 
 
 def table_page(session: Session, identifier: str, now_ms: int) -> TablePage:
-    """Return what the catalog knows about a table; raise UnknownTableError for an unknown one."""
+    """Return the document about a table; raise UnknownTableError for an unknown table."""
     table = table_row(session, identifier)
     spec = session.get(SpecRow, (table.id, table.spec_version))
     versions = select(SpecRow.version, SpecRow.author, SpecRow.source, SpecRow.created_ms).where(
@@ -65,7 +65,7 @@ def table_page(session: Session, identifier: str, now_ms: int) -> TablePage:
 
 
 def why_page(session: Session, identifier: str, service: str, now_ms: int) -> WhyPage:
-    """Return the decisions and runs of a service of a table, the newest first."""
+    """Return the decisions and runs of a service on a table, newest first."""
     table, spec = table_row(session, identifier), service_spec(service)
     mine = {"table_id": table.id, "service": spec.name}
     decisions = select(DecisionRow).filter_by(**mine).order_by(DecisionRow.id.desc()).limit(_DECISIONS)
@@ -123,7 +123,7 @@ def _services(session: Session, table: TableRow, spec: Mapping[str, Any], now_ms
 
 
 def _applies(service: str, spec: Mapping[str, Any], decision: DecisionRecord | None) -> bool:
-    """Return whether the table can have a service, by its newest decision, and before that by its declared type."""
+    """Return whether a service supports the table, by the last decision, or without one by the declared table type."""
     if decision is not None:
         return decision.code != DecisionReason.NOT_APPLICABLE
     return not (service_spec(service).merge_on_read_only and spec.get("type") == "COPY_ON_WRITE")

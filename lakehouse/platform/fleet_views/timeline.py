@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 from lakehouse.platform.catalog.models import RunRow
 from lakehouse.platform.fleet_views.names import table_row
 
-#: Values of one condition; databases limit their number.
+#: Maximum number of values in one condition; databases limit it.
 _AT_ONCE = 500
 
 
 def runs_of_instants(session: Session, identifier: str, instants: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return the ids of runs by (requested time, service) of the instants that they made, the newest run of each.
+    """Return the id of the newest run for each instant, by (requested time, service).
 
     Raises UnknownTableError for a table that is not in the catalog.
     """

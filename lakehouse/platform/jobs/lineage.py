@@ -1,8 +1,8 @@
-"""Lineage of jobs: datasets of sources, tables and publications, and which columns have the values of which.
+"""Lineage of jobs: datasets of sources, tables and publications, and column lineage.
 
-A service and a publication copy columns, and so does an ingestion without `select` and `transform`. The sources of
-columns that a transform or `select` makes follow from the query (`lakehouse.platform.ingest.lineage`). A column whose
-sources are unknown says why. Names follow the naming of OpenLineage.
+A service and a publication copy columns, and so does an ingestion without `select` and `transform`. For a
+transform or `select`, the sources follow from the query (`lakehouse.platform.ingest.lineage`). A column with unknown
+sources contains the reason. Dataset names follow OpenLineage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
 
-#: A report is an XCom value, so it names at most so many columns.
+#: Maximum number of columns in a report, because it is an XCom value.
 _MOST_COLUMNS = 1000
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PATTERN = re.compile(r"[{*?\[]")
@@ -49,7 +49,7 @@ def with_lineage(report: ReportT, lineage: Callable[[], JobLineage]) -> ReportT:
     try:
         return replace(report, lineage=lineage())
     except Exception as error:
-        # The commit is made; whatever fails here must not fail the job.
+        # The commit is complete; an error here must not fail the job.
         logger.warning("%s: the lineage cannot be determined: %s: %s", report.table, type(error).__name__, error)
         return replace(report, lineage=None)
 
@@ -63,8 +63,7 @@ def ingest_lineage(
         spec: The spec of the table.
         table: The table after the commit.
         environ: Environment variables, for locations and connections.
-        made: The columns that the transform or `select` made of views; None if they are not known, or if there is
-            neither of them.
+        made: The columns that the transform or `select` derived from views; None if unknown, or without either.
     """
     assert spec.ingest is not None, "an ingestion has a section `ingest`"
     inputs = source_datasets(spec.ingest, environ)
@@ -81,7 +80,7 @@ def ingest_lineage(
 
 
 def _copied(ingest: IngestSpec, plain: LineageDataset, inputs: Iterable[LineageDataset]) -> LineageDataset:
-    """Return the table with the columns that an ingestion copies; others are unknown."""
+    """Return the table with the sources of the columns that an ingestion copies; others are unknown."""
     copied = _copied_columns(ingest)
     columns = tuple(
         replace(column, sources=tuple(_field(one, column.name) for one in inputs))
@@ -95,7 +94,7 @@ def _copied(ingest: IngestSpec, plain: LineageDataset, inputs: Iterable[LineageD
 def _made(
     column: LineageColumn, made_columns: Mapping[str, LineageColumn], views: Mapping[str, Sequence[LineageDataset]]
 ) -> LineageColumn:
-    """Return a column of the table with the sources that the query gave it; `*` has the reason for all columns."""
+    """Return a table column with its sources in the query; `*` contains the reason for all columns."""
     made = made_columns.get("*") or made_columns.get(column.name.lower())
     if made is None:
         return replace(column, unknown="the run did not write the column")
@@ -108,7 +107,7 @@ def _made(
 def _at_datasets(
     fields: Iterable[LineageField], views: Mapping[str, Sequence[LineageDataset]]
 ) -> tuple[LineageField, ...] | None:
-    """Return fields of views as fields of the datasets that the views read; None if a view has none."""
+    """Map fields of views to the datasets that the views read; return None if a view has no dataset."""
     fields = tuple(fields)
     if any(not views.get(field.name) for field in fields):
         return None
@@ -120,7 +119,7 @@ def _at_datasets(
 def _view_datasets(
     ingest: IngestSpec, inputs: Sequence[LineageDataset], environ: Mapping[str, str]
 ) -> Mapping[str, Sequence[LineageDataset]]:
-    """Return the datasets of each view that a transform can name."""
+    """Return the datasets of each view that a transform can use."""
     source: Any = ingest.source
     if source.KIND != "table":
         return {BATCH: inputs}
@@ -138,7 +137,7 @@ def service_lineage(table: Table, name: str) -> JobLineage:
 
 
 def named(report: ServiceReport, table: str) -> ServiceReport:
-    """Return a report whose lineage has the full name of the table in the catalog."""
+    """Return a report whose lineage contains the full name of the table in the catalog."""
     if report.lineage is None:
         return report
     inputs, outputs = report.lineage.inputs, report.lineage.outputs
@@ -151,8 +150,8 @@ def publication_lineage(
 ) -> JobLineage:
     """Return the lineage of a publication in the metastore `metastore` as `target`, `database.table`.
 
-    `published` are the partitions that the run changed. Most publications name files of the table and write none, so
-    the statistics are those of the files; their rows are not counted.
+    `published` are the partitions that the run changed. A publication usually refers to existing files of the table, so
+    the statistics describe these files; their rows are not counted.
     """
     plain = table_dataset(table, name)
     partitions = tuple(published)
@@ -170,7 +169,7 @@ def publication_lineage(
 def table_dataset(
     table: Table, name: str, sources: Callable[[str], tuple[LineageField, ...]] = lambda column: ()
 ) -> LineageDataset:
-    """Return the dataset of a table; `sources` returns the columns whose values a column has."""
+    """Return the dataset of a table; `sources` returns the source fields of a column."""
     namespace, path = dataset_name(table.location)
     fields = list(table.schema)[:_MOST_COLUMNS]
     columns = tuple(LineageColumn(name=f.name, type=str(f.type), sources=sources(f.name)) for f in fields)
@@ -186,7 +185,7 @@ def dataset_name(location: str) -> tuple[str, str]:
 
 
 def source_datasets(ingest: IngestSpec, environ: Mapping[str, str]) -> tuple[LineageDataset, ...]:
-    """Return the datasets of a source; those of a kind without naming are its description."""
+    """Return the datasets of a source; for a kind without a naming, the description is the name."""
     source: Any = ingest.source
     named = _NAMED.get(source.KIND)
     if named is None:
@@ -215,7 +214,7 @@ def _tables(source: Any, environ: Mapping[str, str]) -> Iterable[tuple[str, str]
 
 
 def _table_names(source: Any, environ: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-    """Return the dataset of each view as `table_dataset` names it, so that chains of tables are connected."""
+    """Return the dataset of each view with its name from `table_dataset`, so that chains of tables are connected."""
     locations = {**source.tables, **source.join}
     return {view: dataset_name(resolve(text, environ, name=view)) for view, text in locations.items()}
 
@@ -226,7 +225,7 @@ _NAMED: Mapping[str, Callable[[Any, Mapping[str, str]], Iterable[tuple[str, str]
 
 
 def _address(connection_id: str, environ: Mapping[str, str]) -> str:
-    """Return host and port of a connection; its id if the connection names no host."""
+    """Return host and port of a connection; its id if it has no host."""
     try:
         fields = connection_fields(connection_id, environ, name="connection")
     except LakehouseError:

@@ -19,7 +19,7 @@ from lakehouse.spec.private_files import make_parents
 
 #: Environment variable with the id of the job; Airflow's operators set it.
 JOB = "LAKEHOUSE_JOB"
-#: Bytes that are reserved for a report; one without lineage has some thousands.
+#: Bytes reserved for a report; a report without lineage takes some thousands.
 _RESERVED = 262_144
 
 
@@ -49,9 +49,9 @@ class ReportFile:
             ) from error
 
     def write(self, report: JobReport) -> None:
-        """Write the report atomically, so that a reader never sees a part of it; raise OSError if it cannot be.
+        """Write the report atomically, so that readers never get a partial report; raise OSError on failure.
 
-        A report that needs more than the reserved space on a full disk is written without its lineage.
+        If the disk is full and the report exceeds the reserved space, it is written without its lineage.
         """
         try:
             self._fill(report)
@@ -60,7 +60,7 @@ class ReportFile:
         os.replace(self._temporary, self._path)
 
     def discard(self) -> None:
-        """Delete the reserved file unless it is the report."""
+        """Delete the reserved file unless it contains the report."""
         with suppress(OSError):
             if self._temporary:
                 os.unlink(self._temporary)
@@ -82,13 +82,13 @@ def is_reported_by_caller(command: JobArguments, environ: Mapping[str, str]) -> 
 
 
 def print_report(command: JobArguments, report: JobReport) -> None:
-    """Print the report as text, or as JSON with `--output json`, unless an operator logs it."""
+    """Print the report in words, or as JSON with `--output json`, unless an operator logs it."""
     if not is_reported_by_caller(command, os.environ):
         print_document(command, report, report_text(report))
 
 
 def print_document(command: JobArguments, document: Document, text: str) -> None:
-    """Print a document as JSON with `--output json`, else its text."""
+    """Print a document as JSON with `--output json`, else `text`."""
     shown = json.dumps(document.to_mapping(), indent=2, ensure_ascii=False) if command.output == "json" else text
     sys.stdout.write(f"{shown}\n")
     sys.stdout.flush()

@@ -1,10 +1,10 @@
 """Run one job: execute it, write its report and return the exit code of its error.
 
 The space of the report is reserved before the work, and it is written atomically after every outcome; a retry replaces
-it. With `--check` the job checks its command and its table and does nothing else; only a failed check writes a report,
-and the check of a run that has nothing to do, with `--end-if-idle`. SIGTERM raises an exception in the job, so
-that an active write is rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends. A job of
-an Airflow task also ends when the task is gone (`lakehouse.platform.jobs.task_watch`).
+it. With `--check` the job only checks its command and its table. It writes a report only if the check fails, or if the
+run has nothing to do and `--end-if-idle` is set. SIGTERM raises an exception in the job, so that an active write is
+rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends. A job of an Airflow task also
+ends when its task is gone (`lakehouse.platform.jobs.task_watch`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lakehouse.spec.secrets import redact_text
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 CommandT = TypeVar("CommandT", bound=JobArguments)
-#: Control characters that are kept in messages.
+#: Control characters that stay in messages.
 _LINES = "\n\t"
 
 
@@ -52,14 +52,14 @@ def run_job(
     check: Callable[[CommandT], tuple[str, ...]],
     end_if_idle: Callable[[CommandT], JobReport | None] | None = None,
 ) -> int:
-    """Execute `work`, write its report and return the exit code: 0, or that of the error's class.
+    """Execute `work`, write its report and return the exit code: 0, or the code of the error class.
 
     Args:
         command: The command of the job.
         work: Runs the job; it also calls `check` first.
         check: Checks the command without a Spark session and returns notes. A command with `check` set runs it alone.
-        end_if_idle: Ends a run that has nothing to do and returns its report, None for a run that has something to do.
-            It is called after the check, if the command has `end_if_idle` set.
+        end_if_idle: Ends a run without work and returns its report; returns None for a run with work. It is called
+            after the check, if the command has `end_if_idle` set.
     """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
@@ -109,8 +109,8 @@ def _checked(
 
 
 def _show_error(command: JobArguments, error: JobError, trace: str, *, is_reported: bool) -> None:
-    """Print the error of a job unless the caller reports it, and the traceback of an unexpected one if it is wanted."""
-    # The log of an Airflow task always has the traceback of an unexpected error.
+    """Print the error of a job unless the caller reports it, and the traceback of an unexpected error if enabled."""
+    # The log of an Airflow task always contains the traceback of an unexpected error.
     is_traced = bool(trace) and (command.debug or is_reported)
     sys.stderr.write(redact_text(trace) if is_traced else "")
     # The traceback of an unexpected error ends with its message.
@@ -122,7 +122,7 @@ def _show_error(command: JobArguments, error: JobError, trace: str, *, is_report
 
 
 def _is_written(file: ReportFile, report: JobReport) -> bool:
-    """Write a report and return whether it is written. The outcome of the job does not depend on it: it is in the log.
+    """Write a report and return whether it is written. The outcome of the job is in the log and does not depend on it.
 
     An error here would make the caller repeat a job that has committed.
     """

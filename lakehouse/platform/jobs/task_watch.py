@@ -1,13 +1,13 @@
 """End a job whose Airflow task is gone, so that it does not commit after Airflow has marked the run as failed.
 
-    the task runs on this host     look at its processes each second: killed by SIGKILL, they cannot end their job
-    it runs on another host        look at its heartbeat, a file beside the report: the driver runs in cluster mode
+    the task runs on this host     check its processes each second: killed by SIGKILL, they cannot end their job
+    it runs on another host        check its heartbeat, a file next to the report: the driver runs in cluster mode
 
 A driver in cluster mode writes its report where the task reads it, so both need a common folder of reports. Without one
-the job is refused before it starts: it would commit, and its task would fail for want of a report.
+the job is refused before it starts: it would commit, and its task would fail without a report.
 
 A task that is gone ends the job by SIGTERM, as a user does: an active write is rolled back. A job that is still running
-after GRACE_S gets it again, because a stream finishes its commit first, and then SIGKILL.
+after GRACE_S gets the signal again, because a stream finishes its commit first, and then SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakehouse.spec.contracts.task_process import TASK, TaskProcess
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks, and looks without a change of the heartbeat after which the task is gone.
+#: Seconds between two polls, and polls with an unchanged heartbeat after which the task is gone.
 POLL_S = 1.0
 LOST_LOOKS = 120
 #: Seconds between two signals.
@@ -62,7 +62,7 @@ def _looks_at_processes(task: TaskProcess) -> Callable[[], bool]:
 
 
 def _looks_at_heartbeat(path: Path) -> Callable[[], bool]:
-    """Return a function that says whether the heartbeat has not changed for LOST_LOOKS calls."""
+    """Return a function that returns True after LOST_LOOKS calls with an unchanged heartbeat."""
     seen, unchanged = _content(path), 0
 
     def look() -> bool:

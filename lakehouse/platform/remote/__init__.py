@@ -1,1 +1,1 @@
-"""Client of the REST API of the pages."""
+"""Client for the REST API of the pages."""

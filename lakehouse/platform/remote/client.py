@@ -1,7 +1,7 @@
-"""Client of the REST API of the pages, with the standard library only.
+"""Client for the REST API of the pages, with the standard library only.
 
 The command line uses it instead of the database if `LAKEHOUSE_API` is set, so that users need no password of the
-catalog. Requests have the token of an Airflow user; the API checks the permissions of this user.
+catalog. Requests contain the token of an Airflow user; the API checks the permissions of this user.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ApiClient:
             raise UserError(f"{API}={self.url!r} is not a URL: write https://host or http://host:port of Airflow")
 
     def tables(self, *, search: str = "", namespace: str = "", health: str = "") -> Iterator[FleetRow]:
-        """Yield all tables that match, page by page, those that need attention first."""
+        """Yield all tables that match, page by page, starting with tables that need attention."""
         filters = {"search": search, "namespace": namespace, "health": health}
         offset, total = 0, 1
         while offset < total:
@@ -87,11 +87,11 @@ class ApiClient:
         return self._get(FleetSummary, "summary")
 
     def table(self, table: str) -> TablePage:
-        """Return what the catalog knows about a table."""
+        """Return the document about a table."""
         return self._get(TablePage, f"tables/{quote(table)}")
 
     def due(self, *, search: str = "", service: str = "") -> Iterator[DueLine]:
-        """Yield the services that are due, the first to run first."""
+        """Yield the due services in order of urgency."""
         offset, total = 0, 1
         while offset < total:
             filters = {"section": "due", "search": search, "service": service}
@@ -100,15 +100,15 @@ class ApiClient:
             offset, total = offset + _PAGE, page.total
 
     def decisions(self, table: str, service: str) -> WhyPage:
-        """Return the decisions and runs of a service of a table, the newest first."""
+        """Return the decisions and runs of a service on a table, newest first."""
         return self._get(WhyPage, f"tables/{quote(table)}/services/{quote(service)}/decisions")
 
     def policies(self, table: str, partition: str | None = None) -> TablePolicies:
-        """Return the settings of all services of a table, or of a partition, with their origins."""
+        """Return the settings of all services on a table or a partition, with their origins."""
         return self._get(TablePolicies, f"tables/{quote(table)}/policies", partition=partition or "")
 
     def actions(self, table: str = "", *, limit: int = 50) -> tuple[ActionRecord, ...]:
-        """Return the newest actions of users, `limit` at most."""
+        """Return at most `limit` of the newest user actions."""
         records: list[ActionRecord] = []
         total = 1
         while len(records) < min(limit, total):
@@ -121,7 +121,7 @@ class ApiClient:
         return tuple(records)
 
     def preview(self, table: str, action: str, **parameters: Any) -> ActionPreview:
-        """Return what an action would do; nothing is changed."""
+        """Return the effects that an action would have; change nothing."""
         return self._post(ActionPreview, f"tables/{quote(table)}/actions/preview", action, parameters)
 
     def act(self, table: str, action: str, **parameters: Any) -> ActionRecord:
@@ -161,7 +161,7 @@ class ApiClient:
 
 
 def _refusal(error: HTTPError) -> LakehouseError:
-    """Return the error of a response: what the caller may do follows from its status."""
+    """Return the error of a response; its class depends on the status."""
     text = error.read().decode(errors="replace")
     try:
         answer = json.loads(text)

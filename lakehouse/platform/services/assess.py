@@ -1,4 +1,4 @@
-"""Assess whether a service of one table is due, and what a run would cost, from its timeline and a trial plan."""
+"""Assess whether a service of one table is due, and the cost of a run, from the timeline and a trial plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Whether a service is due, why, the numbers that decide, and the cost of a run (zero if not due)."""
+    """Whether and why a service is due, the numbers behind the decision, and the cost of a run (zero if not due)."""
 
     due: bool
     reason: str
@@ -26,7 +26,7 @@ class Assessment:
     cost: ServiceCost = field(default_factory=ServiceCost)
     #: The state of the table could not be read; `reason` is the error.
     unreadable: bool = False
-    #: Whether the table can have the service at all.
+    #: Whether the service supports tables of this kind.
     applies: bool = True
 
 
@@ -41,7 +41,7 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
     try:
         return _assessed(services, spec, force=force)
     except UnsupportedError as error:
-        # The table was read: it is of a kind that the service does not work on.
+        # The table was read, but the service does not support it.
         return _unfit(error.message)
 
 
@@ -50,12 +50,12 @@ def _unfit(text: str) -> Assessment:
 
 
 def unreadable(text: str) -> Assessment:
-    """Return the assessment of a service whose state cannot be read, with the error as its reason."""
+    """Return the assessment of a service whose state cannot be read; the reason is the error."""
     return Assessment(due=False, reason=f"cannot be read: {text}", unreadable=True)
 
 
 def log_fault(what: str, error: Exception) -> None:
-    """Log why a table or a service cannot be read; an error that is none of this package with its traceback."""
+    """Log why a table or a service cannot be read; log errors from outside of this package with a traceback."""
     logger.warning("%s cannot be read: %s", what, error, exc_info=not isinstance(error, LakehouseError))
 
 
@@ -67,7 +67,7 @@ def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Ass
     cost = service.cost() if due or force else ServiceCost()
     pending = [] if spec.action is None else list(services.table.timeline.where(action=spec.action, pending=True))
     if pending:
-        # Its run crashed or is still active. An active run holds the lease of the service, so no second one starts.
+        # The run crashed or is active. An active run holds the lease of the service, so no second run starts.
         return Assessment(due=True, reason=f"plan {pending[0].requested} is pending", inputs=inputs, cost=cost)
     if due and not cost.files:
         off = [rule.pattern for rule in services.policies.partitions.of(name) if rule.enabled is False]

@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The reason why a run does not start now: its code, a sentence for people, and the end of the wait if known."""
+    """The reason why a run does not start now: a code, a sentence for users, and the end of the wait if known."""
 
     code: DecisionReason
     text: str
@@ -37,13 +37,13 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """The limits of a scope, and what its runs use.
+    """The limits and the usage of a scope.
 
     Attributes:
-        scope: What the budget is for, as words: `compaction`, or `compaction in namespace sales`.
+        scope: The subject of the budget in words: `compaction`, or `compaction in namespace sales`.
         limits: The limits.
         runs: Active runs.
-        spent: (start in UTC milliseconds, bytes) of the runs of the last hour.
+        spent: (start in UTC milliseconds, bytes) of the runs in the last hour.
     """
 
     scope: str
@@ -71,7 +71,7 @@ class Budget:
         self.spent.append((now_ms, run_bytes))
 
     def _free_ms(self, most: int) -> int:
-        """Return the time at which at most `most` bytes of the last hour are left, or none at all."""
+        """Return the time at which at most `most` bytes, or none, still count for the last hour."""
         left, until = sum(size for _, size in self.spent), 0
         for started, size in sorted(self.spent):
             if left <= max(most, 0):
@@ -81,13 +81,13 @@ class Budget:
 
 
 class Slots:
-    """The slots of a pool: when each of them is free again.
+    """The slots of a pool, with the time at which each becomes free.
 
     Args:
         count: Number of slots.
-        busy_s: Seconds that the runs that were started before still need.
+        busy_s: Remaining seconds of the runs that have already started.
         horizon_s: Time until the next decision. A run that would start later waits for that decision.
-        long_s: Duration from which a run is long. One slot stays free of long runs, so that they delay no short one.
+        long_s: Minimum duration of a long run. One slot is reserved for short runs, so that they are not delayed.
     """
 
     def __init__(self, count: int, busy_s: Iterable[float], horizon_s: float, long_s: float = 900.0) -> None:
@@ -110,13 +110,13 @@ class Slots:
         return None
 
     def take(self, seconds: float) -> None:
-        """Put a run into the slot that is free first."""
+        """Put a run into the slot that becomes free first."""
         self._long += seconds >= self._long_s
         heapq.heapreplace(self._free, self._free[0] + seconds)
 
 
 def budget_keys(table: str, service: str) -> tuple[str, ...]:
-    """Return the keys of the budgets of a namespace and of a table that a run uses."""
+    """Return the keys of the namespace and table budgets that a run uses."""
     namespace = table.partition(".")[0]
     return f"{namespace}/{ALL_SERVICES}", f"{namespace}/{service}", f"{table}/{service}"
 

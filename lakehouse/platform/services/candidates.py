@@ -25,22 +25,22 @@ from lakehouse.spec.table.quiet_hours import QuietHours, parse_quiet_hours
 from lakehouse.spec.table.scheduling import Scheduling
 from lakehouse.spec.table.services import service_spec
 
-#: Time for which a chosen run may wait for the begin of its job; then a later pass chooses again. The end of a pass
-#: with a name, such as its DAG run, releases its runs before that.
+#: Maximum time between the choice of a run and the start of its job; then a later pass chooses again. A named pass,
+#: such as a DAG run, releases its runs earlier, when it ends.
 CLAIM_MS, CLAIM_WITHOUT_NAME_MS = 3_600_000, 900_000
 _RETRY_MS, _LONGEST_RETRY_MS = 300_000, 6 * 3_600_000
 #: Pause after a run that had nothing to do, as long as the table does not change.
 _IDLE_MS, _LONGEST_IDLE_MS = 900_000, 3_600_000
-#: Partitions of a plan that are stored; a plan of more is treated as one of all partitions.
+#: Number of partitions stored per plan; a plan with more is treated as a plan for all partitions.
 _MOST_PARTITIONS = 100
 _FAILED = (RunState.FAILED, RunState.DIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A service of one table for the choice, and what is stored if it is due.
+    """A service of one table that may be chosen, and the due service to store.
 
-    `started` says that an earlier pass chose a run that has not ended; its job may not have begun.
+    `started` is true if an earlier pass chose a run that has not ended; its job may not have started.
     """
 
     table_id: int
@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The history of a service of a table: the stored due service, and its newest runs."""
+    """The history of a table's service: the stored due service and the newest runs."""
 
     stored: DueService | None = None
     runs: Sequence[Run] = ()
@@ -60,7 +60,7 @@ class Past:
 
 
 def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
-    """Return the candidate of a service of a table that was looked at."""
+    """Return the candidate for a service from the look at its table."""
     seen, table = look.services[service], look.entry.identifier
     if seen.settings is None:
         return Candidate(
@@ -102,7 +102,7 @@ def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
 
 
 def stored_candidate(table_id: int, table: str, service: str, due: DueService, now_ms: int) -> Candidate:
-    """Return the candidate of a due service of a table that was not looked at."""
+    """Return the candidate for a stored due service whose table was not looked at."""
     for number in (due.seconds, due.priority, due.benefit):
         if not math.isfinite(number):
             raise ValueError(f"the stored state of {service} contains the number {number}")
@@ -124,17 +124,17 @@ def stored_candidate(table_id: int, table: str, service: str, due: DueService, n
     return Candidate(table_id=table_id, assessed=assessed, due=due, started=_is_claimed(due, now_ms))
 
 
-# parameters: a service of a table, and what is stored
+# parameters: a service of a table, and its stored state
 def unreadable_candidate(
     table_id: int, table: str, service: str, error: str, due: DueService | None = None
 ) -> Candidate:
-    """Return the candidate of a service whose numbers cannot be computed; it does not run, and stays stored as due."""
+    """Return the candidate for a service whose numbers cannot be computed; it does not run, and stays due."""
     assessed = AssessedService(table=table, service=service, assessment=unreadable(error))
     return Candidate(table_id=table_id, assessed=assessed, due=due)
 
 
 def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") -> DueService | None:
-    """Return a due service with its new decision by the pass `claim`; None for a service that is not due."""
+    """Return a due service with the decision of the pass `claim`; None for a service that is not due."""
     if candidate.due is None:
         return None
     before = candidate.due
@@ -152,12 +152,12 @@ def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") 
 
 
 def released(due: DueService, claims: Collection[str]) -> DueService:
-    """Return a due service without the choice of a pass that has ended; `claims` are the names of such passes."""
+    """Return a due service without the choice of an ended pass; `claims` are the names of the ended passes."""
     return replace(due, chosen_ms=None, claim="") if due.claim and due.claim in claims else due
 
 
 def bounds_of(scheduling: Scheduling) -> RunBounds:
-    """Return the restrictions of a policy as they are stored."""
+    """Return the restrictions of a policy in their stored form."""
     return RunBounds(
         quiet_hours="" if scheduling.quiet_hours is None else scheduling.quiet_hours.text,
         max_runs=scheduling.max_runs,
@@ -179,7 +179,7 @@ def _is_claimed(due: DueService, now_ms: int) -> bool:
 
 
 def _pending_start(due: DueService, runs: Sequence[Run], now_ms: int) -> int | None:
-    """Return the time of a choice whose run is not recorded or not ended; None if there is no such choice."""
+    """Return the time of a choice whose run is not recorded or has not ended; None if there is none."""
     chosen_ms = due.chosen_ms
     if chosen_ms is None or not _is_claimed(due, now_ms):
         return None
@@ -193,7 +193,7 @@ def _block(look: Look, service: str, seconds: float, past: Past, now_ms: int) ->
 
 
 def _idle(newest_completion: str, runs: Sequence[Run], now_ms: int) -> Refusal | None:
-    """Return the pause after runs that had nothing to do on the present state of the table; `runs` is newest first."""
+    """Return the pause after runs without work on the current state of the table; `runs` is newest first."""
     idle = 0
     while idle < len(runs) and _found_nothing(runs[idle], newest_completion):
         idle += 1
@@ -228,9 +228,9 @@ def _retry(runs: Sequence[Run], now_ms: int) -> Refusal | None:
 
 
 def _writer(look: Look, service: str, seconds: float, now_ms: int) -> Refusal | None:
-    """Return why a run that conflicts with writers waits for one.
+    """Return why a run that conflicts with writers waits for the next writer.
 
-    A run that is longer than the time between two writers never fits; it does not wait for the next one.
+    A run that is longer than the time between two writers never fits, so it does not wait.
     """
     if not service_spec(service).conflicts_with_writers:
         return None

@@ -19,7 +19,7 @@ from lakehouse.spec.table.services import require_by_partition, service_spec
 
 
 def check_service(table: Table, command: ServiceCommand) -> None:
-    """Raise UserError if the service `command.verb` cannot run on the table, for example by its type or its columns."""
+    """Raise UserError if the service `command.verb` cannot run on the table, for example by its type or columns."""
     spec, services = service_spec(command.verb), table.services_as_loaded
     loaded, policies = services.table, services.policies
     if command.partitions or command.interval is not None:
@@ -31,7 +31,7 @@ def check_service(table: Table, command: ServiceCommand) -> None:
         require_clusterable(loaded, policies)
         require_sortable(loaded, policies.clustering.columns)
     if spec.name == "sync":
-        # Only a missing address or client is found: the check sends no request.
+        # This only detects a missing address or client: the check sends no request.
         open_metastore(policies.sync).close()
     if spec.name == "ttl" and policies.ttl.rule() is not None:
         require_partitioned(loaded)
@@ -40,7 +40,7 @@ def check_service(table: Table, command: ServiceCommand) -> None:
 
 
 def _check_partitions(table: Table, command: ServiceCommand) -> None:
-    """Look each partition up by the file that marks it; only if it has none are the partitions listed."""
+    """Check each partition by its metadata file; list the partitions only if that file is missing."""
     storage = table.services_as_loaded.table.env.storage
     for partition in command.partitions:
         try:

@@ -1,8 +1,8 @@
 """Choose which due services run now; pure.
 
-first    services that a user requested, then services past their deadline, the most overdue one first
+first    services that a user requested, then services past their deadline, by how long they are overdue
 then     services by score: priority x benefit in objects / predicted seconds
-never    two services that hold the same file groups of a table, even if the more urgent one waits for a limit
+never    two services that hold the same file groups of a table, even if the more urgent service waits for a limit
          more runs or bytes than a budget allows; more runs than the slots finish before the next decision
 """
 
@@ -32,20 +32,21 @@ __all__ = [
 ]
 
 
-#: Refusals after which a service does not hold its file groups against less urgent services.
+#: A service that is refused for one of these reasons does not block less urgent services on its file groups.
 _HOLD_NOTHING = (DecisionReason.ALREADY_RUNNING, DecisionReason.SUBMITTED, DecisionReason.FILE_GROUPS_WANTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssessedService:
-    """One service of one table with its assessment: the input of a decision.
+    """A service on one table with its assessment: the input of a decision.
 
     Attributes:
         seconds: Predicted duration of a run.
         deadline_ms: UTC milliseconds after which the service is overdue; None: it has no deadline.
         requested: Whether a user requested a run, due or not.
-        budgets: Keys of the budgets of `Rules` that the run uses.
-        wait: Why the service waits, whatever others do: quiet hours, a writer, or a failure. A requested run does not.
+        budgets: Keys of the budgets in `Rules` that the run uses.
+        wait: Why the service waits regardless of other services: quiet hours, a writer, or a failure. A requested run
+            does not wait.
     """
 
     table: str
@@ -116,7 +117,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What limits a decision: active runs, budgets by key, and the slots of the pool (None: unlimited).
+    """The limits of a decision: active runs, budgets by key, and the slots of the pool (None: unlimited).
 
     The budgets and slots change while services are chosen.
     """
@@ -140,7 +141,7 @@ def choose(
 
 
 def choose_runs(services_assessed: Iterable[AssessedService], rules: Rules, *, now_ms: int) -> tuple[Choice, ...]:
-    """Return a decision for every service, the chosen ones first, in the order in which they should start."""
+    """Return a decision for every service: first the chosen services in their start order, then the others."""
     ready, waiting = [], []
     for assessed in services_assessed:
         refusal = _not_ready(assessed)
@@ -171,7 +172,7 @@ def choose_runs(services_assessed: Iterable[AssessedService], rules: Rules, *, n
 
 
 def batches(chosen: Sequence[AssessedService], *, max_tables: int, max_seconds: float) -> tuple[tuple[str, ...], ...]:
-    """Group tables into batches of one process each, because a start of Spark takes longer than a small table.
+    """Group tables into batches of one process each, because Spark starts more slowly than a small table is processed.
 
     The order is kept. A table that takes longer than `max_seconds` gets a separate batch.
     """
@@ -189,7 +190,7 @@ def batches(chosen: Sequence[AssessedService], *, max_tables: int, max_seconds: 
 
 
 def urgency(assessed: AssessedService, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
-    """Return the sort key of a service: requested ones, overdue ones, then by score."""
+    """Return the sort key of a service: requested services, overdue services, then by score."""
     overdue, place = _overdue_s(assessed, now_ms), SERVICES.index(assessed.service)
     return not assessed.requested, overdue <= 0, -max(overdue, 0.0), -assessed.score, assessed.table, place
 
@@ -273,7 +274,7 @@ def _code(assessed: AssessedService, now_ms: int) -> DecisionReason:
 
 
 def _why(assessed: AssessedService, now_ms: int) -> str:
-    """Return why a chosen service runs, and what its run would do."""
+    """Return why a chosen service runs, and the work of its run."""
     work = work_text(assessed.service, {**assessed.assessment.cost.numbers, "seconds": assessed.seconds})
     overdue = _overdue_s(assessed, now_ms)
     late = f"{elapsed_text(overdue)} past its deadline" if overdue > 0 else ""

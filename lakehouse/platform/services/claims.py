@@ -1,9 +1,9 @@
-"""Claims of passes: which pass chose a run that has not begun, and the release of runs whose pass has ended.
+"""Claims of passes: which pass chose a run that has not started, and the release of runs when their pass ends.
 
     chosen      a pass chose the run, and its name is stored as the claim of the due service
-    active      the job of the run holds the lease of the service; the claim has no more effect
-    released    the job failed or the DAG run of the pass ended before that, or the claim is too old: the next pass
-                decides again
+    active      the job of the run holds the lease of the service; the claim has no effect any more
+    released    the job failed or the DAG run of the pass ended before the run started, or the claim expired: the
+                next pass decides again
 
 Choices are changed under the lease of the choice only, so that a pass and a release do not overwrite each other.
 """
@@ -42,13 +42,13 @@ def choice_lease(catalog: Catalog) -> Iterator[None]:
 def release_claims(
     catalog: Catalog, claims: Collection[str], *, tables: Collection[str] = (), services: Collection[str] = ()
 ) -> tuple[ReleasedRun, ...]:
-    """Release the chosen runs of passes that have ended, except those that have begun; return the released runs.
+    """Release the chosen runs of passes that have ended, except runs that have started; return the released runs.
 
     Args:
         catalog: The catalog.
         claims: Names of the passes.
-        tables: Release only the runs of these tables, whose jobs failed; empty: of all tables.
-        services: Release only the runs of these services; empty: of all services.
+        tables: Release only runs on these tables, whose jobs failed; empty: all tables.
+        services: Release only runs of these services; empty: all services.
 
     Raises:
         RetryableError: A pass holds the lease of the choice for minutes.
@@ -58,7 +58,7 @@ def release_claims(
     with choice_lease(catalog):
         states = catalog.states.due()
         names, active = catalog.states.names(states), active_runs(catalog)
-        # A run that is recorded since the choice has begun. After its end the next look decides, with its pauses.
+        # A run recorded after the choice has started. After it ends, the next look decides, with its pauses.
         runs = catalog.history.newest_runs(states.keys(), limit=1)
         due: dict[int, dict[str, DueService]] = {}
         for table, name in names.items():

@@ -1,12 +1,12 @@
-"""One pass of the fleet scheduler: look at the tables that changed, decide for all due services, and store both.
+"""One pass of the fleet scheduler: look at changed tables, decide on all due services, and store both.
 
-    1. marks     the tables that changed, whose time has come, or that were not looked at for long; or the named ones
+    1. marks     the tables that changed, are scheduled, or were not looked at for long; or the named tables
     2. looks     each of these tables is loaded once; storage requests are proportional to their number
-    3. choice    all due services of all tables, the stored ones of other tables included, within budgets and slots
+    3. choice    all due services, including stored ones of tables without a look, within budgets and slots
     4. record    numbers, due services and decisions; a crash before this step repeats the looks
     5. batches   the jobs to start
 
-Steps 3 and 4 are under a lease, so two passes do not start one run twice. The number of queries of the catalog does not
+Steps 3 and 4 are under a lease, so two passes do not start one run twice. The number of catalog queries does not
 depend on the number of tables.
 """
 
@@ -52,15 +52,15 @@ class PassSettings:
 
     Attributes:
         services: Names of the services to decide on.
-        tables: Names of the tables to look at; empty: those that changed.
-        skip_unknown: Ignore names of tables that the catalog does not have.
+        tables: Names of the tables to look at; empty: changed tables.
+        skip_unknown: Ignore names of tables that are not in the catalog.
         looks: How many tables a pass without named tables looks at.
         limits: Limits of a service on all tables, by service.
         slots: Slots of the pool that executes the runs; None: unlimited.
         horizon_s: Seconds until the next pass; runs that would start later are not started now.
         batch: Size of the jobs.
         rules: Rules of alarms that are evaluated on the tables of the looks; None: their problems stay.
-        claim: Name of the pass, such as its DAG run. A second try of the pass chooses the runs of the first one again.
+        claim: Name of the pass, such as its DAG run. A retry of the pass chooses the same runs again.
     """
 
     services: tuple[str, ...] = SERVICES
@@ -77,7 +77,7 @@ class PassSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """The looks, the decisions and the jobs of a pass; `claims` are earlier passes with runs that have not begun."""
+    """Looks, decisions and jobs of a pass; `claims` are earlier passes with chosen runs that have not started."""
 
     looks: tuple[Look, ...]
     choices: tuple[Choice, ...]
@@ -92,7 +92,7 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
     """
     end_crashed_runs(catalog, settings.services)
     named = _named(catalog, settings)
-    # A pass that crashes after an event leaves the mark for the next one.
+    # If a pass crashes after an event, the mark stays for the next pass.
     catalog.states.mark_changed(named)
     now_ms = catalog.clock.now_ms()
     seen = catalog.states.marks(named) if settings.tables else catalog.states.to_look(now_ms, settings.looks)
@@ -126,17 +126,17 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
 
 
 def _named(catalog: Catalog, settings: PassSettings) -> set[int]:
-    """Return the ids of the named tables; raise UserError for an unknown one unless they are skipped."""
+    """Return the ids of the named tables; raise UserError for an unknown name unless unknown names are skipped."""
     ids = catalog.states.ids([full_name(table) for table in settings.tables])
     if len(ids) < len(settings.tables) and not settings.skip_unknown:
-        # The error has the nearest known name.
+        # The error suggests a similar name.
         catalog.entries(settings.tables)
     return set(ids.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
-    """The looks, and the states from before of their tables and of all tables with due services, by table id."""
+    """The looks, and the previous states of their tables and all tables with due services, by table id."""
 
     looks: Mapping[int, Look]
     stored: Mapping[int, TableState]
@@ -170,7 +170,7 @@ def _look_at(
 
 
 def _to_measure(catalog: Catalog, tables: Collection[int], now_ms: int, limits: LookLimits) -> set[int]:
-    """Return the tables whose metadata table is listed to measure it: a few, and each of them once a day."""
+    """Return the few tables whose metadata table is listed to measure it; each table once a day."""
     states = catalog.states.of(tables)
     measured = {table: states[table].numbers.metadata_ms or 0 if table in states else 0 for table in tables}
     old = [table for table, at in measured.items() if at <= now_ms - limits.rotation_ms]
@@ -180,7 +180,7 @@ def _to_measure(catalog: Catalog, tables: Collection[int], now_ms: int, limits: 
 def _candidates(
     catalog: Catalog, settings: PassSettings, tables: _Tables, requested: Collection[tuple[int, str]]
 ) -> dict[Key, Candidate]:
-    """Return the candidates of the tables that were looked at, and of the other tables with due services."""
+    """Return the candidates from the looks, and for other tables from their stored due services."""
     now_ms, looks, stored = catalog.clock.now_ms(), tables.looks, tables.stored
     due = [table for table, seen in looks.items() if any(one.assessment.due for one in seen.services.values())]
     requested_tables = {table for table, _ in requested}
@@ -206,7 +206,7 @@ def _candidates(
 
 
 def _candidate(seen: Look, service: str, past: Past, now_ms: int) -> Candidate:
-    """Return a candidate; an unreadable one if its numbers cannot be computed, so that other tables are decided."""
+    """Return a candidate; an unreadable one if its numbers cannot be computed, so that the pass continues."""
     try:
         return candidate(seen, service, past, now_ms)
     except Exception as error:
@@ -216,7 +216,7 @@ def _candidate(seen: Look, service: str, past: Past, now_ms: int) -> Candidate:
 
 # parameters: a stored due service of a table
 def _stored(table: int, name: str, service: str, due: DueService, now_ms: int) -> Candidate:
-    """Return a candidate of a stored state; an unreadable one if an earlier version stored wrong values."""
+    """Return a candidate from a stored state; an unreadable one if an earlier version stored invalid values."""
     try:
         return stored_candidate(table, name, service, due, now_ms)
     except Exception as error:
@@ -225,7 +225,7 @@ def _stored(table: int, name: str, service: str, due: DueService, now_ms: int) -
 
 
 def _claims(candidates: Mapping[Key, Candidate], rules: Rules) -> set[str]:
-    """Return the names of the passes that chose runs which have not begun."""
+    """Return the names of the passes whose chosen runs have not started."""
     submitted = [(run.table, run.service) for run in rules.running if run.stage is RunStage.SUBMITTED]
     chosen = [candidates[key].due for key in submitted if key in candidates]
     return {due.claim for due in chosen if due is not None and due.claim}
@@ -246,7 +246,7 @@ def _jobs(candidates: Mapping[Key, Candidate], choices: Sequence[Choice], size: 
 
 
 def _within(jobs: Sequence[ServiceBatch], choices: Sequence[Choice], most: int) -> tuple[Choice, ...]:
-    """Return the choices; a chosen run that is in no job waits, because the pass starts as many jobs as it may."""
+    """Return the choices; a chosen run without a job waits, because the pass has reached its limit of jobs."""
     runs = {(table, job.service) for job in jobs for table in job.tables}
     text = f"the pass starts {most:,} jobs, as many as it may; the next pass decides again"
     return tuple(

@@ -1,7 +1,7 @@
 """Group chosen runs into jobs, and derive the resources of each job from its predicted bytes; pure.
 
 Small tables share a job, because a start of Spark takes longer than their work. A job runs its tables one after the
-other, so its memory follows from the largest one.
+other, so its memory depends on the biggest table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _EXECUTOR_BYTES, _CORE_BYTES = 8 * _GIB, 2 * _GIB
 _MOST_CORES, _MOST_EXECUTORS = 4, 8
 _LEAST_MEMORY, _MOST_MEMORY = _GIB, 4 * _GIB
-#: Memory in proportion to the bytes of a run, within the bounds.
+#: Memory is a share of the bytes per run, within the bounds.
 _MEMORY_SHARE = 4
 #: Airflow maps a task over 1,024 values at most.
 MOST_BATCHES = 1000
@@ -27,12 +27,12 @@ MOST_BATCHES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSize:
-    """Size of the jobs of a pass.
+    """Size of the jobs in a pass.
 
     Attributes:
-        tables: Largest number of tables of one job.
-        seconds: Largest predicted duration of a job of several tables.
-        jobs: Largest number of jobs.
+        tables: Maximum number of tables per job.
+        seconds: Maximum predicted duration of a job with several tables.
+        jobs: Maximum number of jobs.
     """
 
     tables: int = 20
@@ -49,9 +49,9 @@ class ChosenRun:
 
 
 def job_batches(chosen: Sequence[ChosenRun], size: BatchSize) -> tuple[ServiceBatch, ...]:
-    """Return the jobs of chosen runs, in the order of the first run of each; a run beyond the most jobs is in none.
+    """Return the jobs for chosen runs, in the order of their first runs; runs beyond the maximum number are left out.
 
-    A requested run has a job of its own, so that it does not wait for others.
+    A requested run gets a separate job, so that it does not wait for others.
     """
     jobs: list[list[ChosenRun]] = []
     open_jobs: dict[tuple[str, RunBounds], list[ChosenRun]] = {}
@@ -70,7 +70,7 @@ def job_batches(chosen: Sequence[ChosenRun], size: BatchSize) -> tuple[ServiceBa
 
 
 def resources_of(service: str, run_bytes: int, bounds: RunBounds) -> JobResources:
-    """Return the resources of a job from the bytes of its largest run, within the bounds of the policy."""
+    """Return the resources of a job from the bytes of its biggest run, within the bounds of the policy."""
     most = max(bounds.max_memory or _MOST_MEMORY, _LEAST_MEMORY)
     memory = _memory(min(max(run_bytes // _MEMORY_SHARE, _LEAST_MEMORY), most))
     if not service_spec(service).needs_spark:
@@ -100,5 +100,5 @@ def _batch(job: Sequence[ChosenRun]) -> ServiceBatch:
 
 
 def _memory(size: int) -> str:
-    """Return a size as Spark writes it, in whole MiB."""
+    """Return a size in Spark notation, in whole MiB."""
     return f"{size // _MIB}m"

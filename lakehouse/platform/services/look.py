@@ -31,13 +31,13 @@ from lakehouse.spec.table.services import SERVICE_SPECS, service_spec
 
 _METADATA = ".hoodie/metadata"
 _PLANNED = tuple(spec.action for spec in SERVICE_SPECS if spec.action is not None)
-#: Pause before the next look: at a table that cannot be read, with an active writer, with services that time makes due.
+#: Pause before the next look at a table that is unreadable, has an active writer, or has services due by time.
 _UNREADABLE_MS, _WRITER_MS, _TIMED_MS = 600_000, 300_000, 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenService:
-    """The assessment of one service of a table, and its settings; None if these cannot be read."""
+    """The assessment of a table's service, and the settings; None if the settings cannot be read."""
 
     assessment: Assessment
     settings: ServiceSettings | None = None
@@ -56,8 +56,8 @@ class Look:
         error: Why the table could not be read.
         newest_completion: Newest completion time on the timeline; empty without one.
         writer_active: Whether a writer works on the table.
-        next_writer_ms: The next start of an ingestion, as far as a schedule is known.
-        writer_gap_ms: Time from this start to the one after it.
+        next_writer_ms: The next start of an ingestion; None without a known schedule.
+        writer_gap_ms: Time from this start to the following start.
         look_at_ms: Time of the next look if nothing changes; None: only the rotation looks again.
     """
 
@@ -76,7 +76,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookRequest:
-    """The services to assess, the services that a user requested, and whether the metadata table is listed."""
+    """The services to assess, the services that users requested, and whether to list the metadata table."""
 
     services: Sequence[str]
     now_ms: int
@@ -87,7 +87,7 @@ class LookRequest:
 def look(entry: TableEntry | InvalidEntry, policies: ServicePolicies, request: LookRequest) -> Look:
     """Load a table once, assess its services, and measure it; an error is part of the result.
 
-    No fault of one table is raised, because it would stop the pass for all others.
+    An error of one table is not raised, because it would stop the pass for all other tables.
     """
     if isinstance(entry, InvalidEntry):
         return _unseen(entry, request, entry.error)
@@ -104,7 +104,7 @@ def is_not_created(entry: TableEntry) -> bool:
 
 
 def _without_table(entry: TableEntry, request: LookRequest) -> Look:
-    """Return the look at a registered table that its first ingested rows will create."""
+    """Return the look at a registered table that does not exist before its first ingested rows."""
     waiting = SeenService(
         assessment=Assessment(due=False, reason="the table has no rows yet; the first ones create it")
     )
@@ -117,7 +117,7 @@ def _without_table(entry: TableEntry, request: LookRequest) -> Look:
 
 
 def next_writer_ms(entry: TableEntry, now_ms: int) -> int | None:
-    """Return the next start of an ingestion by the schedules of a spec, None if it has none that is understood."""
+    """Return the next start of an ingestion by the schedules of a spec; None without a schedule that can be parsed."""
     sections = [one.ingest for one in entry.spec.ingestions if one.ingest is not None]
     times = [next_time_ms(one.schedule, now_ms, one.timezone) for one in sections if one.schedule]
     return min((time for time in times if time is not None), default=None)
@@ -202,7 +202,7 @@ def _numbers(table_services: TableServices, health: TableHealth, active: Collect
         base_bytes=health.base_bytes,
         log_bytes=health.log_bytes,
         log_files=health.log_files,
-        # The number of files of a bucket index follows from its buckets, and a clustering does not merge them.
+        # In a bucket index the bucket count determines the number of files; clustering does not merge them.
         small_files=None if table_services.policies.index.index_type.hashes_keys else health.small_files,
         pending_plans=health.pending_plans,
         pending_writes=health.pending_writes,
@@ -218,7 +218,7 @@ def _metadata_bytes(table_services: TableServices) -> int:
 
 
 def _unpublished_since_ms(entry: TableEntry, table: Table) -> int | None:
-    """Return since when a ready partition waits for its publication; None without one, or if it cannot be planned."""
+    """Return since when a ready partition waits for publication; None without one, or if planning fails."""
     try:
         return unpublished_since(table, entry.spec)
     except Exception as error:

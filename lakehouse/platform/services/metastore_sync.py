@@ -1,12 +1,12 @@
 """Metastore sync as a service: a table that declares a metastore is due after a write, and once a day.
 
     declared   `hoodie.datasource.hive_sync.enable` is true; other tables are never due
-    due        the newest write, or the settings of the sync, differ from those of the last sync; or the last
-               comparison with the metastore is older than `lakehouse.sync.verify.hours`
-    run        compares all partitions with the metastore, due or not, so that it repairs what another program changed
+    due        the newest write or the sync settings changed since the last sync; or the last comparison with the
+               metastore is older than `lakehouse.sync.verify.hours`
+    run        compares all partitions with the metastore, due or not, to repair changes by other programs
 
-The last sync is recorded beside the table, also by ingestions that sync after their commit. A decision therefore asks
-no metastore, and does not fail while one is down.
+The last sync is recorded in the folder of the table, also by ingestions that sync after their commit. A decision
+therefore does not query the metastore, and does not fail while it is down.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
 
 
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> SyncPlan | NothingToDo:
-    """Return the differences between the table and the metastore; with `force` the table is listed for it.
+    """Return the differences between the table and the metastore; `force` lists the table to find them.
 
-    Raises UserError if no metastore is configured or it has another table of the name, RetryableError if it does not
-    answer.
+    Raises UserError if no metastore is configured or it contains another table of this name, RetryableError if it
+    does not answer.
     """
     with closing(open_metastore(policies.sync)) as metastore:
         planned = plan_loaded(table, policies.sync, metastore, force=request.force)
@@ -124,7 +124,7 @@ def run(
 
     A second run changes nothing.
     """
-    del engine  # the driver compares and calls the metastore
+    del engine  # The driver compares and calls the metastore.
     with closing(open_metastore(policies.sync)) as metastore:
         done = sync_loaded(table.refresh(), policies.sync, metastore, force=request.force)
         if not done.wrote and not done.skipped:
@@ -134,7 +134,7 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return a nominal cost: a sync reads no data, and its changes are known only to the metastore."""
+    """Return a nominal cost: a sync reads no data, and its changes are unknown without the metastore."""
     del table, policies
     return ServiceCost(files=1, benefit=1.0)
 

@@ -35,15 +35,14 @@ _SOURCE = ("table", "source", "unit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A declared metric.
+    """A declared metric, described by the sentence `text`.
 
     Attributes:
-        name: Its name after `lakehouse.`.
+        name: The name after `lakehouse.`.
         kind: `gauge`, `counter` or `histogram`.
-        text: One sentence: what it measures.
         attributes: Its attributes.
-        unit: Its unit in UCUM; for a number an annotation in braces, which collectors omit from names.
-        bounds: Bounds of the buckets of a histogram.
+        unit: Unit in UCUM; for a count an annotation in braces, which collectors omit from names.
+        bounds: Bucket bounds of a histogram.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Metric:
 
     @property
     def prometheus_names(self) -> tuple[str, ...]:
-        """The names of its time series in Prometheus, as the exporter of the OpenTelemetry collector translates them.
+        """The names of its Prometheus time series, as the OpenTelemetry collector exports them.
 
         Words are separated by `_`, the unit is appended unless it is a part of the name, and counters end in `_total`.
         """
@@ -204,7 +203,7 @@ class Metrics:
         self.file_sizes(name, health)
 
     def file_sizes(self, name: str, health: TableHealth) -> None:
-        """Record the sizes of the newest base files of a table that was just read."""
+        """Record the sizes of the newest base files in a table that was just read."""
         for size in health.file_bytes:
             self._record("table.file_size", size, table=name)
 
@@ -232,7 +231,7 @@ class Metrics:
             self._record("table.severity", state.severity, table=name)
 
     def alarms(self, counts: Mapping[tuple[str, Severity], int], rules: Iterable[str]) -> None:
-        """Record the open alarms by rule and severity, also the zeros of the `rules`."""
+        """Record the open alarms by rule and severity; `rules` without alarms are recorded as zero."""
         for rule in sorted({*rules, *(rule for rule, _ in counts)}):
             for severity in Severity:
                 self._record("alarms.open", counts.get((rule, severity), 0), rule=rule, severity=severity.name.lower())
@@ -294,7 +293,7 @@ def _instrument(meter: Any, metric: Metric) -> Any:
 def metrics(environ: Mapping[str, str] = os.environ) -> Iterator[Metrics]:
     """Yield the metrics of this process, and send them at the end.
 
-    A collector that is not available is logged. Raises UserError if an endpoint is configured but OpenTelemetry is not
+    An unavailable collector is logged. Raises UserError if an endpoint is configured but OpenTelemetry is not
     installed.
     """
     if not any(environ.get(name) for name in _ENDPOINTS):
@@ -318,5 +317,5 @@ def _provider() -> Any:
             f"{_ENDPOINTS[0]} asks for metrics, which need the package {error.name!r}: pip install "
             "'lakehouse-tables[metrics]'"
         ) from error
-    # A process sends its metrics when it ends. A long process also sends them periodically.
+    # A process sends its metrics when it ends, and a long process also periodically.
     return MeterProvider(metric_readers=[PeriodicExportingMetricReader(OTLPMetricExporter())])

@@ -24,7 +24,7 @@ _NAME = re.compile(r"(^|/)[^/=]*=")
 
 @dataclass(frozen=True, slots=True)
 class NoPartition:
-    """The table has no partition of the data interval, so there is nothing to do; `reason` names the interval."""
+    """The table has no partition of the data interval, so there is nothing to do; `reason` contains the interval."""
 
     reason: str
 
@@ -75,7 +75,7 @@ def partitions_in(
 
 
 def _span(partition: str, keys: KeyConfig | None) -> tuple[datetime, datetime] | None:
-    """Return the begin and the end in UTC of the hour, day or month that a path names; None without a date."""
+    """Return the start and end in UTC of the hour, day or month in a path; None without a date."""
     if keys is not None and keys.timestamp is not None:
         time = partition_time(partition, keys)
         if time is not None:
@@ -98,12 +98,12 @@ def _span(partition: str, keys: KeyConfig | None) -> tuple[datetime, datetime] |
 
 
 def _until(first: datetime, length: timedelta) -> tuple[datetime, datetime]:
-    # Rows without an end often have the day 9999-12-31, and datetime has no later one.
+    # Rows without an end often contain the day 9999-12-31, which is the last day of datetime.
     return first, datetime.max if first > datetime.max - length else first + length
 
 
 def _hour_level(partition: str, match: re.Match[str], keys: KeyConfig | None) -> str | None:
-    """Return the value of the level after the date if it is named as an hour, by its key or its partition field."""
+    """Return the value of the path level after the date if its key or partition field is named like an hour."""
     levels = partition.split("/")
     values = [_NAME.sub(r"\1", level) for level in levels]
     number = match.string.count("/", 0, match.end()) + 1

@@ -1,4 +1,4 @@
-"""Record a pass: the numbers, due services and problems of tables, and those decisions that are new."""
+"""Record a pass: the numbers, due services and problems of tables, and the new decisions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _DAY_MS = 86_400_000
 Key = tuple[str, str]
 
 
-# parameters: what a pass knows at its end
+# parameters: the state of a pass at its end
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """The looks and the decisions of a pass.
 
     Attributes:
-        services: The services on which it decided.
+        services: The services that the pass decided on.
         looks: The looks by table id.
-        seen: Marks of changes from before the looks, by table id.
-        stored: States from before the pass: of the tables of the looks, and of other tables with due services.
+        seen: Change marks from before the looks, by table id.
+        stored: States from before the pass, for the tables of the looks and other tables with due services.
         candidates: The candidates by table name and service.
         choices: The decisions about the candidates.
         now_ms: Time of the decisions.
@@ -46,8 +46,8 @@ class Decided:
 
 
 def record_pass(catalog: Catalog, decided_pass: Decided, rules: AlarmRules | None) -> None:
-    """Store the states of the tables with their problems, and those decisions that are new."""
-    # Due services on which the pass did not decide stay.
+    """Store the states of the tables with their problems, and the new decisions."""
+    # Due services that the pass did not decide on stay.
     due = {
         table: {service: one for service, one in state.due.items() if service not in decided_pass.services}
         for table, state in decided_pass.stored.items()
@@ -79,7 +79,7 @@ def record_pass(catalog: Catalog, decided_pass: Decided, rules: AlarmRules | Non
 def _states(
     catalog: Catalog, decided_pass: Decided, due: Mapping[int, Mapping[str, DueService]]
 ) -> dict[int, TableState]:
-    """Return the new states of the tables of the looks, with their problems from before."""
+    """Return the new states of the tables, with their previous problems."""
     if not decided_pass.looks:
         return {}
     conflicts = catalog.history.conflicts_since(decided_pass.now_ms - _DAY_MS, decided_pass.looks)

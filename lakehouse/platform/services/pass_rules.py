@@ -1,4 +1,4 @@
-"""What limits the choice of a pass: active runs, budgets by scope, and slots, from the history of the catalog."""
+"""Derive the limits of a pass (active runs, budgets by scope, slots) from the history in the catalog."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RuleInputs:
 
 
 def end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
-    """Record runs without a lease as died, so that the requests that they took are open again."""
+    """Record runs without a lease as died, so that their requests are open again."""
     # Runs that begin after this moment are ignored, because their leases may not be listed below.
     before_ms = catalog.clock.now_ms()
     open_runs = [run for run in catalog.history.open_runs() if run.service in services]
@@ -52,7 +52,7 @@ def active_runs(catalog: Catalog) -> dict[tuple[str, str], OpenRun]:
 
 
 def rules_of(catalog: Catalog, inputs: RuleInputs) -> Rules:
-    """Return the rules of a choice: what runs or was started, what the last hour used, and what policies allow."""
+    """Return the rules for choosing runs, from active and started runs, the usage in the last hour, and policies."""
     now_ms, active = catalog.clock.now_ms(), active_runs(catalog)
     started = {(one.assessed.table, one.assessed.service): one.assessed for one in inputs.candidates if one.started}
     waiting = {key: assessed for key, assessed in started.items() if key not in active}
@@ -104,9 +104,9 @@ def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
 
 
 def _budget_of_policy(scope: str, service: str, settings: Mapping[str, Any]) -> Budget:
-    """Return the budget of a namespace's policy; a policy that cannot be parsed allows no run, and its scope says why.
+    """Return the budget of a namespace's policy; an invalid policy allows no run, and its scope contains the reason.
 
-    An error would stop the tables of all other namespaces.
+    An error would stop the services in all other namespaces.
     """
     try:
         if service == ALL_SERVICES:

@@ -19,7 +19,7 @@ PLATFORM_IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {"sync": metast
 
 
 def table_service(services: TableServices, name: str) -> TableService[Any, Any, Any]:
-    """Return a service of a loaded table by name; raise UserError with the nearest name for an unknown one."""
+    """Return a service of a loaded table by name; raise UserError with a similar name for an unknown service."""
     spec = service_spec(name)
     if name not in PLATFORM_IMPLEMENTATIONS:
         return services.named(name)

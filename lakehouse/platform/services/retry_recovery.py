@@ -1,4 +1,4 @@
-"""Recover the result of an earlier try that crashed, or could not record its result, before it reported.
+"""Recover the result of an earlier try that crashed or could not record its result.
 
 <after>  try 1: plan 3, commit 4, killed     try 2: nothing is due             4 is the result of the run
 <after>  try 1: plan 3, suspended            try 2: 3 has an active executor   the result is unknown: retry
@@ -25,7 +25,7 @@ def newest_completion(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierTries:
-    """The earlier tries of a run of a service.
+    """The earlier tries of a service run.
 
     Attributes:
         service: Name of the service.
@@ -41,13 +41,13 @@ class EarlierTries:
 
 
 def with_earlier_commit(report: ServiceReport, table: Table, earlier: EarlierTries) -> ServiceReport:
-    """Return the report of a retry that had nothing to do, completed with the commit of an earlier try if there is one.
+    """Return the report of a retry without work, with the commit of an earlier try if there is one.
 
     Raises RetryableError while the executor of an earlier try may still be active.
     """
     if report.status is not JobStatus.NOTHING_TO_DO or earlier.run.state is RunState.NOTHING_TO_DO:
         return report
-    # The run has an instant if a try committed; it keeps it if a later try fails.
+    # The instant of a committed try stays in the run even if a later try fails.
     instant = earlier.run.instant or _committed_since(table, earlier)
     if instant is not None:
         reason = f"an earlier try of this run committed it; now {report.reason}"
@@ -73,7 +73,7 @@ def _committed_since(table: Table, earlier: EarlierTries) -> str | None:
         if instant.completion > earlier.after and instant.requested not in earlier.other_instants
     ]
     if spec.operation is None:
-        # A clean completes an instant of its own action; an archive completes none.
+        # A clean completes an instant with the action `clean`; an archive completes none.
         completed = [instant.requested for instant in since if instant.action is spec.action]
     else:
         writes = [instant for instant in loaded.timeline.writes().by_completion() if instant in since]

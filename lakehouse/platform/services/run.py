@@ -32,7 +32,7 @@ from lakehouse.spec.job_command import ServiceCommand
 logger = logging.getLogger(__name__)
 
 LEASE_MS = 60_000
-#: How long the recording of a result waits for a catalog whose server restarts.
+#: Maximum wait for the catalog when a result is recorded, for example while its server restarts.
 _PATIENCE_MS = 30_000
 _PAUSE_S = 0.5
 _STATES = {
@@ -41,7 +41,7 @@ _STATES = {
     JobStatus.FAILED: RunState.FAILED,
 }
 _RATES = ("rows", "bad_records", "conflicts")
-#: Runs one service of an open table with the parameters of a command, and returns the report.
+#: Runs a service on an open table with the parameters of a command, and returns the report.
 Runner = Callable[[Table, ServiceCommand], ServiceReport]
 
 
@@ -70,7 +70,7 @@ def run_tables(
 
     A failure on one table does not stop the others. A table that another run works on is skipped; if the command
     forces the run or limits it, the report is a retryable failure instead. A retry has the `run_id` of the earlier try
-    and takes over its lease at once; the claim on the timeline decides which of the two commits.
+    and takes over its lease immediately; the claim on the timeline decides which of the two commits.
 
     Raises:
         JobStop: A signal stopped the process.
@@ -85,7 +85,7 @@ def run_tables(
 
 
 def state_of(run: Run, holder: RunLease | None) -> Run:
-    """Return a run with its true state: a running one that does not hold the lease of the service has crashed."""
+    """Return a run with its actual state: a running run without the lease of the service has crashed."""
     if run.state is not RunState.RUNNING or (holder is not None and holder.owner == run.run_id):
         return run
     return replace(run, state=RunState.DIED, error=LEASE_EXPIRED)
@@ -113,7 +113,7 @@ def _run_one(catalog: Catalog, name: str, command: ServiceCommand, runner: Runne
             holder = catalog.leases.holder(key)
             reason = f"run {holder.owner} is active" if holder is not None else "another run was active"
             if command.force or command.partitions or command.interval is not None:
-                # The other run does not do what this command requests, for example another day of a backfill.
+                # The other run does not do the requested work, for example another day of a backfill.
                 raise TableBusyError(f"{entry.identifier}: {reason}; try the requested run again after it")
             return ServiceReport(
                 status=JobStatus.NOTHING_TO_DO,
@@ -130,7 +130,7 @@ def _run_and_record(
 ) -> ServiceReport:
     history, service = catalog.history, command.verb
     key = RunKey(run_id=lease.owner, table_id=entry.id, service=service)
-    # This run holds the lease, so other running entries of the history have crashed, and their requests are open again.
+    # This run holds the lease, so other running entries in the history have crashed, and their requests are open again.
     history.end_expired_runs(entry.id, service, active_run=key.run_id, before_ms=catalog.clock.now_ms())
     before = history.run(key.run_id, entry.id, service)
     decisions = history.decisions(entry.id, service)
@@ -156,7 +156,7 @@ def _run_and_record(
         stopped, report = stop, _failed(entry.identifier, stop.error)
     except Exception as error:
         report = _failed(entry.identifier, _error_of_lease(catalog, lease, error))
-    # A run of some partitions says nothing about the others.
+    # A run on some partitions proves nothing about the others.
     is_whole = not command.partitions and command.interval is None
     record_end(catalog, key, report, try_number=try_number, seen=seen if is_whole else None)
     if stopped is not None:
@@ -172,7 +172,7 @@ def record_end(
     try_number: int | None = None,
     seen: str | None = None,
 ) -> None:
-    """Record the result of a run in the catalog; wait for a catalog that is not available for a moment.
+    """Record the result of a run in the catalog; wait if the catalog is briefly unavailable.
 
     `seen` is the newest completion time on the timeline that a run of the whole table read.
 
@@ -212,7 +212,7 @@ def record_end(
 
 
 def _error_of_lease(catalog: Catalog, lease: RunLease, error: Exception) -> Exception:
-    """Return a RetryableError if the lease was taken over, because the other try deleted files; else the error."""
+    """Return a RetryableError if another try, which deleted files, took the lease over; else the error."""
     if isinstance(error, RetryableError | CommitStateUnknownError):
         return error
     try:
@@ -230,7 +230,7 @@ def _error_of_lease(catalog: Catalog, lease: RunLease, error: Exception) -> Exce
 def _with_requests(command: ServiceCommand, requests: Sequence[dict[str, Any]]) -> ServiceCommand:
     """Return the command extended by requests of users: forced, and limited to the partitions of all requests.
 
-    One request without partitions is for the whole table.
+    A request without partitions is for the whole table.
     """
     if not requests:
         return command

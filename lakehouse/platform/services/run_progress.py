@@ -1,4 +1,4 @@
-"""Write the progress of a run to the catalog, for the page Queue: the stage, and its units that are done."""
+"""Write the progress of a run to the catalog for the page Queue: the stage and its finished units."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lakehouse.core.system.clock import Clock
 from lakehouse.errors import LakehouseError
 
 logger = logging.getLogger(__name__)
-#: A page shows progress of this age at most; a run writes no more often.
+#: Maximum age of the progress on a page; a run does not write more often.
 EVERY_MS = 10_000
 
 
 class RecordedProgress:
-    """Observer of stages that writes the newest one at its begin, and then at most every ten seconds.
+    """Observer that writes the newest stage when it begins, and then at most every ten seconds.
 
-    An error of the catalog is logged and ends the writing: progress is only shown.
+    After an error of the catalog, which is logged, it writes no more: progress is only informative.
     """
 
     def __init__(self, write: Callable[[Mapping[str, Any]], None], clock: Clock) -> None:
@@ -30,13 +30,13 @@ class RecordedProgress:
         self._is_off = False
 
     def started(self, stage: Stage) -> None:
-        """Write the begin of a stage."""
+        """Write that a stage begins."""
         with self._lock:
             self._done[id(stage)] = 0
             self._record(stage)
 
     def advanced(self, stage: Stage, units: int, size: int) -> None:
-        """Count units, and write the number if the last writing is old."""
+        """Count units, and write the number if the last write is old."""
         del size
         with self._lock:
             self._done[id(stage)] = self._done.get(id(stage), 0) + units

@@ -1,4 +1,4 @@
-"""Decide which services of the tables of a catalog run now, and record each decision with its reason."""
+"""Decide which services run now on the tables in a catalog, and record each decision with its reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakehouse.spec.table.service_settings import ServiceSettings
 
 _HOUR_MS = 3_600_000
 _READERS = 8
-#: The prediction for a service without runs: the start of a process, and the throughput of a disk.
+#: Prediction for a service without runs: start time of a process, and disk throughput.
 _START_S, _BYTES_PER_S, _FILES_PER_S = 10.0, 40_000_000, 200
 _RUNS_OF_FORECAST = 5
 _DONE = (RunState.COMMITTED, RunState.NOTHING_TO_DO)
@@ -46,7 +46,7 @@ def decide(
         tables: Names of the tables; empty: all tables of the catalog.
         limits: Limits by service.
         force: Choose services whether they are due or not.
-        drift: Warnings by table about a spec file that is not in force; they are added to the reasons.
+        drift: Warnings by table about spec files that are not in force; they are added to the reasons.
     """
     named = [catalog.registered_entry(name) for name in text_list(tables, "tables")]
     entries = {entry.id: entry for entry in named} if tables else catalog.registered()
@@ -81,7 +81,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenService:
-    """The assessment of one service of a table, and its settings; None if these cannot be read."""
+    """The assessment of a table's service, and the settings; None if the settings cannot be read."""
 
     assessment: Assessment
     settings: ServiceSettings | None = None
@@ -99,7 +99,7 @@ class _Memory:
 def _look(
     entry: TableEntry | InvalidEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str]
 ) -> dict[str, _SeenService]:
-    """Load a table once, and assess all services; no fault of one table is raised, because it would stop the others."""
+    """Load a table once, and assess all services; an error is not raised, because it would stop the other tables."""
     seen: dict[str, _SeenService] = {}
     if isinstance(entry, InvalidEntry):
         return dict.fromkeys(services, _SeenService(assessment=unreadable(entry.error)))
@@ -164,7 +164,7 @@ def _candidate(
 
 
 def predicted_seconds(assessment: Assessment, runs: Sequence[Run]) -> float:
-    """Predict the seconds of a run from the rate of the last runs, else from the throughput of a disk."""
+    """Predict the seconds of a run from the rate of the last runs, else from the disk throughput."""
     work = assessment.cost.bytes / _BYTES_PER_S + assessment.cost.files / _FILES_PER_S
     ratios = [
         float(run.actual["seconds"]) / float(run.predicted["seconds"])
@@ -176,13 +176,13 @@ def predicted_seconds(assessment: Assessment, runs: Sequence[Run]) -> float:
 
 
 def due_since(runs: Sequence[Run], decided: Sequence[int], now_ms: int) -> int:
-    """Return the time since which the service has been due without a successful run; `decided` is newest first."""
+    """Return when the service became due, without a successful run since; `decided` is newest first."""
     done = max((run.ended_ms or 0 for run in runs if run.state in _DONE), default=0)
     return next((time for time in reversed(decided) if time > done), now_ms)
 
 
 def _end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
-    """Record crashed runs, so that the requests that they took are open again."""
+    """Record crashed runs, so that their requests are open again."""
     # Runs that begin after this moment are ignored, because their leases may not be listed below.
     before_ms = catalog.clock.now_ms()
     running = [pair for pair in catalog.history.running() if pair[1] in services]

@@ -1,4 +1,4 @@
-"""Run one service of an open table as a job, and return its report."""
+"""Run a service on an open table as a job, and return its report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakehouse.spec.job_command import ServiceCommand
 
 
 def run_service(service: str, table: Table, command: ServiceCommand, spark: Any = None) -> ServiceReport:
-    """Run one service of one table and report; raises the errors of the service."""
+    """Run a service on a table and return its report; raises the errors of the service."""
     clock = table.clock
     started = clock.monotonic_s()
     selected = selected_partitions(service, table, command)
@@ -37,7 +37,7 @@ def run_service(service: str, table: Table, command: ServiceCommand, spark: Any 
 
 
 def runner(service: str, spark: Any = None) -> Runner:
-    """Return `run_service` of one service on a Spark session, or on threads of this process."""
+    """Return `run_service` for one service, on a Spark session or on threads of this process."""
     return lambda table, command: run_service(service, table, command, spark)
 
 

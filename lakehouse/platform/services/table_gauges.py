@@ -1,4 +1,4 @@
-"""Evaluate the rules of alarms by time on all tables, and emit the gauges of tables and alarms from stored states."""
+"""Evaluate time-based alarm rules on all tables, and emit the gauges of tables and alarms from stored states."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lakehouse.platform.services.metrics import Metrics
 
 
 def watch_tables(catalog: Catalog, rules: AlarmRules, measures: Metrics) -> Judgement:
-    """Evaluate the rules whose values change without a commit, and record gauges; no storage is read.
+    """Evaluate the rules whose values change without a commit, and record gauges; storage is not read.
 
-    Each pass of the scheduler by the clock calls it, so gauges of tables without commits are emitted, too.
+    Each timed pass of the scheduler calls it, so that gauges are emitted even for tables without commits.
     """
     judged = judge_by_time(catalog, rules)
     measures.alarms(catalog.alarms.counts(), names_of(rules.rules))

@@ -1,4 +1,4 @@
-"""Record the source file of each version of a spec."""
+"""Record the source file of each spec version."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def upgrade() -> None:
 
 
 def _create_states() -> None:
-    """Create the tables of states and of their hourly history, whose keys have no `id`."""
+    """Create the tables for states and their hourly history, whose keys have no `id`."""
     op.create_table(
         "lakehouse_table_states",
         sa.Column("table_id", _ID, nullable=False),
