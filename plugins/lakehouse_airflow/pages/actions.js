@@ -25,7 +25,7 @@ export function ActionButton({ table, path, action, fixed = {}, fields = [], lab
 }
 
 // Stands in the place of the button Roll back.
-export const Kept = () => h(Text, { fontSize: 'xs', color: 'fg.muted', maxW: '16rem', 'data-text': true }, 'A savepoint keeps this commit, so it cannot be rolled back. `lakehouse savepoint delete` ends that.');
+export const Kept = () => h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'A savepoint keeps this commit, so it cannot be rolled back. `lakehouse savepoint delete` ends that.');
 
 function ActionDialog({ table, path: place, action, fixed, fields, label, close }) {
   const [values, setValues] = useState(Object.fromEntries(fields.map((f) => [f.name, f.value ?? ''])));

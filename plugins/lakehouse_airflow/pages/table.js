@@ -81,7 +81,8 @@ function Commits({ found, table, may, reload }) {
   return h(Fragment, null, h(Rows, { label: 'Last commits', head: ['instant', 'operation', 'rows', 'files', ''], rows: [...found.commits].reverse().map((c, i) => [
     h(Go, { to: `${pagePath('table', table)}?tab=timeline&instant=${c.instant}` }, c.instant), h(Prose, { 'data-text': 'narrow' }, c.operation.toLowerCase().replaceAll('_', ' ')),
     h(Changes, { commit: c }), h(Fragment, null, count(c.files), h(Box, null, size(c.bytes))),
-    i !== 0 ? '' : saved.has(c.instant) ? h(Kept) : h(ActionButton, { table, action: 'rollback', fixed: { instant: c.instant }, disabled: !may.table, onDone: reload })]) }),
+    i !== 0 ? '' : saved.has(c.instant) ? 'savepoint' : h(ActionButton, { table, action: 'rollback', fixed: { instant: c.instant }, disabled: !may.table, onDone: reload })]) }),
+  saved.has(found.commits.at(-1).instant) ? h(Box, { mt: 2 }, h(Kept)) : null,
   h(Flex, { mt: 3, gap: 2 }, h(ActionButton, { table, action: 'rollback_failed', disabled: !may.table, onDone: reload })));
 }
 
