@@ -19,19 +19,19 @@ from lakehouse.spec.table.table_spec import TableSpec
 def check_ingest(
     spec: TableSpec, command: IngestJob, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Check the options, the interval, the table and the source of an ingestion; list no data files.
+    """Check the options, interval, table and source of an ingestion without listing data files.
 
     Args:
         spec: The spec of the table.
-        command: The command with the data interval and the options of the run.
+        command: The command with the data interval and the run options.
         environ: Environment variables, for `${VAR}` in the spec.
         storage_options: Options of the storage, such as `spark.hadoop.fs.*`.
 
     Returns:
-        Notes about what the run will do: that it creates the table.
+        Notes about the run: whether it creates the table.
 
     Raises:
-        UserError: The run cannot succeed; the message names the setting.
+        UserError: The run cannot succeed; the message contains the setting.
         RetryableError: The storage of the table or of the source does not answer.
     """
     check_declared(spec, command, environ)

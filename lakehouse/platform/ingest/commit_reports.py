@@ -1,7 +1,7 @@
-"""The keys of an ingestion in the extra metadata of its commits, and what these commits wrote.
+"""Keys of an ingestion in its commits' extra metadata, and reports restored from these commits.
 
-A try that ended around its commit has reported nothing. All numbers of its report are in the metadata of the commit, so
-a later try, or a later run, reads them there.
+An attempt that ended around its commit has no report. The commit metadata contains all numbers for the report, so a
+later attempt, or a later run, reads them there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def input_key(spec: TableSpec, name: str) -> str:
 
 
 def newest_commit(table: LoadedTable, spec: TableSpec) -> str | None:
-    """Return the requested time of the newest commit of an ingestion on the active timeline; None if there is none."""
+    """Return the requested time of an ingestion's newest commit on the active timeline; None if there is none."""
     return next((instant.requested for instant, _ in _newest_first(table, spec)), None)
 
 
@@ -60,9 +60,9 @@ def recent_commits(table: Table, spec: TableSpec, limit: int) -> IngestCommits:
 
 
 def with_own_commit(report: IngestReport, table: Table | None, spec: TableSpec, run_id: str | None) -> IngestReport:
-    """Return the report of a try that had nothing to do, completed with the commit of an earlier try of its run.
+    """Return the report of an attempt without work, completed with the commit of an earlier attempt.
 
-    The archived timeline is not searched: the checkpoint covers runs that are so old.
+    The archived timeline is not searched: the checkpoint covers such old runs.
     """
     if report.status is not JobStatus.NOTHING_TO_DO or table is None or run_id is None:
         return report
@@ -95,7 +95,7 @@ def _newest_first(table: LoadedTable, spec: TableSpec) -> Iterator[tuple[Instant
 
 
 def _written(table: LoadedTable, instant: Instant, extra: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a commit wrote under the names of reports."""
+    """Return a commit's statistics under the names in reports."""
     files = table.store.files([instant])
     sums = {name: pc.sum(files[f"num_{name}"]).as_py() or 0 for name in ("inserts", "updates", "deletes")}
     return {

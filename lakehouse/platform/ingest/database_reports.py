@@ -1,4 +1,4 @@
-"""Reports of the tables of a run whose source is a database."""
+"""Reports per table for a run whose source is a database."""
 
 from __future__ import annotations
 

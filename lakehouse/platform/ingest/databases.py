@@ -59,7 +59,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: The number of rows of a chunk of keys.
+#: The number of rows per key chunk.
 _KEY_ROWS = 2_000_000
 _MOST_KEY_CHUNKS = 10_000
 #: How often, how many and in which portions rows are read because changes lack their values.
@@ -77,7 +77,7 @@ class SparkTasks:
 
     @property
     def runner(self) -> Runner:
-        """What runs tasks."""
+        """Runs tasks."""
         return self.run or partial(run_tasks, self.session)
 
 
@@ -86,13 +86,13 @@ class DatabaseRun:
     """The values that a run works with.
 
     Attributes:
-        tasks: The Spark session, and how tasks are run.
+        tasks: The Spark session and the task runner.
         spec: The spec, with its location as an absolute path or URL.
         settings: The settings of the source.
         command: The command.
         server: The server.
-        attempt: The id of the run; every try of a run of Airflow has the same one.
-        access: Options of storages.
+        attempt: The id of the run; all attempts of an Airflow run share it.
+        access: Storage options.
         tables: The tables that stay open between runs.
         commit: Commits the rows of a source into the table of a spec.
     """
@@ -138,7 +138,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """What a pass knows about the log and the tables beside its plans.
+    """State of the log and the tables in a pass, in addition to its plans.
 
     Attributes:
         before: The end of the log before the plan.
@@ -154,7 +154,7 @@ class Ends:
 
 
 def run_databases(run: DatabaseRun) -> IngestReport:
-    """Make passes until every table is as the source is; return the report of all of them."""
+    """Run passes until every table equals the source; return one report for all passes."""
     with closing(run.server):
         clock = Env(storage=open_storage(run.spec.location, run.access)).clock
         started, passes = clock.now_ms(), 0
@@ -426,7 +426,7 @@ def _next_state(run: DatabaseRun, target: Target, start: LogPosition, resnapshot
 
 
 def _chunks(run: DatabaseRun, target: Target, state: DatabaseCheckpoint) -> Sequence[Chunk]:
-    """Return what the next commit reads of the snapshot: ranges of keys, or the whole table if it has no key."""
+    """Return the parts of the snapshot that the next commit reads: key ranges, or the whole table if it has no key."""
     if not target.key:
         return (Chunk(),)
     rows, most = run.settings.chunk_rows, run.settings.max_chunks
@@ -453,15 +453,15 @@ def _keyed(plans: Sequence[DatabasePlan]) -> dict[str, SourceTable]:
 def _with_lacking_rows(
     run: DatabaseRun, stager: Stager, work: Sequence[tuple[Target, DatabasePlan]], staged: Staged, begun: LogPosition
 ) -> Staged:
-    """Read rows whose changes lack values, and the log behind these reads, until no change lacks one.
+    """Read rows whose changes lack values, and the log up to these reads, until no change lacks a value.
 
     A row that is read now may be newer than the end of the window, so the window is extended to an end after the read.
-    In the longer window, the last change of a key has all values, or the row has them: what no later change has, is as
-    the read found it.
+    In the longer window, the last change of a key contains all values, or the row provides them: a value that no later
+    change contains is as in the row that was read.
 
     If keys are changed all the time, the last reads are not followed by a longer window. Their values may then be newer
-    than its end, until the next window, which has the changes in between. A row that such a read does not find was
-    deleted after the end; the next window has its delete, and this one leaves the row out.
+    than its end, until the next window, which contains the changes in between. A row that such a read does not find was
+    deleted after the end; the next window contains its delete, and this window leaves the row out.
     """
     for number in range(_MOST_READS):
         reads: list[ChunkRead] = []
@@ -490,7 +490,7 @@ def _with_lacking_rows(
 
 
 def _source(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> StagedSource:
-    """Return the source of the window of one table."""
+    """Return the source for one table's window."""
     read = run.server.log_bytes(plan.state.position, staged.end)
     # The plan of a table whose window may have changes has units; whether it has any is known only now.
     ready = replace(plan, units=max(1, plan.units))

@@ -1,7 +1,8 @@
-"""Drop rows of events that were delivered more than once, between the transform and the write of `run`.
+"""Drop rows of events that were delivered more than once, between the transform and the write in `run`.
 
-The checkpoint is in the commit, so a repeated run does not read the same records. This step is for events that the
-source itself has several times. It compares rows with those of the batch and with stored rows in the window of time.
+The checkpoint is in the commit, so a retried run does not read the same records. This step handles events that the
+source itself contains several times. It compares rows with other rows of the batch and with stored rows in the time
+window.
 """
 
 from __future__ import annotations

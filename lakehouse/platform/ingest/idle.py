@@ -30,10 +30,10 @@ _NO_SESSION = cast(Session, None)
 def end_if_idle(
     spec: TableSpec, command: IngestCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> IngestReport | None:
-    """Return the report of an ingestion that has nothing to read; None if it has to start Spark.
+    """Return the report if an ingestion has nothing to read; None if it has to start Spark.
 
-    An ingestion from a database always starts Spark: None. So does a custom source, unless its class says that it plans
-    without Spark.
+    An ingestion from a database always starts Spark: None. So does a custom source, unless its class sets
+    `plans_without_spark`.
 
     Args:
         spec: The spec of the table.

@@ -1,7 +1,8 @@
-"""Column lineage of what an ingestion makes of its views, for the report of its commit.
+"""Column lineage from an ingestion's views to its rows, for the commit report.
 
-The lineage names views; `lakehouse.platform.jobs.lineage` names the datasets that the views read. It is found after the
-commit, once per run and only if it is wanted. It never fails an ingestion: a column whose sources are unknown says why.
+The lineage refers to views; `lakehouse.platform.jobs.lineage` resolves them to datasets. It is computed after the
+commit, once per run and only if requested. It never fails an ingestion: a column with unknown sources contains the
+reason.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 def view_lineage(section: IngestSpec, batch: Batch) -> JobLineage | None:
-    """Return the columns that a transform or `select` makes of views; None if the ingestion has neither.
+    """Return the columns that a transform or `select` derives from views; None if the ingestion has neither.
 
     Args:
         section: The section `ingest` of the spec.
-        batch: What the source read, before the transform.
+        batch: The batch that the source read, before the transform.
     """
     if section.transform is None and not section.select:
         return None

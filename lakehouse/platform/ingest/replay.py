@@ -104,7 +104,7 @@ def run_replay(
         spec: The spec of the table.
         command: The command; `commit` or `dead_letters` select letters.
         environ: Environment variables, for `${VAR}` in the spec and for connections.
-        storage_options: Storage options beside the session's `spark.hadoop.fs.*`.
+        storage_options: Storage options in addition to the session's `spark.hadoop.fs.*`.
 
     Raises:
         UserError: There are no such letters, or it is unknown how to parse them; nothing was committed.

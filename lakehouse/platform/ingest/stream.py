@@ -1,17 +1,17 @@
 """Repeat an ingestion in one process: `lakehouse ingest stream`.
 
-Each run is that of `lakehouse ingest run`: it reads from the checkpoint of the last commit and commits once. A
-stream therefore has the same guarantees, and one that is killed continues where its last commit ended. After a run that
-left records behind, because of the limits of the spec, the next one starts at once; otherwise it starts when `every`
-has passed since the start of the run before.
+Each run is the same as `lakehouse ingest run`: it reads from the last checkpoint and commits once. A stream therefore
+has the same guarantees, and a killed stream continues where its last commit ended. If the spec's limits leave records
+behind, the next run starts immediately; otherwise it starts when `every` has passed since the start of the previous
+run.
 
-A lease beside the table keeps a second stream of the same spec from running. It only saves useless work: two
+A lease next to the table prevents a second stream of the same spec from running. It only saves useless work: two
 streams, or a stream and a run, never commit the same records twice.
 
-The first SIGTERM or SIGINT ends the stream after the commit that is under way; the second one ends it at once. A stop
-request beside the lease does the same from another host: the stream ends after the commit that is under way, or at
-once when the time of the request has passed. After each run the stream writes its status beside the lease, for readers
-without Spark (`lakehouse.platform.ingest.stream_files`).
+The first SIGTERM or SIGINT ends the stream after the current commit; the second one ends it immediately. A stop request
+stored next to the lease does the same from another host: the stream ends after the current commit, or immediately after
+the request's deadline. After each run the stream writes its status next to the lease, for readers without Spark
+(`lakehouse.platform.ingest.stream_files`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Asks a stream to end; `wait` returns early then."""
+    """Requests a stream to end; `wait` then returns early."""
 
     _event: threading.Event = field(default_factory=threading.Event)
 
@@ -69,14 +69,14 @@ class Stream:
 
     Attributes:
         table: The name of the table, for messages.
-        settings: The times of the stream.
+        settings: The intervals and deadlines of the stream.
         run: Runs the ingestion once, under this run id.
         done: Called with the report of each run, failed ones included.
         env: The clock and the timers.
         lock: The lease of the stream.
-        stop: Asks the stream to end.
+        stop: Requests the stream to end.
         run_id: Id of the stream, and start of the run ids.
-        input: The input of a table with several; empty for others.
+        input: The input's name for a table with several inputs; otherwise empty.
         interrupt: Ends the stream without waiting for its commit; called in another thread.
     """
 
@@ -184,7 +184,7 @@ class _Requests:
     is_over: bool = False
 
     def heed(self) -> None:
-        """Set `stop` if the stream is asked to end, and end it at once when the time of the request has passed."""
+        """Set `stop` if a stop request exists, and end the stream immediately after the request's deadline."""
         stream = self.stream
         try:
             request = StreamFiles(stream.env.storage, stream.input).stop()

@@ -1,4 +1,4 @@
-"""The documents beside the lease of a stream, and what a reader without Spark sees of the stream.
+"""The documents next to a stream's lease, and the stream state for readers without Spark.
 
 .hoodie/.locks/ingest_stream[.<input>].json           lease: the stream renews it
 .hoodie/.locks/ingest_stream[.<input>].status.json    StreamStatus: the stream writes it after each run
@@ -73,7 +73,7 @@ def open_lease(env: Env, input: str = "") -> LeaseLock:
 
 
 def read_state(env: Env, table: str, input: str = "") -> StreamState:
-    """Return the state of the stream of a table; `env` is the environment of the table."""
+    """Return the state of a table's stream; `env` is the table's environment."""
     files = StreamFiles(env.storage, input)
     # The lease is read first: a stream writes its last status before it releases the lease.
     data, _ = FileRegister(env.storage, files.lease_path).read()

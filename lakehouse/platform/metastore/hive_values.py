@@ -12,7 +12,7 @@ from pymetastore.hive_metastore.ttypes import FieldSchema, Partition, SerDeInfo,
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
 
 EXTERNAL = "EXTERNAL_TABLE"
-#: Name, type and comment of each column of a partition.
+#: Name, type and comment per column in a partition.
 ColumnFields = tuple[tuple[str, str, str | None], ...]
 
 

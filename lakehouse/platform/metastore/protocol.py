@@ -1,6 +1,6 @@
 """Protocol of metastore clients. `hive.py` implements it over Thrift, `memory.py` in memory.
 
-Partition names are those of Hive, with escaped values: `dt=2025-03-01/hour=07` (see `partition_name`).
+Partition names have Hive's format, with escaped values: `dt=2025-03-01/hour=07` (see `partition_name`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HivePartition:
 class Metastore(Protocol):
     """Client of a metastore. A call raises RetryableError if no server answers in time.
 
-    Calls on a missing table raise UserError with its name, unless their docstring says otherwise.
+    Calls on a missing table raise UserError with its name, unless documented otherwise.
     """
 
     @property

@@ -11,7 +11,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.protocol import HivePartition, HiveTable, Metastore
 
-#: Parameters of the metastore's table and of its partitions.
+#: Parameters of the metastore's table and its partitions.
 TABLE = "lakehouse.table"
 STATE = "lakehouse.state"
 INSTANT = "lakehouse.instant"

@@ -70,7 +70,7 @@ def _shown(job: PublishJob) -> dict[str, HivePartition]:
 def _stored(
     job: PublishJob, loaded: LoadedTable, name: str, stored: PublishedPartition, shown: HivePartition | None
 ) -> PartitionStatus:
-    """Return the status of a partition of the stored publication; `shown` is the metastore's partition."""
+    """Return the status of a stored publication's partition; `shown` is the metastore's partition."""
     lag = None if stored.published_ms is None else (stored.published_ms - stored.ready_ms) / 1000
     visibility, visible_version = _visible(job, loaded, name, stored, shown)
     return PartitionStatus(
@@ -103,7 +103,7 @@ def _visible(
 
 
 def _planned(plan: PublishPlan, publication: Publication, shown: Mapping[str, HivePartition]) -> list[PartitionStatus]:
-    """Return the status of the partitions of the plan that the publication has not stored."""
+    """Return the status of planned partitions that are not stored in the publication."""
     rows = [
         PartitionStatus(
             partition=planned.name,

@@ -1,4 +1,4 @@
-"""Write dead letters: copies of the records of a run that could not be parsed or have no key."""
+"""Write dead letters: copies of a run's records that could not be parsed or have no key."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ _OWN = ("_hoodie_", "_kafka_", "_lakehouse_")
 
 
 def value_columns(spec: TableSpec, known_columns: KnownColumns) -> Schema:
-    """Return the columns to read from records: those of the spec, and those that earlier runs added.
+    """Return the columns to read from records: the columns in the spec and columns that earlier runs added.
 
     Rows that are stored unchanged have the table's columns. With `select` or a transform the table has other columns;
-    the newest commit then says which ones were read.
+    the newest commit then records the columns that were read.
     """
     declared = declared_schema({name: kind for name, kind in spec.schema.items() if not name.startswith(_OWN)})
     section = ingest_of(spec)
@@ -80,7 +80,7 @@ def with_new_columns(
     *,
     has_types: bool = True,
 ) -> Schema:
-    """Return the columns with those of new fields, or the same columns if new fields are only reported.
+    """Return the columns with a column per new field, or the same columns if new fields are only reported.
 
     Args:
         schema: The columns that were read.

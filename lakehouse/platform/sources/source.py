@@ -1,12 +1,11 @@
 """The contract between an ingest run and a source.
 
-    plan      look up what the source has beyond the checkpoint, or in the data interval; read no records
+    plan      look up the records after the checkpoint, or in the data interval, without reading them
     read      turn the planned records into rows; write records that cannot become rows to the dead letters
-    verify    check, shortly before the commit, that the planned records are still what the source has
+    verify    check, shortly before the commit, that the source still contains the planned records
 
-The commit of a run carries the rows, the new checkpoint and the source's own metadata together. A run that fails
-before its commit leaves no checkpoint, so the next run plans the same records again. A source therefore keeps no state
-of its own.
+The commit of a run contains the rows, the new checkpoint and the source's metadata. A run that fails before its commit
+leaves no checkpoint, so the next run plans the same records again. A source therefore stores no state itself.
 """
 
 from __future__ import annotations
@@ -33,18 +32,19 @@ Interval = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
-    """What a run reads, and what its commit records about it.
+    """The records that a run reads, and the metadata that its commit stores about them.
 
     Attributes:
         units: The number of units to read, such as files or offset ranges; 0 if there is nothing to read.
-        reason: A text for people: what is read, or why nothing is.
-        fingerprint: A short text that identifies the planned records; retries of the same plan have the same one.
-        checkpoint: The checkpoint that the commit carries; None for a run by data interval.
-        metadata: The source's own entries of the commit's extra metadata.
-        names: What is read, as the report lists it, such as folders or topics.
-        missing: What was expected and is not there.
-        warning: What changed in the source and needs attention, for the report; empty if nothing.
-        lag: Records of the source after the planned ones.
+        reason: A message for users: the records to read, or why there are none.
+        fingerprint: A short string that identifies the planned records; retries of the same plan have the same
+            fingerprint.
+        checkpoint: The checkpoint that the commit stores; None for a run by data interval.
+        metadata: The source's entries in the commit's extra metadata.
+        names: The inputs, as listed in the report, such as folders or topics.
+        missing: Expected inputs that are missing.
+        warning: Changes in the source that need attention, for the report; empty if none.
+        lag: Records in the source after the planned ones.
     """
 
     units: int
@@ -113,8 +113,8 @@ class Batch:
         commits_empty: Whether the run commits its checkpoint although there are no rows.
         replaces: Whether the rows replace all rows of the table.
         checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.
-        metadata: Entries of the commit's extra metadata that follow from the records; they replace the plan's.
-        lag: What the source has beyond the records that were read; None for the plan's.
+        metadata: Entries for the commit's extra metadata that depend on the records; they replace the plan's.
+        lag: Records in the source after the records that were read; None for the plan's value.
         selected_from: The columns of the records before the `select` of the spec; None if they are not known.
         deletes_yield: Whether deletes of `frame` are dropped if it has other rows with their key.
     """

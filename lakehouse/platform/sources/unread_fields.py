@@ -1,8 +1,8 @@
-"""Fields of records that no column of the table takes: their names, the number of records, an example and a type.
+"""Record fields without a column in the table: their names, the number of records, an example and a type.
 
-A task collects the fields of its records in `UnreadFields`, and the driver merges the fields of all tasks. A field
-inside of a column has a dotted name; `element` stands for the elements of a list. A field that is always null has no
-value that could be lost, so it is not collected.
+A task collects its fields in `UnreadFields`, and the driver merges the fields from all tasks. A nested field has a
+dotted name; `element` stands for list elements. A field that is always null has no value that could be lost, so it is
+not collected.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class UnreadField:
 
 
 class UnreadFields:
-    """The fields that the records of a task have and `target` lacks.
+    """The fields in a task's records that `target` lacks.
 
-    `infers` says that the types of arrays were inferred from text; otherwise they are the types of the source.
+    `infers` is true if array types were inferred from strings; otherwise they are the source's types.
     """
 
     def __init__(self, target: pa.StructType | None, *, infers: bool = True) -> None:
@@ -98,7 +98,7 @@ class UnreadFields:
         self.found[field.path] = field
 
     def to_json(self) -> str | None:
-        """Return the fields as text for the driver; None if there are none."""
+        """Return the fields as JSON for the driver; None if there are none."""
         if not self.found:
             return None
         return json.dumps(
@@ -145,7 +145,7 @@ class RowFieldCollector:
         return any(_has_more(one, self.target) for one in (kinds if self.paths else [kind]))
 
     def __call__(self, records: Iterable[pa.StructArray]) -> str | None:
-        """Return the fields of all records as text for the driver; None if there are none."""
+        """Return the fields of all records as JSON for the driver; None if there are none."""
         fields = UnreadFields(self.target, infers=False)
         for one in records:
             fields.add_rows(one, self.paths)
@@ -153,7 +153,7 @@ class RowFieldCollector:
 
 
 def merged(texts: Iterable[str | None]) -> tuple[UnreadField, ...]:
-    """Return the fields in the texts of tasks, by name."""
+    """Merge the fields that tasks returned as JSON, by name."""
     fields = UnreadFields(None)
     for text in texts:
         for one in parse_json(text) if text else ():
@@ -178,7 +178,7 @@ def with_fields(target: pa.StructType, fields: Iterable[UnreadField]) -> pa.Stru
 
 
 def inferred_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column for values whose type Arrow inferred from JSON: times stay text, as in JSON files."""
+    """Return the column type for values whose type Arrow inferred from JSON: times stay strings, as in JSON files."""
     if pa.types.is_struct(kind):
         fields = [(field.name, inferred_type(field.type)) for field in kind]
         valued = [(name, one) for name, one in fields if not pa.types.is_null(one)]
@@ -211,7 +211,7 @@ def type_of_value(value: Any) -> pa.DataType:
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that holds the values of both: the wider number, else text."""
+    """Return a type for the values of both: the wider numeric type, else string."""
     if one.equals(other) or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):

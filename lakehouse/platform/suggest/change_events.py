@@ -1,4 +1,4 @@
-"""Change events of Debezium as rows of a sample: the columns of the row, and the facts that order and delete rows."""
+"""Convert Debezium change events to sample rows: the row's columns, and the facts that order and delete rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POSITIONS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFacts:
-    """Columns and settings of a table of change events in addition to the columns of its rows.
+    """Additional columns and settings for a table that is loaded from change events.
 
     Attributes:
         columns: The columns with facts about a change, with their types.
@@ -51,7 +51,7 @@ def is_change_event(record: Mapping[str, Any]) -> bool:
 
 
 def event_columns(records: Sequence[Mapping[str, Any]]) -> tuple[tuple[SampledColumn, ...], int, EventFacts]:
-    """Return the columns of the rows of events in JSON, the number of rows, and the facts about changes."""
+    """Return the row columns of JSON events, the number of rows, and the facts about changes."""
     images = [image for record in records if isinstance(image := _image(_event(record)), dict)]
     columns, notes = json_columns(JsonRows(rows=images))
     types = _declared_types(records)

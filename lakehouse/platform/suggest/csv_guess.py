@@ -1,4 +1,4 @@
-"""Guesses the dialect of CSV from the beginning of a file: separator, quotes, comments and header."""
+"""Guess the CSV dialect from the beginning of a file: separator, quotes, comments and header."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ csv.field_size_limit(1 << 30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvGuess:
-    """The dialect of CSV files.
+    """A CSV dialect.
 
     Attributes:
         separator: The separator.
         quote: The quote; empty for none.
         escape: The character before a quote in a quoted value.
         comment: The first character of comments; empty for none.
-        has_header: Whether the first record has the names of the columns.
-        values: The number of values of a record.
+        has_header: Whether the first record contains the column names.
+        values: The number of values per record.
         fitting: The share of records with this number of values.
-        is_header_proven: Whether the values below the first record have types that its values do not have.
+        is_header_proven: Whether the later records have types that the first record's values lack.
         open_quote: A value that begins with a double quote, if this is not the quote; else empty.
     """
 
@@ -68,7 +68,7 @@ class CsvGuess:
 
 
 def guess_csv(text: str) -> CsvGuess:
-    """Return the dialect of which the most records of a text have the same number of values; at least one record."""
+    """Return the dialect that gives the maximum number of records with equally many values; at least one record."""
     lines = [line for line in text.splitlines() if line.strip()]
     comment = "#" if lines and lines[0].startswith("#") and not all(line.startswith("#") for line in lines) else ""
     scored = [
@@ -95,7 +95,7 @@ def guess_csv(text: str) -> CsvGuess:
 
 
 def has_header(records: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first record has names: distinct texts that are no values, above other kinds of texts."""
+    """Return whether the first record is a header: distinct names that differ in type from the values below."""
     first, rows = records[0], records[1:]
     names = [name.strip() for name in first]
     same = [row for row in rows if len(row) == len(first)]
@@ -105,7 +105,7 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     if not rows:
         return True
     has_types = any(any(_is_typed(row[number]) for row in same) for number in range(len(names)))
-    # In a file of texts only, names are distinct words that their columns do not contain.
+    # If all values are strings, names are distinct words that their columns do not contain.
     is_distinct = len({name.lower() for name in names}) == len(names)
     return has_types or (
         is_distinct
@@ -126,7 +126,7 @@ def _has_types_of_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> b
 
 
 def _names_above_types(records: Sequence[Sequence[str]]) -> int:
-    """Return the number of columns whose first value is a text above values that all are numbers or times."""
+    """Return the number of columns whose first value is a string, followed only by numbers or times."""
     first, rows = records[0], [row for row in records[1:] if len(row) == len(records[0])]
     count = 0
     for number, name in enumerate(first):
@@ -137,7 +137,7 @@ def _names_above_types(records: Sequence[Sequence[str]]) -> int:
 
 
 def _is_typed(text: str) -> bool:
-    """Return whether a text is a number, a time or a boolean."""
+    """Return whether a string is a number, a time or a boolean."""
     return bool(text) and text_kinds(text, TextRules()) != STRING
 
 

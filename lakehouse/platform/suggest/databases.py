@@ -36,13 +36,13 @@ _MOST_NAMED = 20
 def sample_database(
     connection: str, tables: Sequence[str], limits: Limits, environ: Mapping[str, str]
 ) -> Sample | TableSet:
-    """Return a sample of one table, or the tables of which a spec for several consists.
+    """Return a sample of one table, or the tables for a spec with several.
 
     Args:
         connection: The id of an Airflow connection of the type `mysql` or `postgres`.
-        tables: Names and patterns as `database.table`, of PostgreSQL `schema.table`.
-        limits: The largest sample of one table.
-        environ: Environment variables, which have the connection.
+        tables: Names and patterns as `database.table`, for PostgreSQL `schema.table`.
+        limits: The sample limits per table.
+        environ: Environment variables, which define the connection.
 
     Raises:
         UserError: The connection has another type or may not sign in, or no table has such a name.
@@ -65,7 +65,7 @@ def sample_database(
 
 
 def database_kind(connection: str, environ: Mapping[str, str]) -> str:
-    """Return the kind of the source of a connection; raise UserError for a type that is no database."""
+    """Return the source kind for a connection; raise UserError if its type is not a database."""
     given = connection_fields(connection, environ, name="SOURCE").kind
     if given not in KINDS:
         raise UserError(

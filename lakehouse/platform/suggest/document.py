@@ -27,7 +27,7 @@ _WIDTH = 118
 
 
 def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> str:
-    """Return the text of a table spec for a sample. It is valid, and ends with a line break.
+    """Return a valid table spec for a sample as a YAML string that ends with a line break.
 
     Args:
         sample: The sample.
@@ -55,7 +55,7 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
 
 
 def several_tables_spec(tables: TableSet, *, table: str = "", location: str = "") -> str:
-    """Return the text of a spec of several tables of a database, as `suggested_spec` does for one."""
+    """Return a spec for several database tables, as `suggested_spec` does for one."""
     name = table or tables.name
     lines = [
         *_comment(tables.scope),
@@ -143,7 +143,7 @@ def _schema_lines(sample: Sample, key: KeyChoice, partition: PartitionChoice) ->
         return
     yield "schema:"
     for column in sample.columns:
-        # A day of the partition path is computed from the time, not from a text.
+        # The day in the partition path is computed from the timestamp, not from a string.
         is_key = column.name in key.columns and column.name != partition.column
         kind = column.key_type if is_key else column.type
         notes = list(column.notes)
@@ -180,7 +180,7 @@ def _comment(sentences: Iterable[str], indent: str = "") -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without characters that would end a comment."""
+    """Return a string without characters that would end a comment."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

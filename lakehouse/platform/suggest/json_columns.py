@@ -1,4 +1,4 @@
-"""Rows of JSON as columns of a sample."""
+"""JSON rows as sample columns."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lakehouse.platform.suggest.time_patterns import DATE_PATTERNS, TIMESTAMP_PA
 
 @dataclass(slots=True)
 class JsonRows:
-    """The rows of files of JSON.
+    """The rows in JSON files.
 
     Attributes:
         rows: The records.
-        spans_lines: Whether records, or the array that holds them, span lines.
+        spans_lines: Whether records, or the array that contains them, span lines.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     spans_lines: bool = False
 
     def add_file(self, lines: Iterator[str], most: int, bad: Callable[[int, str, str], None]) -> int:
-        """Add the records of a file; return the number of characters that were read.
+        """Add a file's records; return the number of characters that were read.
 
         Args:
-            lines: The lines, without blank ones.
-            most: The largest number of records.
-            bad: Gets the number, the reason and the text of each line that is no record.
+            lines: The non-blank lines.
+            most: The maximum number of records.
+            bad: Receives the number, the reason and the content of each invalid line.
         """
         first = next(lines, "")
         if _spans_lines(first):
@@ -134,7 +134,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _spans_lines(first: str) -> bool:
-    """Return whether the first line of a file is the beginning of a record or of an array, and not all of it."""
+    """Return whether the first line is an incomplete record or array."""
     if not first.lstrip().startswith(("{", "[")):
         return False
     try:

@@ -39,13 +39,13 @@ class _Messages:
 
 
 def sample_topic(connection: str, topic: str, limits: Limits, environ: Mapping[str, str]) -> Sample:
-    """Return a sample of the newest messages of a topic.
+    """Return a sample of a topic's newest messages.
 
     Args:
-        connection: The id of an Airflow connection of the type `kafka`.
+        connection: The id of an Airflow connection, type `kafka`.
         topic: The topic.
-        limits: The largest sample, divided among the partitions.
-        environ: Environment variables, which have the connection.
+        limits: The sample limits, divided among the partitions.
+        environ: Environment variables, which define the connection.
 
     Raises:
         UserError: The topic does not exist or has no messages with a value, or needs a schema registry.

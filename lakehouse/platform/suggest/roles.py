@@ -49,7 +49,7 @@ class OrderingChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChoice:
-    """The partition column, None for none; `settings` are those of a TIMESTAMP column, empty for a plain one."""
+    """The partition column or None; `settings` is only set for a TIMESTAMP column."""
 
     column: str | None = None
     settings: Mapping[str, object] | None = None
@@ -136,7 +136,7 @@ def _combined_key(usable: Sequence[SampledColumn], rows: int, sample: Sample) ->
 
 
 def _greedy(columns: Sequence[SampledColumn], rows: int) -> list[SampledColumn]:
-    """Return columns that are unique together, each of which is needed, or else those with most values."""
+    """Return a minimal set of columns that are unique together, or else the columns with the most distinct values."""
     chosen: list[SampledColumn] = []
     count = 0
     while count < rows and len(chosen) < _MOST_KEY_COLUMNS:
@@ -157,9 +157,9 @@ def _greedy(columns: Sequence[SampledColumn], rows: int) -> list[SampledColumn]:
 
 
 def _widened(chosen: Sequence[SampledColumn], usable: Sequence[SampledColumn]) -> list[SampledColumn]:
-    """Return columns of a key with further ones that are ids or times by name and type, those with most values first.
+    """Extend key columns by other columns that are ids or times by name and type, ordered by distinct values.
 
-    Columns that are unique together in a sample often are not in all rows, and a key that is too wide loses no row.
+    Columns that are unique in a sample are often not unique in all rows, and a key that is too wide loses no row.
     """
     more = [
         column
@@ -199,7 +199,7 @@ def _rank(column: SampledColumn) -> int:
 
 
 def choose_partition(sample: Sample, key: KeyChoice, ordering: OrderingChoice) -> PartitionChoice:
-    """Return the column of days by which the table is partitioned: that of a creation, which does not change."""
+    """Return the day column for partitioning: the creation time, which does not change."""
     candidates = [(column, days) for column in sample.columns if (days := _days(column)) is not None]
     usable = [(column, days) for column, days in candidates if not column.nulls and column.name != ordering.column]
     usable = usable or [(column, days) for column, days in candidates if not column.nulls]
@@ -239,7 +239,7 @@ def _settings(column: SampledColumn) -> dict[str, object]:
 
 
 def _days(column: SampledColumn) -> int | None:
-    """Return the number of days of a column of times; None for other columns."""
+    """Return the number of distinct days in a time column; None for other columns."""
     values = [value for value in column.values if value is not None]
     if not values:
         return None

@@ -1,4 +1,4 @@
-"""Rows of one version of a table: raw values per kind of event, and their tables of Arrow."""
+"""Rows of one table version: raw values per event kind, converted to Arrow tables."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ STEP = 2
 
 
 class RowSink:
-    """The rows of one kind of event with the same columns in their images.
+    """The rows of one event kind whose images contain the same columns.
 
     Args:
         version: The version of the table.
         kind: `insert`, `update` or `delete`.
-        images: The columns that each image has, as places in the table: before and after of an update, else one.
+        images: Column indexes in each image: two images (before, after) for an update, else one.
     """
 
     def __init__(self, version: TableVersion, kind: str, images: Sequence[tuple[int, ...]]) -> None:
@@ -138,7 +138,7 @@ class TableVersion:
         return cls(table_map, tuple(names.index(name) for name in key), zero_dates)
 
     def sink(self, kind: str, bitmaps: bytes) -> RowSink:
-        """Return the rows of a kind of event whose bitmaps of present columns are these."""
+        """Return the rows of an event kind whose bitmaps of present columns match."""
         sink = self.sinks.get((kind, bitmaps))
         if sink is None:
             size = (len(self.map.columns) + 7) // 8
@@ -148,7 +148,7 @@ class TableVersion:
         return sink
 
     def converted(self, sink: RowSink, positions: np.ndarray, times: np.ndarray) -> list[pa.Table]:
-        """Return the tables of the raw values of a sink."""
+        """Return a sink's raw values as tables."""
         arrays = self._converter.arrays(sink.images[-1])
         absent = [n for n in range(len(self.map.columns)) if n not in arrays]
         if sink.kind != UPDATE:

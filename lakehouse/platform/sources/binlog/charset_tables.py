@@ -1,6 +1,6 @@
-"""What the tables of Python lack or have otherwise than MySQL and MariaDB, whose tables are the same.
+"""Differences between Python's character tables and the tables that MySQL and MariaDB share.
 
-`?` stands for a character that Unicode does not have for the server: it prints such a character as a question mark.
+`?` marks a character that the server cannot map to Unicode and prints as a question mark.
 """
 
 from __future__ import annotations

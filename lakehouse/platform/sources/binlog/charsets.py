@@ -1,7 +1,7 @@
-"""Text of all character sets of MySQL and MariaDB, decoded as the servers do when they send it to a client.
+"""Decode strings in all MySQL and MariaDB character sets as the servers do when they send them to a client.
 
-A snapshot has texts as the server converts them, and the log has their bytes, so both must give the same characters.
-Tables of Python are used where they are those of the servers; `charset_tables` has the differences.
+A snapshot contains strings that the server converted, and the log contains their bytes, so both must give the same
+characters. Python's codecs are used where they match the servers; `charset_tables` contains the differences.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from lakehouse.errors import UnsupportedError
 from lakehouse.platform.sources.binlog.charset_tables import SEQUENCES, SINGLE_BYTES, UPPER_HALVES
 
-#: Character sets whose texts are UTF-8 as they are.
+#: Character sets whose bytes are valid UTF-8 without conversion.
 UTF8 = ("utf8", "utf8mb3", "utf8mb4", "ascii")
 #: The encoding of Python for each character set with one byte per character.
 _SINGLE = {
@@ -73,8 +73,8 @@ class _Several:
     Attributes:
         encoding: The encoding of Python.
         form: The form of one character.
-        changed: The sequences that the servers decode otherwise than Python.
-        occurs: Whether a text can have one of them.
+        changed: The byte sequences that the servers decode differently from Python.
+        occurs: Matches one of these sequences.
     """
 
     encoding: str
@@ -83,7 +83,7 @@ class _Several:
     occurs: re.Pattern[bytes]
 
     def decode(self, data: bytes) -> str:
-        """Return the text of bytes."""
+        """Return the decoded bytes."""
         if not self.changed or self.occurs.search(data) is None:
             try:
                 return data.decode(self.encoding)
@@ -117,10 +117,10 @@ def require_known(charset: str) -> None:
 
 
 def decode(data: bytes, charset: str) -> str:
-    """Return the text of bytes as the servers convert it to Unicode, with `?` for each invalid character.
+    """Decode bytes as the servers convert them to Unicode, with `?` for each invalid character.
 
     Raises:
-        UnicodeDecodeError: The bytes are no UTF-8, in a character set that the server does not convert.
+        UnicodeDecodeError: The bytes are not valid UTF-8, in a character set that the server does not convert.
         UnsupportedError: The character set is not known.
     """
     require_known(charset)
@@ -136,7 +136,7 @@ def decode(data: bytes, charset: str) -> str:
 
 
 def _wide(data: bytes, charset: str) -> str:
-    """Return the text of units of two or four bytes; half of a pair of surrogates is no character."""
+    """Decode two-byte or four-byte units; an unpaired surrogate is an invalid character."""
     text = data.decode(_WIDE[charset], "surrogatepass")
     if charset == "ucs2":
         # Each unit is a character, also of a pair.
@@ -145,7 +145,7 @@ def _wide(data: bytes, charset: str) -> str:
 
 
 def decode_statement(data: bytes, charset: str) -> str:
-    """Return the text of a statement; U+FFFD for bytes that are no text."""
+    """Return the decoded statement, with U+FFFD for invalid bytes."""
     if charset in UTF8:
         return data.decode("utf-8", "replace")
     return decode(data, charset)

@@ -1,4 +1,4 @@
-"""Events of the binlog to changes of whole transactions. The decoder knows no socket and no clock."""
+"""Decode binlog events to changes of whole transactions. The decoder uses no socket and no clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STANDALONE = 1
 _MARIADB_GTID = struct.Struct("<QIB")
 _NUMBER = struct.Struct("<q")
 _QUERY = struct.Struct("<IIBHH")
-# Places in events: the type, the id of the table, what follows a query's numbers.
+# Offsets in events: the type, the table id, the data after a query's fixed fields.
 _KIND_AT, _TABLE_END, _STATUS_AT = 4, events.HEADER_BYTES + 6, events.HEADER_BYTES + _QUERY.size
 # Places in a GTID event of MySQL: UUID after the flags, number, logical clock, two numbers, commit time.
 _UUID_AT, _LOGICAL_CLOCK, _LOGICAL_CLOCK_TYPE = events.HEADER_BYTES + 1, events.HEADER_BYTES + 25, 2
@@ -59,7 +59,7 @@ _SERVER_EVENTS = (
 )
 #: Events that themselves tell whether they have a checksum.
 _BEFORE_CHECKSUMS = (events.FORMAT_DESCRIPTION, events.ROTATE)
-#: The kind of change of each type of row event, whether it has extra data, and whether its rows are compressed.
+#: Per row event type: the kind of change, whether it has extra data, and whether its rows are compressed.
 _ROWS = {
     **{number: (INSERT, *facts) for number, facts in events.WRITE_ROWS.items()},
     **{number: (UPDATE, *facts) for number, facts in events.UPDATE_ROWS.items()},
@@ -74,13 +74,13 @@ class DecoderSettings:
 
     Attributes:
         flavor: `mysql` or `mariadb`.
-        wants: Whether the changes of a table are wanted.
-        collations: The character set of each id of a collation, as `information_schema.collations` lists them.
-        keys: Key columns of tables whose primary key is not the key, or that have none.
-        catalog: Columns of tables as the catalog knows them; only types that the log has no name for are looked at.
-        zero_dates: `null`, or `text` for dates and times as text.
-        starts: The place at which the log of each table begins; events before it are left out for the table.
-        folds_names: Whether the server stores names of tables in lower case; statements have them as they were written.
+        wants: Returns whether the changes of a table are wanted.
+        collations: The character set per collation id, as in `information_schema.collations`.
+        keys: Key columns of tables that have no primary key or use other columns as their key.
+        catalog: Table columns from the catalog; used only for types that the log cannot express.
+        zero_dates: `null`, or `text` for dates and times as strings.
+        starts: The position at which each table's log begins; earlier events of the table are skipped.
+        folds_names: Whether the server stores table names in lower case; statements contain them as written.
     """
 
     flavor: str
@@ -128,7 +128,7 @@ class Decoder:
         self._knows_gtids = bool(start.gtid) or not start.file
         self._uuids: dict[bytes, str] = {}
         self._committed_us = 0
-        # The ordering value of the last row of the open transaction, and whether it has wanted rows.
+        # The last row's ordering value in the open transaction, and whether the transaction has wanted rows.
         self._last = 0
         self._is_begun = False
         self._starts = TableStarts(start, settings.starts)
@@ -157,7 +157,7 @@ class Decoder:
     def take(self) -> DecodedLog:
         """Return the changes since the last call.
 
-        Those of an open transaction are left out, and no event may follow then.
+        Changes of an open transaction are left out, and then no event may follow.
         """
         upto = None if self.at_border else self.order
         for name in list(self._pending):
@@ -320,7 +320,7 @@ class Decoder:
         (number,) = _NUMBER.unpack_from(event, _UUID_AT + 16)
         self._gtid = (uuid, number)
         if end >= _COMMIT_TIME_END and event[_LOGICAL_CLOCK] == _LOGICAL_CLOCK_TYPE:
-            # The highest bit says that the time of the original server follows.
+            # If the top bit is set, the original server's timestamp follows.
             time = int.from_bytes(event[_COMMIT_TIME_END - 7 : _COMMIT_TIME_END], "little")
             self._committed_us = time & _TIME_BITS
 
@@ -380,7 +380,7 @@ class Decoder:
             return TableVersion.of(wire_map, settings.keys.get(name), settings.zero_dates)
 
     def _table_of(self, event: bytes) -> TableVersion | None:
-        """Return the version of the table of a row event; None if the table is not wanted, or the event has no rows."""
+        """Return a row event's table version; None if the table is not wanted or the event has no rows."""
         number = event[events.HEADER_BYTES : _TABLE_END]
         try:
             return self._tables[number]
@@ -472,7 +472,7 @@ class Decoder:
         return statements.folded(statement) if self.settings.folds_names else statement
 
     def _statement(self, event: bytes, end: int) -> tuple[str, str, int]:
-        """Return the text of a statement, its default database, and its mode."""
+        """Return a statement, its default database, and its mode."""
         _, _, size, _, status = _QUERY.unpack_from(event, events.HEADER_BYTES)
         start = _STATUS_AT + status
         database = event[start : start + size].decode("utf-8")

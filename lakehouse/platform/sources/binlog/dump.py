@@ -38,17 +38,17 @@ _CLOCK = SystemClock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRead:
-    """The part of a log to read.
+    """The range of a log to read.
 
     Attributes:
-        start: The place to start from: its GTIDs, or its file and offset if it has none.
-        server_id: The id of this reader, which no other reader and no server of the group has.
-        wants: Whether the changes of a table are wanted.
-        until: The first place at which reading can end; None for the end of the log.
+        start: The start position: its GTIDs, or its file and offset if it has none.
+        server_id: The id of this reader, unique among all readers and servers of the group.
+        wants: Returns whether the changes of a table are wanted.
+        until: The first position at which reading can end; None for the end of the log.
         limit_bytes: Reading ends with the transaction that exceeds this number of bytes; None for no limit.
         limit_s: Reading ends with the transaction that exceeds this time; None for no limit.
-        batch_bytes: The bytes of the log after which changes are given.
-        timeout_s: The longest time without a packet.
+        batch_bytes: The number of log bytes after which changes are returned.
+        timeout_s: The maximum time without a packet.
         keys: See `DecoderSettings`.
         catalog: See `DecoderSettings`.
         zero_dates: See `DecoderSettings`.
@@ -93,8 +93,8 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
             folds_names=folds_names,
         )
         decoder = Decoder(settings, read.start)
-        # A transaction is in the file before its GTID is among those of the server. Without a file of the start it is
-        # not known whether such a transaction is before `until`, so the log is read.
+        # A transaction is in the file before the server's GTID set contains it. If the start position has no file, such
+        # a transaction may precede `until`, so the log is read.
         is_comparable = read.until is not None and bool(read.start.file or not read.until.file)
         if read.until is not None and is_comparable and covers(read.start, read.until):
             yield decoder.take()
@@ -171,7 +171,7 @@ def _prepared(connection: Any, read: LogRead) -> tuple[dict[int, str], bool]:
     """
     try:
         with connection.cursor() as cursor:
-            # A reader that knows checksums: the events come as they are in the file, with or without one.
+            # Announce support for checksums: the server then sends events as they are in the file, with or without one.
             cursor.execute("set @master_binlog_checksum = 'CRC32'")
             cursor.execute(f"set @master_heartbeat_period = {_HEARTBEAT_NS}")
             if read.start.flavor == MYSQL:
@@ -261,7 +261,7 @@ def _packets(read: Callable[[int], bytes]) -> Iterator[bytes]:
         first, stop = place + 4, place + 4 + size
         place = stop
         if size == _LARGEST_PACKET or large:
-            # A packet of the largest size goes on in the next one.
+            # A packet of the maximum size continues in the next one.
             large.append(buffer[first:stop])
             if size == _LARGEST_PACKET:
                 continue
@@ -288,7 +288,7 @@ def _checked(packet: bytes, first: int, stop: int) -> bytes:
 
 
 def _translated(error: Exception) -> Exception:
-    """Return an error of PyMySQL as one of this package."""
+    """Convert a PyMySQL error to an error of this package."""
     code = error.args[0] if error.args else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code in _ACCESS_DENIED:

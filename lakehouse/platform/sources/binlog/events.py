@@ -1,4 +1,4 @@
-"""Types of binlog events of MySQL and MariaDB, their headers and checksums."""
+"""Event types, headers and checksums in the binlogs of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Header(NamedTuple):
 
 
 def header_of(event: bytes) -> tuple[int, int, int, int, int, int]:
-    """Return the fields of `Header`; raise CorruptLogError if the event is shorter or longer than it says."""
+    """Return the fields of `Header`; raise CorruptLogError if the event's length is not the one in its header."""
     if len(event) < HEADER_BYTES:
         raise CorruptLogError(f"an event of the binlog has {len(event)} bytes, less than a header")
     fields = _HEADER.unpack_from(event)

@@ -1,17 +1,18 @@
-"""Places in the binlog: GTIDs of MySQL and MariaDB, files and offsets, and the ordering value of changes.
+"""Binlog positions: GTIDs of MySQL and MariaDB, files and offsets, and the ordering value of changes.
 
-MySQL names a place by a set of GTIDs, `uuid:1-5:7,uuid:1-3`. A set is no number: transactions of several sources
-interleave, and the set may have gaps. MariaDB names it by the newest GTID of each domain, `domain-server-sequence`.
+A MySQL position is a GTID set, `uuid:1-5:7,uuid:1-3`. GTID sets are not totally ordered: transactions from several
+sources interleave, and the set may have gaps. A MariaDB position is the newest GTID per domain,
+`domain-server-sequence`.
 
 The ordering value of a change is an int64 that grows along the log of one server:
 
-    file number (20 bits) | offset of the transaction in the file (33 bits) | number of the row (10 bits)
+    file number (20 bits) | offset of the transaction in the file (33 bits) | row number (10 bits)
 
-The number of the row overflows into the offset. It stays below the ordering value of the next transaction, because a
-row takes more than 1/1024 byte in the log even if MariaDB compresses it; the decoder checks this. The value is the same
-when the same log is read again. It does not go on after a failover, because another server has other files: the log is
-then read from the GTIDs, and the order of commits is that of the changes. The largest file number is 1,048,575, and the
-largest file has 8 GiB; positions beyond are an error.
+The row number overflows into the offset. It stays below the ordering value of the next transaction, because a row takes
+more than 1/1024 byte in the log even if MariaDB compresses it; the decoder checks this. Reading the same log again
+gives the same values. The values do not continue after a failover, because another server has other files: the log is
+then read from the GTIDs, and changes are ordered by commit. File numbers above 1,048,575 and files above 8 GiB are an
+error.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class BinlogPosition:
 
     @classmethod
     def from_json(cls, text: str) -> BinlogPosition:
-        """Return the position that `to_json` wrote; raise UserError for another text."""
+        """Parse the output of `to_json`; raise UserError for any other string."""
         try:
             given = json.loads(text)
             return cls(
@@ -107,7 +108,7 @@ def covers(position: BinlogPosition, other: BinlogPosition) -> bool:
 
 
 class MysqlGtids:
-    """A set of GTIDs of MySQL that can grow.
+    """A mutable MySQL GTID set.
 
     Attributes:
         intervals: Per UUID the intervals `[first, end)`, ascending and not adjacent.
@@ -118,7 +119,7 @@ class MysqlGtids:
 
     @classmethod
     def parse(cls, text: str) -> MysqlGtids:
-        """Return the set of a text such as `uuid:1-5:7`; raise UserError for another text."""
+        """Parse a set such as `uuid:1-5:7`; raise UserError for an invalid string."""
         gtids = cls()
         for part in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *ranges = (piece.strip() for piece in part.split(":"))
@@ -163,7 +164,7 @@ class MysqlGtids:
 
 
 class MariadbGtids:
-    """The newest GTID of each domain of MariaDB.
+    """The newest GTID per MariaDB domain.
 
     Attributes:
         newest: Per domain the server and the sequence number.
@@ -174,7 +175,7 @@ class MariadbGtids:
 
     @classmethod
     def parse(cls, text: str) -> MariadbGtids:
-        """Return the position of a text such as `0-1-100,5-2-7`; raise UserError for another text."""
+        """Parse a position such as `0-1-100,5-2-7`; raise UserError for an invalid string."""
         gtids = cls()
         for part in filter(None, (part.strip() for part in text.split(","))):
             match = _MARIADB_GTID.fullmatch(part)
@@ -199,5 +200,5 @@ class MariadbGtids:
 
 
 def gtids(flavor: str, text: str) -> MysqlGtids | MariadbGtids:
-    """Return the GTIDs of a text as a server of this flavor writes them."""
+    """Parse GTIDs as a server of this flavor prints them."""
     return MysqlGtids.parse(text) if flavor == MYSQL else MariadbGtids.parse(text)

@@ -1,7 +1,7 @@
-"""What the statements of query events do to tables. Statements are divided into tokens; nothing else is parsed.
+"""Determine the effects of query-event statements on tables. Statements are tokenized; nothing else is parsed.
 
-The mode of the session that wrote a statement (`sql_mode`) decides what its quotes mean. A statement that is none of
-those that are known, or has no name where one has to be, is `UNKNOWN`: it could change a table unseen.
+The session's `sql_mode` decides how quotes in a statement are interpreted. An unknown statement, or one without a name
+where a name is required, is `UNKNOWN`: it could change a table without a row event.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ _HARMLESS = (
     ("stats_persistent",),
     ("page_compressed",),
 )
-# Status variables of a query event that precede its character set: their bytes, or a text with its length before.
+# Status variables that precede the character set in a query event: their size, or a length-prefixed string.
 _MODE, _CHARSET, _STATUS_BYTES, _STATUS_TEXTS = 1, 4, {0: 4, 1: 8, 3: 4}, (6,)
-#: What gives a new column a value in existing rows. Texts are left out of clauses.
+#: Words that give a new column a value in existing rows. Clauses contain no string literals.
 _VALUE = re.compile(r"\bnot null\b|\bdefault (?!null\b)|\bdefault$|\bas \(|\bgenerated\b|\bauto_increment\b|\bserial\b")
 _INDEX_WORDS = {"index", "key", "unique", "fulltext", "spatial", "constraint", "foreign", "check", "primary"}
 
@@ -129,10 +129,10 @@ class Statement:
 
     Attributes:
         kind: One of the constants of this module.
-        tables: The effects of a statement of kind `DDL` on tables, in its order.
-        names: The tables that a statement of kind `DML` can name; also other names, such as those of columns. Of kind
-            `UNKNOWN` all names.
-        is_opaque: Whether a statement of kind `DML` can change any table.
+        tables: The effects on tables, in statement order, for kind `DDL`.
+        names: For kind `DML`, the names that can be tables, and other names such as column names. For kind `UNKNOWN`,
+            all names.
+        is_opaque: Whether a `DML` statement can change any table.
     """
 
     kind: str
@@ -201,12 +201,12 @@ def _tokens(text: str, mode: int) -> Iterator[tuple[str, str]]:
 
 
 def classify(text: str, database: str, mode: int = 0) -> Statement:
-    """Return the kind of a statement, and the tables that it changes.
+    """Return a statement's kind and the tables that it changes.
 
     Args:
         text: The statement.
         database: Its default database.
-        mode: The `sql_mode` of its session, as the log has it.
+        mode: The session's `sql_mode` in the log.
     """
     items = list(_tokens(text, mode))
     items = items[_statement_place(items) :]
@@ -221,13 +221,13 @@ def classify(text: str, database: str, mode: int = 0) -> Statement:
 
 
 def _mentioned(items: Sequence[tuple[str, str]], database: str) -> frozenset[TableName]:
-    """Return each name, or pair of names, that can be a table, also those in the quotes of texts."""
+    """Return each name, or pair of names, that can be a table, even inside string literals."""
     names = [("word", text[1:-1]) if kind == "text" else (kind, text) for kind, text in items]
     return _named(_Tokens(names, database), ())
 
 
 def _statement_place(items: Sequence[tuple[str, str]]) -> int:
-    """Return the place of the statement behind `SET STATEMENT variable = value FOR` of MariaDB; 0 if it has none."""
+    """Return the index of the statement after MariaDB's `SET STATEMENT variable = value FOR`; 0 without this prefix."""
     words = [text.lower() if kind == "word" else "" for kind, text in items]
     return words.index("for") + 1 if words[:2] == ["set", "statement"] and "for" in words else 0
 
@@ -256,7 +256,7 @@ def _classified(tokens: _Tokens) -> Statement:
     return Statement(kind=OTHER if is_known else UNKNOWN)
 
 
-#: Verbs of tables and of other objects.
+#: Statement verbs for tables and for other objects.
 _VERBS = ("create", "alter", "drop", "rename")
 
 
@@ -400,7 +400,7 @@ def _alter(tokens: _Tokens) -> Iterator[TableStatement]:
 
 
 def _clauses(tokens: _Tokens) -> Iterator[list[tuple[str, str]]]:
-    """Yield the clauses of ALTER TABLE: what commas outside of parentheses separate."""
+    """Yield the clauses of ALTER TABLE, separated by commas outside of parentheses."""
     depth = 0
     clause: list[tuple[str, str]] = []
     for kind, text in tokens.items[tokens.place :]:
@@ -420,7 +420,7 @@ def _is_harmless(words: Sequence[str]) -> bool:
     if any(tuple(words[: len(start)]) == start for start in _HARMLESS):
         return True
     if words[:1] == ["drop"]:
-        # A column that is gone. A primary key that is gone changes what a key is.
+        # A dropped column. A dropped primary key changes the key columns.
         return words[1:2] != ["primary"] and words[1:2] != ["system"] and words[1:2] != ["partition"]
     if words[:1] == ["add"] and not set(words[1:3]) & _INDEX_WORDS:
         if words[1:2] in (["partition"], ["system"], ["period"]):

@@ -1,4 +1,4 @@
-"""Raw values of rows to Arrow arrays, for all rows of a column at once."""
+"""Convert raw values to Arrow arrays, one column at a time."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _INT_DIGITS = 18
 
 @dataclass(slots=True)
 class Converter:
-    """Makes arrays of raw values.
+    """Converts raw values to arrays.
 
     Attributes:
-        zero_dates: `null`, or `text` for dates and times as text.
-        zeros: Per column, the number of dates that are null because no calendar has them.
+        zero_dates: `null`, or `text` for dates and times as strings.
+        zeros: Per column, the number of invalid dates, which became null.
     """
 
     zero_dates: str = "null"
@@ -140,7 +140,7 @@ class Converter:
 
 
 def _little(raw: Raw) -> I64:
-    """Return unsigned numbers of up to 8 bytes with the lowest byte first."""
+    """Return unsigned little-endian numbers of up to 8 bytes."""
     wide = np.zeros((len(raw), 8), np.uint8)
     wide[:, : raw.shape[1]] = raw
     numbers: I64 = wide.view("<i8").reshape(-1)
@@ -148,7 +148,7 @@ def _little(raw: Raw) -> I64:
 
 
 def _big(raw: Raw) -> I64:
-    """Return unsigned numbers of up to 7 bytes with the highest byte first; 0 for no bytes."""
+    """Return unsigned big-endian numbers of up to 7 bytes; 0 for no bytes."""
     wide = np.zeros((len(raw), 8), np.uint8)
     if raw.shape[1]:
         wide[:, 8 - raw.shape[1] :] = raw
@@ -188,7 +188,7 @@ def _date_fields(column: SourceColumn, raw: Raw) -> tuple[I64, ...]:
 
 
 def _days(year: I64, month: I64, day: I64) -> I64:
-    """Return the days since 1970-01-01 of dates of the Gregorian calendar."""
+    """Convert Gregorian dates to days since 1970-01-01."""
     shifted = year - (month <= 2)
     era = shifted // 400
     of_era = shifted - era * 400
@@ -226,7 +226,7 @@ def _digits(values: I64, width: int) -> Raw:
 
 
 def _texts(parts: Sequence[Raw], mask: Mask | None, nulls: Mask) -> pa.Array:
-    """Return texts from columns of ASCII characters; `kept` says which characters belong to each text."""
+    """Return strings from columns of ASCII characters; `kept` masks the characters that belong to each string."""
     table = np.concatenate(parts, axis=1) if parts else np.zeros((len(nulls), 0), np.uint8)
     if mask is None:
         mask = np.ones(table.shape, bool)
@@ -280,7 +280,7 @@ def _times(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
 
 
 def _decimals(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
-    """Groups of up to nine digits, the highest one first; a negative number is the complement, zero has the top bit."""
+    """Groups of up to nine digits, big-endian; a negative number is the complement, zero has the top bit."""
     whole = column.precision - column.scale
     digits = [whole % 9] * bool(whole % 9) + [9] * (whole // 9)
     digits += [9] * (column.scale // 9) + [column.scale % 9] * bool(column.scale % 9)
@@ -309,7 +309,7 @@ def _decimals(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
 
 
 def _limbs(groups: Sequence[I64], digits: Sequence[int], is_negative: Mask, count: int) -> NDArray[np.uint32]:
-    """Return numbers of groups of digits as two's complement in limbs of 32 bits, the lowest one first."""
+    """Convert digit groups to two's complement numbers in 32-bit limbs, little-endian."""
     limbs = np.zeros((count, len(is_negative)), np.uint64)
     for group, size in zip(groups, digits, strict=True):
         carry = group.astype(np.uint64)
@@ -326,7 +326,7 @@ def _limbs(groups: Sequence[I64], digits: Sequence[int], is_negative: Mask, coun
 
 
 def _enum(column: SourceColumn, numbers: I64, nulls: Mask) -> pa.Array:
-    # An invalid value is 0 and printed as an empty text.
+    # An invalid value is 0 and printed as an empty string.
     values = pa.array(["", *column.values], pa.string())
     if (numbers > len(column.values)).any():
         raise CorruptLogError(f"value {int(numbers.max())} of an enum of {len(column.values)}")
@@ -403,7 +403,7 @@ def _inet6(value: bytes) -> str:
 
 
 def _decompressed(value: bytes) -> bytes:
-    """Return a value of a compressed column of MariaDB: a byte with the size of the length, the length, zlib data."""
+    """Decompress a MariaDB column value: a byte with the size of the length, the length, zlib data."""
     if not value or value[0] == 0:
         return value[1:]
     head = value[0]

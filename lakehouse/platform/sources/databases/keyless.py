@@ -28,7 +28,7 @@ def has_keyless(rows: pa.Table, key: Sequence[str]) -> bool:
     return lacking is not None and bool(pc.any(lacking).as_py())
 
 
-# parameters: the rows, what a key is, and what the spec allows
+# parameters: the rows, the definition of a key, and the limits in the spec
 def without_keyless(
     rows: Frame, key: Sequence[str], source_table: str, box: DeadLetterBox, *, table: str, allowed: int
 ) -> tuple[Frame, int]:

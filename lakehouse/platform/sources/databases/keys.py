@@ -1,7 +1,7 @@
-"""Compare the key of a target table with the unique keys of its source table, and names of targets with each other.
+"""Compare a target table's key with the unique keys of its source table, and target names with each other.
 
-Rows of the source with one record key are merged into one row of the target. So the record key must contain the columns
-of a unique index of the source without null, or `ingest.keys` must state that its columns are unique.
+Source rows with the same record key are merged into one target row. So the record key must contain the columns of a
+non-null unique source index, or `ingest.keys` must declare its columns unique.
 """
 
 from __future__ import annotations

@@ -14,22 +14,21 @@ import pyarrow as pa
 CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
 CONTROL = (CHANGE, POSITION, COMMITTED, UNAVAILABLE)
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-#: The first character of the part of a kind that identifies a column.
+#: Prefix of the column id in a kind.
 PLACE = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceColumn:
-    """A column of a source table.
+    """A source table's column.
 
     Attributes:
         name: The name.
-        kind: What decides about its values: a name and numbers, such as `decimal:10:2`. If only numbers grow, values
-            stay the same. A last part `#5` identifies the column, if its log does not tell that a column got another
-            name.
+        kind: A type name and numbers that determine its values, such as `decimal:10:2`. If only numbers grow, values
+            stay the same. A last part `#5` is the column id, for logs without events for renamed columns.
         type: The Arrow type of its values in chunks and changes.
-        fills_null: Whether rows that exist when the column is added have null in it; otherwise they have a value that
-            the log does not contain.
+        fills_null: Whether existing rows get null when the column is added; otherwise they get a value that is not in
+            the log.
     """
 
     name: str
@@ -66,22 +65,22 @@ SEES_ALL = Seen(order=(1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTable:
-    """A table of a source.
+    """A source table.
 
     Attributes:
         name: The name as `database.table`.
-        columns: The columns in their order.
-        key: The primary key columns; empty if there is none, or if the log does not have all of them.
-        identity: The columns that the log has of a row before its change; None for all of them.
-        incarnation: A text that is another one after the table was dropped or replaced by one of the same name, or its
-            changes were left out of the log for a time; empty if the log tells.
-        unique: The columns of each unique index of columns without null, also those of the primary key.
+        columns: The columns in order.
+        key: The primary key columns; empty if there is none, or if the log lacks one of them.
+        identity: The columns that the log contains for a row before its change; None for all columns.
+        incarnation: An id that changes when the table is dropped, or replaced by a table of the same name, or when its
+            changes were missing in the log for a time; empty if the log contains these events.
+        unique: The columns of each unique index without nullable columns, including the primary key.
         has_hidden_rows: Whether row level security may hide rows from reads of the account.
-        seen: The changes that the log is read without, because rows without a key would be appended twice; None to
-            read all.
-        start: The place at which the log of the table begins. The log may be read from an earlier place for other
-            tables; what it has of the table before is left out, whatever it is. None to begin where the read begins.
-        refusal: Why the log of the table cannot be decoded, with the remedy; empty if it can.
+        seen: The changes that a read of the log skips, because rows without a key would be appended twice; None to read
+            all.
+        start: The position at which the table's log begins. The log may be read from an earlier position for other
+            tables; all earlier events of this table are skipped. None to begin where the read begins.
+        refusal: Why the table's log cannot be decoded, with the remedy; empty if it can.
     """
 
     name: str
@@ -108,13 +107,13 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPosition:
-    """A position in the log of a server, between two transactions.
+    """A position in a server's log, between two transactions.
 
     Attributes:
-        server: The identity of the server or of the group of servers whose log it is.
-        order: A number that grows along the log, at the scale of the column `POSITION`.
-        text: What the server needs to continue here, as it writes it itself.
-        time_ms: The server's time when it was noted: transactions committed before are before it.
+        server: The id of the server, or server group, that wrote the log.
+        order: A number that grows along the log, on the same scale as the column `POSITION`.
+        text: The value that the server needs to continue here, in the server's format.
+        time_ms: The server's time when the position was noted: transactions committed before that time precede it.
     """
 
     server: str
@@ -141,12 +140,12 @@ class LogPosition:
 class Chunk:
     """A range of keys: after `after`, up to and including `upto`.
 
-    Both are one literal of SQL per key column, as the server wrote them; None for no bound.
+    Both are one SQL literal per key column, as the server printed them; None for no bound.
 
     Attributes:
         after: The lower bound.
         upto: The upper bound.
-        keys: The keys to read instead of a range, as texts of their stored values; empty to read the range.
+        keys: The keys to read instead of a range, as strings of their stored values; empty to read the range.
     """
 
     after: tuple[str, ...] | None = None
@@ -167,13 +166,13 @@ _SPARSE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyNumbers:
-    """Facts of a server about a key that is one integer.
+    """Server statistics for a key that is one integer.
 
     Attributes:
-        low: The smallest number that is not read yet.
-        high: The largest number.
-        first: The smallest number of the table.
-        rows: The estimated number of rows of the table; 0 if the server has no estimate.
+        low: The minimum key that is not read yet.
+        high: The maximum key.
+        first: The minimum key in the table.
+        rows: The estimated number of rows in the table; 0 without an estimate.
     """
 
     low: int
@@ -182,7 +181,7 @@ class KeyNumbers:
     rows: float
 
     def borders(self, rows: int, most: int) -> list[tuple[str, ...]] | None:
-        """Return at most `most` borders of equal parts of about `rows` rows; None if the numbers are sparse."""
+        """Return at most `most` borders between parts of about `rows` rows; None if the keys are sparse."""
         stride = max(1.0, (self.high - self.first + 1) / max(1.0, self.rows))
         if stride > _SPARSE:
             return None
@@ -198,9 +197,9 @@ class SchemaEvent:
     Attributes:
         kind: `create`, `alter`, `rename`, `truncate` or `drop`.
         table: The name as `database.table`.
-        position: Its place among the changes, at the scale of `POSITION`.
-        statement: The SQL text.
-        changes_rows: Whether rows may have other values than their changes in the log say.
+        position: Its position among the changes, on the scale of `POSITION`.
+        statement: The SQL statement.
+        changes_rows: Whether rows may differ from their changes in the log.
     """
 
     kind: str
@@ -212,11 +211,11 @@ class SchemaEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Changes of one source table that have the same columns, in the order of the log.
+    """Changes of one source table with the same columns, in log order.
 
     Attributes:
         table: The name as `database.table`.
-        rows: The columns of the table (after the change; before it for deletes), and those of `CONTROL`. An update
+        rows: The columns of the table (after the change; before it for deletes) and the `CONTROL` columns. An update
             that changes the key is a delete and an insert; only such inserts have unavailable values.
     """
 
@@ -226,7 +225,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """The end of a read of the log: the position after the last whole transaction."""
+    """The end of a log read: the position after the last whole transaction."""
 
     position: LogPosition
 
@@ -245,23 +244,24 @@ class TableReads(Protocol):
         """Yield the rows of a chunk with the columns of `table.schema`, as one consistent read saw them."""
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
-        """Yield which changes a consistent read of the whole table sees, then its rows as `chunk` does.
+        """Yield the changes that a consistent read of the whole table includes, then its rows as `chunk` does.
 
         Raises:
-            UserError: The server has no such reads of this table.
-            RetryableError: The server does not answer, or the table is changed too often to tell what the read sees.
+            UserError: The server does not support such reads for this table.
+            RetryableError: The server does not answer, or the table changes too often to determine the changes that the
+                read includes.
         """
 
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
-        """Yield the changes of tables, and what changed the tables, between two positions; at last the end.
+        """Yield the row changes and the statements that changed tables between two positions, then the end.
 
-        Changes and statements that `seen` of a table has, or that are before its `start`, are left out.
+        Skips changes and statements in a table's `seen` or before its `start`.
 
         Raises:
-            UserError: The log does not have the start any more, or contains an event that cannot be applied. The fact
-                `tables` has the names of the tables that the event concerns, if these are known.
+            UserError: The log no longer contains the start, or contains an event that cannot be applied. The fact
+                `tables` contains the names of the affected tables, if known.
             RetryableError: The server does not answer.
         """
 
@@ -270,7 +270,7 @@ class DatabaseServer(Protocol):
     """Answers questions of a run about a server; reads no rows."""
 
     def check(self, tables: Sequence[SourceTable]) -> None:
-        """Raise UserError, with value and remedy, if the log of the server cannot be read or lacks what is needed."""
+        """Raise UserError, with value and remedy, if the server's log cannot be read or lacks required data."""
 
     def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
         """Make the log have the changes of tables from now on; return the tables whose changes it did not have.
@@ -295,7 +295,7 @@ class DatabaseServer(Protocol):
         """
 
     def low_watermark(self, table: str) -> LogPosition:
-        """Return a position so that every later read of a table sees all changes before it."""
+        """Return a position such that every later read of a table includes all changes before it."""
 
     def log_end(self) -> LogPosition:
         """Return the end of the log: every change that an earlier read of a table saw is before it."""
@@ -319,7 +319,7 @@ class DatabaseServer(Protocol):
         """Let the server forget its log before all of these positions, which commits have."""
 
     def unconfirmed(self) -> tuple[str, int] | None:
-        """Return what keeps the log of the server, and how many bytes; None if the server deletes it by age."""
+        """Return the object that retains the server's log, and its bytes; None if logs are deleted by age."""
 
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int

@@ -1,4 +1,4 @@
-"""The `Source` of one table of a database, whose chunks and changes are staged already."""
+"""The `Source` for one database table, whose chunks and changes are already staged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from lakehouse.spec.sources.database_source import METADATA_PREFIX, DatabaseSett
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata: how far the table is behind the source, and what changed the source table.
+#: Keys in a commit's extra metadata: the lag behind the source, and the events that changed the source table.
 LAG = "lakehouse.ingest.lag"
 EVENTS = "lakehouse.ingest.events"
 #: A commit without rows is made if the log went on by so many bytes, so that no later run reads them again.
@@ -62,12 +62,12 @@ _METADATA = {"position": POSITION, "committed_at": COMMITTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """How stored values are kept that changes lack.
+    """How to keep stored values of columns that are missing in changes.
 
     Attributes:
-        text: The placeholder for which readers of the table take the stored value; empty if the table has none, or
-            lacks rows that the source has.
-        needed: Columns whose values decide where a row is stored or which version wins; they have no placeholder.
+        text: The placeholder that readers of the table replace with the stored value; empty if the table has none, or
+            lacks rows of the source.
+        needed: Columns that decide where a row is stored or which version wins; they have no placeholder.
     """
 
     text: str = ""
@@ -81,16 +81,16 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The parts of a commit of one table.
+    """The inputs for a commit to one table.
 
     Attributes:
         plan: The plan of the table.
         staged: The files of the pass.
-        is_far: Whether the window is so long that its end is committed even without rows.
-        lag: How far the table is behind the source after the commit.
+        is_far: Whether the window is long enough that its end is committed even without rows.
+        lag: The table's lag behind the source after the commit.
         kinds: The kinds of the columns after the log was read.
         begun: The end of the log before the plan.
-        marker: How stored values are kept that changes lack.
+        marker: How to keep stored values of columns that are missing in changes.
     """
 
     plan: DatabasePlan
@@ -226,12 +226,12 @@ class StagedSource:
         )
 
     def _columns(self) -> pa.Schema:
-        """Return the columns of the rows: those of the table, and those that it got while the log was read."""
+        """Return the columns of the rows: the table's columns and columns added while the log was read."""
         plan = self.window.plan
         columns = {column.name: column.type for column in stored_schema(plan.table.schema, plan.key)}
         for file in self.window.staged.of(plan.table.name, LOG):
             for column in file.columns:
-                # A column of an older version of the table was dropped.
+                # A column of an older table version was dropped.
                 if column.name not in columns and (not plan.exists or column.name not in plan.state.kinds):
                     columns[column.name] = column.type
         return pa.schema(list(columns.items()))
@@ -298,7 +298,7 @@ class StagedSource:
         return max(altered, default=0)
 
     def _parts(self, files: Sequence[StagedFile], columns: pa.Schema) -> Frame:
-        """Return the rows of files with the numbers of their parts."""
+        """Return the rows in files with their part numbers."""
         numbers = sorted({one.part for one in files})
         frames = [self._read([one for one in files if one.part == number], columns) for number in numbers]
         return with_parts(dict(zip(numbers, frames, strict=True)))
@@ -342,7 +342,7 @@ class StagedSource:
 
 
 def _replaces(plan: DatabasePlan) -> bool:
-    """Return whether the rows replace those of the table: rows without key cannot be compared with a new snapshot."""
+    """Return whether the rows replace the table: rows without a key cannot be compared with a new snapshot."""
     return bool(plan.chunks) and not plan.key and plan.previous is not None
 
 

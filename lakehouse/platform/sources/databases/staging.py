@@ -59,18 +59,18 @@ _MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file of the run.
+    """A staged file of the run.
 
     Attributes:
         table: The source table.
         kind: `CHUNK`, `KEYS` or `LOG`.
-        path: The path below the storage of the run.
+        path: The path relative to the run's storage.
         rows: The number of rows.
-        columns: The columns without those of `CONTROL`.
-        unavailable: The columns that some rows have no value of.
-        moved: Whether inserts are among these rows: a change of the key made them.
-        last: The greatest position of a row; 0 without positions.
-        part: The number of the part of the window; rows that were read for changes have that of the part after them.
+        columns: The columns without `CONTROL` columns.
+        unavailable: The columns for which some rows have no value.
+        moved: Whether these rows include inserts, which a key change causes.
+        last: The maximum position of a row; 0 without positions.
+        part: The part number in the window; rows that were read for changes have the number of the next part.
         keyless: Whether rows have no key, or an empty one.
     """
 
@@ -319,9 +319,9 @@ class _Writer:
 
 
 def _codecs(rows: pa.Table) -> dict[str, str]:
-    """Return the codec of each column by its path.
+    """Return the compression codec per column path.
 
-    To compress texts that do not get smaller, such as hashes, takes as long as to write the other columns.
+    Compressing strings that do not get smaller, such as hashes, takes as long as writing the other columns.
     """
     codecs: dict[str, str] = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -331,7 +331,7 @@ def _codecs(rows: pa.Table) -> dict[str, str]:
 
 
 def _is_dense(column: pa.ChunkedArray) -> bool:
-    """Return whether the first values of a column of texts or bytes do not get smaller when they are compressed."""
+    """Return whether the first values of a string or binary column do not get smaller when compressed."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or not column.num_chunks:
         return False
     data = column.chunk(0).buffers()[2]
@@ -388,7 +388,7 @@ def failures_in(texts: Iterable[str]) -> dict[str, LakehouseError]:
 
 
 def seen_in(texts: Iterable[str]) -> dict[str, Seen]:
-    """Return the results of reads of whole tables, by table name."""
+    """Return the results of whole-table reads by table name."""
     reports = [json.loads(text).get("seen", {}) for text in texts]
     return {name: Seen.from_mapping(value) for report in reports for name, value in report.items()}
 
@@ -398,11 +398,11 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingArea:
-    """The folder beside the tables in which each pass has a folder of its own.
+    """The folder next to the tables with one subfolder per pass.
 
     Attributes:
-        storage: The storage of the folder.
-        longest_s: How long one try of a run may last, in seconds.
+        storage: The folder's storage.
+        longest_s: The maximum duration of one run attempt, in seconds.
     """
 
     storage: Storage
@@ -410,7 +410,7 @@ class StagingArea:
 
     @contextmanager
     def folder(self, now_ms: int) -> Iterator[str]:
-        """Yield the folder of a pass, and delete its files at the end; also those of killed runs."""
+        """Yield the folder of a pass; at the end delete its files and the files of killed runs."""
         self._delete_old(now_ms)
         name = f"{now_ms:013d}-{RandomIds().uuid()}"
         try:
@@ -431,7 +431,7 @@ class StagingArea:
         self.storage.delete_many([file.path for file in self.storage.list(folder)])
 
 
-#: Runs a task function on the numbers from 0 to `count` - 1, each in a task, and returns the texts of its output.
+#: Runs a task function on the numbers 0 to `count` - 1, one task each, and returns the output strings.
 Runner = Callable[[Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], int], Sequence[str]]
 
 

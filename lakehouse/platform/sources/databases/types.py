@@ -1,6 +1,6 @@
-"""The types in which values of databases are stored: types of Arrow that Spark and the table format have.
+"""The types in which database values are stored: Arrow types that Spark and the table format support.
 
-Record keys are texts, so a key column of bytes is stored as hexadecimal digits, as `HEX()` of a server prints it.
+Record keys are strings, so a binary key column is stored as hexadecimal digits, as the server's `HEX()` prints it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNSIGNED_DIGITS = 20
 _HEX = np.frombuffer(b"".join(f"{byte:02X}".encode() for byte in range(256)), dtype=np.uint16)
 
 
-#: The maximum number of digits of a decimal that fits an int64.
+#: The maximum decimal precision that fits an int64.
 INTEGER_DIGITS = 18
 
 

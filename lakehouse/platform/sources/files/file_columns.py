@@ -1,11 +1,10 @@
-"""Decide which columns of the files a run reads, and with which types.
+"""Decide which file columns a run reads, and with which types.
 
     known     the columns of the spec's `schema`, and further columns that earlier runs read
-    new       names in files that are not known: either their types are inferred from all records, or they are not read
-    lacking   known names that files of the run do not have; the write needs them for each set of files
+    new       unknown names in files: either their types are inferred from all records, or they are not read
+    lacking   known names that are missing in files of the run; the write needs them for each set of files
 
-Files of Parquet, ORC and Avro declare their types. All their columns are read, and the table decides which of them are
-new.
+Parquet, ORC and Avro files declare their types. All their columns are read; a comparison with the table shows new ones.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: Sche
 
 
 def file_source_of(spec: TableSpec) -> FileSourceSpec:
-    """Return the settings of the files source of a spec."""
+    """Return the files source settings of a spec."""
     source = ingest_of(spec).source
     assert isinstance(source, FileSourceSpec), f"the source of table {spec.table} is {source.KIND}"
     return source
@@ -216,7 +215,7 @@ def _typed_plan(session: Session, files: FileSet, declared: Schema, policy: Sche
 
 
 def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[str, ...], ...]:
-    """Return the dotted names of fields inside of columns that each schema lacks."""
+    """Return the dotted names of nested fields that each schema lacks."""
     kinds = {column.name: column.dataType for column in common}
     return tuple(
         tuple(

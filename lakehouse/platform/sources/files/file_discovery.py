@@ -30,7 +30,7 @@ from lakehouse.platform.sources.files.file_paths import split_path
 from lakehouse.platform.sources.files.missing_folders import check_missing
 from lakehouse.spec.sources.file_source import FileSourceSpec
 
-#: Keys of a commit's extra metadata: files whose names were passed before they arrived; what notifications said.
+#: Keys in a commit's extra metadata: files whose names were passed before they arrived; counts of notifications.
 LATE_FILES = "lakehouse.ingest.late_files"
 NOTIFICATIONS = "lakehouse.ingest.notifications"
 _AT_ONCE = 16
@@ -45,10 +45,10 @@ def ascending_files(
     full_refresh: bool,
     now_ms: int,
 ) -> tuple[FileListing, FileChoice]:
-    """List the names after those that were passed, and choose the files that no commit has read.
+    """List the names after the passed names, and choose the files that no commit has read.
 
-    All names are listed by the first run, by a full refresh, and by a run that is `check_names` later than the newest
-    file of the last such listing. The plan is a value, so its checkpoint has times of files and not of runs.
+    The first run, a full refresh, and a run at least `check_names` after the newest file of the last full listing list
+    all names. The plan is deterministic, so its checkpoint contains file times and no run times.
     """
     root, pattern = split_path(settings.path)
     storage = open_storage(root, options, follow_links=True)
@@ -170,7 +170,7 @@ def _is_full(files: Iterable[SourceFile], settings: FileSourceSpec) -> bool:
 
 
 def _own_events(notice: Notice, counts: dict[str, int], unknown: list[str]) -> Iterator[ObjectEvent]:
-    """Yield the events of a notice, and count the texts that are none."""
+    """Yield the events of a notice, and count strings that are not notifications."""
     for one in (event for text in notice.texts for event in events_of_file(text)):
         if isinstance(one, str):
             unknown.append(f"{one!r} in {notice.place}")
@@ -183,7 +183,7 @@ def _own_events(notice: Notice, counts: dict[str, int], unknown: list[str]) -> I
 def _wanted(
     events: Iterable[ObjectEvent], root: str, pattern: tuple[str, ...], counts: dict[str, int]
 ) -> Iterator[str]:
-    """Yield the paths below the root of created objects, once; count deleted objects and those of other places."""
+    """Yield each created object's path below the root once; count deleted objects and objects outside of the root."""
     bucket, _, prefix = root.partition("://")[2].partition("/")
     lead = f"{prefix.rstrip('/')}/" if prefix else ""
     seen: set[str] = set()

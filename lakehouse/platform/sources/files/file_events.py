@@ -35,11 +35,11 @@ class ObjectEvent:
 
 
 class UnknownEventError(Exception):
-    """A text that is no notification of a known kind."""
+    """A string that is not a known kind of notification."""
 
 
 def events_of_file(data: bytes) -> Iterator[ObjectEvent | str]:
-    """Yield the events in a file: a JSON document, or one on each line; a text that is none as its beginning."""
+    """Yield the events in a file: one JSON document, or one per line; the beginning of any other string."""
     text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig", errors="replace")
     try:
         documents: list[Any] = [parse_json(text)]
@@ -66,7 +66,7 @@ def _events(value: Any) -> Iterator[ObjectEvent]:
     if not isinstance(value, Mapping):
         raise UnknownEventError
     for name in ("Message", "Body", "body"):
-        # Messages of SNS and SQS have the notification as text.
+        # SNS and SQS messages contain the notification as a JSON string.
         if isinstance(value.get(name), str):
             yield from _events(value[name])
             return
@@ -98,7 +98,7 @@ def _s3(record: Mapping[str, Any]) -> Iterator[ObjectEvent]:
 
 
 def _cloud_event(value: Mapping[str, Any]) -> Iterator[ObjectEvent]:
-    """Yield the event of Event Grid, or of a CloudEvent of Cloud Storage."""
+    """Yield the event in an Event Grid message or in a Cloud Storage CloudEvent."""
     kind, data = str(value.get("eventType") or value["type"]), value["data"]
     if kind.startswith("google.cloud.storage."):
         yield from _event(kind.rpartition(".")[2], data["bucket"], data["name"])

@@ -1,12 +1,12 @@
-"""Choose files by ascending names: of a large landing zone, only the names after those that were passed are listed.
+"""Choose files by ascending names: in a large landing zone, only names after the passed names are listed.
 
-    names   ............ after | the newest names, of which each is in `taken` if it was read | ... new names
+    names   ............ after | the last names; each one is in `taken` if it was read        | ... new names
                 passed         | listed by each run                                            | read
 
-A file whose name lies among the newest names is read, whenever it arrives. A name up to `after` was passed: a file that
-arrives there later is not listed by most runs. Once a day a run lists all names, and reports files that arrived after
-their name was passed. Such a file is newer than every file of the listing that passed its name, because a store gives a
-file the time of its arrival.
+A file whose name lies among the last names is read, whenever it arrives. A name up to `after` was passed: regular runs
+do not list a file that arrives there later. Once a day a run lists all names, and reports files that arrived after
+their name was passed. Such a file is newer than every file of the listing that passed its name, because a store sets a
+file's time on arrival.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MOST_STEPS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameCheckpoint:
-    """The names that commits have passed, and the files after them that commits have read.
+    """The names that commits have passed, and the files after these names that commits have read.
 
     Attributes:
         root: The folder of the names.
         after: All names up to this one were passed; empty for none.
         taken: The files after it that were read.
-        passed: By ascending name, the time of the newest file of the listing that passed the names up to it.
+        passed: By ascending name: the newest file time in the listing that passed the names up to it.
         checked_ms: The time of the newest file when all names were listed; 0 for never.
     """
 

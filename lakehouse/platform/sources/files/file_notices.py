@@ -29,7 +29,7 @@ ReadRanges = Callable[[tuple[OffsetRange, ...]], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Some notifications: their texts, their place for people, and what a checkpoint notes after them."""
+    """Some notifications: their strings, their location for messages, and the checkpoint entry after them."""
 
     texts: tuple[bytes, ...]
     place: str
@@ -134,7 +134,7 @@ def open_notices(
     """
     place = topic_of(settings.notifications)
     kind = "taken" if place is None else "topic_id"
-    # A checkpoint of the other kind says nothing: files that were read are known by themselves.
+    # A checkpoint of another discovery mode needs no check here: it identifies the files that were read.
     text = previous if previous is not None and kind in parse_json(previous) else None
     if place is None:
         listing = list_source((settings.notifications,), options)

@@ -1,8 +1,8 @@
 """Check the first bytes of every file before Spark reads it.
 
-A file that is not in the format of its name or of the spec fails the run before anything is parsed or written, and the
-message names the file. The probe also reads the headers of CSV files, so that files with different columns, or with
-another order of columns, can be read in one run.
+A file that does not match the format of its name or spec fails the run before anything is parsed or written, and the
+error message contains its name. The probe also reads CSV headers, so that one run can read files with different columns
+or column orders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, 
 log = logging.getLogger(__name__)
 
 HEAD_BYTES = 64 << 10
-#: What to do about a header with a column twice or without a name.
+#: The remedy for a header with a duplicate or unnamed column.
 HEADER_REMEDY = (
     "Give each column of the file a name of its own, whose case does not count. Or set options: {header: 'false'} in "
     "'ingest' and declare all columns in order in 'schema': the header is then a record like others"
@@ -58,16 +58,16 @@ class Probe:
 def probe_files(
     storage: Storage, files: Sequence[SourceFile], format: str, options: Mapping[str, str]
 ) -> tuple[Probe, ...]:
-    """Probe the files in parallel, and return those that are not empty, in the same order.
+    """Probe the files in parallel, and return the non-empty files in the same order.
 
     Args:
         storage: The storage of the files.
         files: The files to probe.
-        format: One of `FORMATS` of the spec.
+        format: One of the spec's `FORMATS`.
         options: Options of Spark's reader.
 
     Raises:
-        UserError: A file cannot be read; the message names the first one.
+        UserError: A file cannot be read; the message contains the first one.
         RetryableError: A file was deleted after it was listed.
     """
     probes: list[Probe] = []
@@ -138,7 +138,7 @@ def _is_record(line: str, dialect: CsvDialect) -> bool:
 
 
 def _text_head(file: SourceFile, head: bytes, most: int) -> bytes:
-    """Return at most `most` bytes of the text of a file by its first bytes."""
+    """Return at most `most` uncompressed bytes from the first bytes of a file."""
     text = _unpacked_head(file, head, most)
     other = next((kind for kind, start in _OTHER_MAGIC.items() if text.startswith(start)), None)
     if other is not None:
@@ -173,7 +173,7 @@ def _unpacked_head(file: SourceFile, head: bytes, most: int) -> bytes:
 
 
 def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
-    """Return the beginning of the text of a gzip or bzip2 file, which may have several members, also empty ones."""
+    """Decompress the beginning of a gzip or bzip2 file, which may contain several members, some of them empty."""
     text = b""
     while head and len(text) < most:
         member = decompressor()
@@ -191,7 +191,7 @@ def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
 
 
 def _unpacked_zstd(head: bytes, most: int) -> bytes:
-    """Return the beginning of the text of a zstd file, whose first bytes may end inside of a block."""
+    """Decompress the beginning of a zstd file; its first bytes may end inside of a block."""
     stream = pa.CompressedInputStream(pa.BufferReader(head), "zstd")
     text = b""
     while len(text) < most:
@@ -209,7 +209,7 @@ def _unpacked_zstd(head: bytes, most: int) -> bytes:
 
 
 def _decoded(head: bytes, options: Mapping[str, str]) -> str:
-    """Return the text of a file's first bytes, which may end inside of a character."""
+    """Decode a file's first bytes, which may end inside of a character."""
     encoding = encoding_of(options)
     try:
         return head.decode("utf-8-sig" if is_utf8(encoding) else encoding, errors="replace").removeprefix("\ufeff")

@@ -60,10 +60,9 @@ log = logging.getLogger(__name__)
 def open_batch(
     session: Session, files: FileSelection, spec: TableSpec, *, known: KnownColumns, dead_letters: DeadLetterBox
 ) -> Iterator[Batch | None]:
-    """Read the files for the time of a `with` block; None if they hold no records.
+    """Read the files for the duration of a `with` block; None if they contain no records.
 
-    The columns and types are those of the spec, then those that earlier runs read, then inferred ones. A warning lists
-    inferred columns.
+    Columns and types come from the spec, then from earlier runs, then from inference. A warning lists inferred columns.
 
     Args:
         session: The Spark session that reads.
@@ -103,7 +102,7 @@ def open_batch(
 
 
 class _Reading:
-    """The counted records of one read plan; parsed text is cached until `close`."""
+    """The counted records of one read plan; parsed records are cached until `close`."""
 
     def __init__(self, session: Session, spec: TableSpec, plan: ReadPlan) -> None:
         self._spec, self._plan, self._ingest = spec, plan, ingest_of(spec)

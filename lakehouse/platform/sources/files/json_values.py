@@ -1,14 +1,14 @@
 """Parse values that are JSON objects with Arrow, in Spark tasks, and collect the fields that no column takes.
 
-Arrow's reader is several times as fast as Spark's `from_json`, and knows fewer forms of values. A value is parsed here
-only if the result is the one of `from_json`; every other value has a null `record`, and Spark parses it or finds that
-it is bad. A block of values that Arrow refuses is halved until the refused values are in small pieces.
+Arrow's reader is several times as fast as Spark's `from_json`, and accepts fewer forms of values. A value is parsed
+here only if `from_json` gives the same result; every other value gets a null `record`, and Spark parses it or rejects
+it. A block of values that Arrow refuses is halved until the refused values are in small pieces.
 
     {"record":<value>}\\n    one line for each value
 
-Arrow checks neither that an object ends with its line nor that a line has one object. The enclosing object makes both
-certain: after a value, only `}` may follow, so an object cannot continue on the next line. A line can therefore have
-more than one object, but not less, and as many rows as lines mean one object for each line.
+Arrow checks neither that an object ends with its line nor that a line contains one object. The enclosing object makes
+both certain: after a value, only `}` may follow, so an object cannot continue on the next line. A line can therefore
+contain more than one object, but not less. So if there are as many rows as lines, each line is one object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakehouse.platform.sources.unread_fields import UnreadFields
 from lakehouse.spark.messages import DECODED, MESSAGES
 
 _RECORD = "record"
-#: Values in the smallest piece that Arrow tries; smaller pieces with a refused value go to the slow way.
+#: Minimum number of values in a piece that Arrow parses; Spark parses smaller pieces with a refused value.
 _PIECE = 256
 #: Batches that go to the slow way after one whose values were mostly refused.
 _SKIPPED = 16
@@ -38,14 +38,14 @@ _DATE = r"^[1-8]\d{3}-\d{2}-\d{2}$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonDecoder:
-    """Parses the values of messages. It is sent to the workers.
+    """Parses message values. It is sent to the workers.
 
     Attributes:
         messages: Yields batches of `MESSAGES`.
         target: The type of a record.
         paths: Paths in a value, such as `after`; the first one with an object leads to the record.
         parses: Whether records are parsed; otherwise fields are only collected.
-        interval_ms: The bounds of the times of messages to parse; None for all.
+        interval_ms: The time range of messages to parse; None for all.
     """
 
     messages: Any
@@ -92,7 +92,7 @@ class FieldCollector:
     paths: tuple[tuple[str, ...], ...] = ((),)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row with the text about the fields; the first column of the batches has the lines."""
+        """Yield one row with the fields as JSON; the first column of the batches contains the lines."""
         parser = JsonParser(self.target, self.paths, parses=False)
         for batch in batches:
             parser.parsed(batch.column(0))
@@ -108,12 +108,12 @@ class JsonParser:
         self._unread, self._has_unread, self._skip = UnreadFields(target), False, 0
 
     def take_unread(self) -> str | None:
-        """Return the fields that were found since the last call, as text for the driver."""
+        """Return the fields found since the last call, serialized for the driver."""
         text, self._unread = self._unread.to_json(), UnreadFields(self._target)
         return text
 
     def parsed(self, values: pa.Array) -> pa.Array:
-        """Return the records of values (binary or text), null for those that have to be parsed in another way."""
+        """Return the records of binary or string values, null if Spark has to parse the value."""
         if self._skip:
             self._skip -= 1
             self._collect(values)
@@ -191,7 +191,7 @@ class JsonParser:
 def _records(lines: pa.Array, read: pa.StructType | None, unexpected: str) -> pa.Array | None:
     """Return the object of each line, null for a line that is null; None if Arrow refuses a line.
 
-    Text that is not UTF-8, and a value that is the word `null`, are refused: Spark has a rule for them.
+    Invalid UTF-8 and the value `null` are refused: Spark has a rule for them.
     """
     filled = pc.fill_null(lines, b"null")
     text = pc.binary_join_element_wise(b'{"' + _RECORD.encode() + b'":', filled, b"}\n", b"")
@@ -215,7 +215,7 @@ def _records(lines: pa.Array, read: pa.StructType | None, unexpected: str) -> pa
 
 
 def _extent(text: pa.Array) -> tuple[int, int]:
-    """Return the position and the length of the bytes of an array."""
+    """Return the offset and length of an array's bytes."""
     first, last = text.offset, text.offset + len(text)
     width = pa.int64() if pa.types.is_large_binary(text.type) else pa.int32()
     offsets = pa.Array.from_buffers(width, last + 1, [None, text.buffers()[1]])

@@ -29,8 +29,8 @@ _POLL_S = 1.0
 _BATCH = 10_000
 #: The client logs to standard error; failures come as exceptions, so only critical lines are logged.
 _QUIET = {"log_level": "2"}
-#: By default the client waits 1 s before it asks for more messages when 100,000 are in its queue, although a task takes
-#: them within 0.2 s. A connection may set another value.
+#: By default the client waits 1 s before it requests more messages when its queue contains 100,000, although a task
+#: reads them within 0.2 s. A connection may set another value.
 _READING = {"fetch.queue.backoff.ms": 10}
 _CLOCK = SystemClock()
 _NOT_FOUND = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
@@ -77,7 +77,7 @@ class KafkaLog:
     def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         wanted = {TopicPartition(self._topic, partition): spec for partition in partitions}
         try:
-            # The offset of an open transaction ends what a reader of committed messages can read.
+            # A reader of committed messages can read up to the offset of the first open transaction.
             futures = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
             )
@@ -92,10 +92,10 @@ class RangeReader:
 
     Attributes:
         topic: The topic.
-        settings: The settings of the client.
+        settings: The client settings.
         parts: The ranges; a task gets positions in this tuple.
-        max_bytes: The largest size of a range's keys and values; 0 for no limit. At least one message is read.
-        deadline_ms: The time since 1970 at which to end; 0 for none. At least one message is read.
+        max_bytes: The maximum size of a range's keys and values in bytes; 0 for no limit. At least one message is read.
+        deadline_ms: The time since 1970 in milliseconds at which to end; 0 for none. At least one message is read.
     """
 
     topic: str

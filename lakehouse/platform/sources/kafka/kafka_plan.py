@@ -1,12 +1,12 @@
-"""Choose the offsets of a run from the state of a topic and a checkpoint. The functions are pure.
+"""Choose a run's offsets from a topic's state and a checkpoint. The functions are pure.
 
     new partition          it is read from its first message
-    topic created again     its id differs from that in the checkpoint; offsets of the checkpoint mean nothing
+    topic created again     its id differs from the checkpoint's; the checkpoint's offsets mean nothing
     retention overtaken    the checkpoint lies before the first message; the messages between are lost
     log truncated          the checkpoint lies behind the last message, as after an unclean election of a leader
 
 The last three fail the run, because messages are lost. With `reset: earliest` the run continues with the first message,
-and the commit states what was lost.
+and the commit records the lost messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.sources.kafka.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange, PartitionState, TopicState
 
-#: The column of metadata with the offset of a message.
+#: The metadata column with a message's offset.
 OFFSET_COLUMN = "_kafka_offset"
 #: The number of partitions that a message lists.
 _SHOWN = 10
@@ -128,7 +128,7 @@ def check_ordering(
 
 
 def places(state: TopicState, checkpoint: KafkaCheckpoint) -> str:
-    """Return a sentence with the positions of a checkpoint and of the topic, by partition."""
+    """Return a sentence with the positions in the checkpoint and in the topic, by partition."""
     offsets = {one.partition: f"{one.first}-{one.end}" for one in state.partitions}
     return (
         f"The last commit has the topic id {checkpoint.topic_id} and the next offsets {_listed(checkpoint.next)}, and "

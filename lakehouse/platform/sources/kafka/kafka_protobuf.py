@@ -1,10 +1,10 @@
-"""Decode messages of Protocol Buffers in Spark tasks: bare ones of one type, and those of a schema registry.
+"""Decode Protocol Buffers messages in Spark tasks: bare messages of one type, and messages with a registry header.
 
     bare       the message
     registry   byte 0 | schema id, 4 bytes | indexes of the message type in the schema, as zigzag varints | the message
 
-The indexes are a count and as many numbers; one byte 0 stands for the first message type. Fields are taken by name;
-those that the type of the writer lacks are null. Fields without presence that are absent have their default.
+The indexes are a count and as many numbers; one byte 0 stands for the first message type. Fields are matched by name;
+fields that the writer's type lacks are null. Absent fields without presence have their default.
 """
 
 from __future__ import annotations

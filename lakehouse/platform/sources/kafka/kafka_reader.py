@@ -1,7 +1,8 @@
 """Read planned messages of a Kafka topic with Spark, and store messages that cannot be parsed as dead letters.
 
-The messages are read and parsed once and kept, because the number of bad ones must be known before the write. Limits
-of bytes and of time end the tasks before the planned offsets; the batch then carries the checkpoint of what was read.
+The messages are read and parsed once and cached, because the number of bad messages must be known before the write.
+Byte and time limits can end the tasks before the planned offsets; the batch then contains the checkpoint of the
+messages that were read.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _bounds(plan: KafkaPlan, known_columns: KnownColumns) -> TimeBounds:
 
 
 def _watermarks(known_columns: KnownColumns) -> dict[int, int]:
-    """Return the time of the newest message of earlier commits by partition."""
+    """Return the newest message time in earlier commits by partition."""
     text = known_columns.previous.get(WATERMARKS)
     if text is None:
         return {}
@@ -241,7 +242,7 @@ def _checkpoint(plan: KafkaPlan, ends: Mapping[int, int], settings: KafkaSourceS
 def _lag(
     plan: KafkaPlan, facts: Mapping[int, PartitionFacts], ends: Mapping[int, int], settings: KafkaSourceSpec
 ) -> tuple[SourceLag, ...] | None:
-    """Return the offsets after those that were read, with the age of the oldest end of a partition."""
+    """Return the offsets after the messages that were read, with the age of the oldest partition end."""
     if plan.interval_ms is not None:
         return None
     lags = left(plan.ends, {**plan.next, **ends})

@@ -1,10 +1,10 @@
-"""The source `kafka`: messages of a topic, read by offsets from the checkpoint, or by the times of a data interval.
+"""The source `kafka`: a topic's messages, read by offset from the checkpoint, or by time for a data interval.
 
-    plan      look up the partitions and their offsets; choose a range of offsets of each partition
+    plan      look up the partitions and their offsets; choose an offset range per partition
     read      read the ranges in Spark tasks and turn the messages into rows (`kafka_reader`)
     verify    look up the topic's id once more: the topic must not have been created again
 
-No consumer group is joined. The offsets are in the commit that has the rows.
+No consumer group is joined. The offsets are stored in the commit that adds the rows.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class KafkaPlan(SourcePlan):
 
     Attributes:
         topic_id: The id of the topic.
-        ranges: At most one range of offsets for each partition.
-        ends: The end of each partition when the run was planned.
-        next: The next offset of each partition after the run.
-        interval_ms: The bounds of the times of messages that a run by interval keeps.
+        ranges: At most one offset range per partition.
+        ends: The end offset per partition when the run was planned.
+        next: The next offset per partition after the run.
+        interval_ms: The time range of messages that a run by interval keeps.
     """
 
     topic_id: str
@@ -190,7 +190,7 @@ def offsets_metadata(topic: str, topic_id: str, ranges: Sequence[OffsetRange]) -
 
 
 def left(ends: Mapping[int, int], following: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of offsets behind a position, by partition, without those of 0."""
+    """Return the number of offsets behind a position, by partition; partitions without any are left out."""
     lags = {partition: ends[partition] - following[partition] for partition in sorted(ends)}
     return {partition: lag for partition, lag in lags.items() if lag}
 
@@ -208,7 +208,7 @@ def source_lag(topic: str, lags: Mapping[int, int], seconds: float | None = None
 
 
 def kafka_source_of(spec: TableSpec) -> KafkaSourceSpec:
-    """Return the settings of the Kafka source of a spec."""
+    """Return the Kafka source settings of a spec."""
     source = ingest_of(spec).source
     assert isinstance(source, KafkaSourceSpec), f"the source of table {spec.table} is {source.KIND}"
     return source

@@ -1,7 +1,7 @@
-"""Read messages of Protocol Buffers into Arrow columns with Google's library `protobuf`.
+"""Read Protocol Buffers messages into Arrow columns with Google's library `protobuf`.
 
-One call parses all messages of a batch as the elements of one list, in a quarter of the CPU time of one call per
-message. The library parses them by a type that is built here from the type of the writer:
+One call parses all messages of a batch as the elements of one list, which takes a quarter of the CPU time compared with
+one call per message. The library parses them with a type that is built here from the writer's type:
 
     every field has presence                    absent fields become null
     a string is bytes                           Arrow checks all strings of a column for UTF-8

@@ -1,10 +1,10 @@
-"""Types of Protocol Buffers as values, from the descriptors of a file, of a class or of a schema registry.
+"""Protocol Buffers types as values, from the descriptors in a file, a class or a schema registry.
 
 int32, sint32, sfixed32              int32
 uint32, fixed32                      int64
 int64, sint64, sfixed64              int64
-uint64, fixed64                      decimal(20, 0), which has all digits
-enum                                 the name of the value as text, or its number as text if it has no name
+uint64, fixed64                      decimal(20, 0), which is exact
+enum                                 string: the value's name, or its number if it has no name
 google.protobuf.Timestamp            timestamp in microseconds, UTC
 google.protobuf.Duration             int64, in microseconds
 google.protobuf.Int64Value, ...      the value, null if the message is absent
@@ -85,17 +85,18 @@ _SPECIAL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtoField:
-    """A field of a message.
+    """A message field.
 
     Attributes:
         name: The name of the field.
         number: The number of the field on the wire.
-        kind: A name of `SCALARS` or one of the kinds of messages.
+        kind: A name in `SCALARS` or a message kind.
         is_repeated: Whether the field is a list.
-        has_presence: Whether a message says that the field is absent; an absent field without it has its default.
+        has_presence: Whether an absent field is distinguishable from its default; an absent field without presence has
+            its default.
         symbols: The names of an enum by number.
         default: The value of an absent field without presence.
-        message: The type of a message; of a map the type of its entries, of a wrapper the type of the wrapper.
+        message: The message type; for a map, its entry type; for a wrapper, the wrapper type.
     """
 
     name: str
@@ -182,7 +183,7 @@ def message_of_file(storage: Storage, path: str, name: str) -> ProtoMessage:
 
 
 def messages_of_registry(registry: Mapping[str, str], schema_id: int) -> Any:
-    """Return the descriptor of the file of a schema; raise BadMessageError if the registry does not have the id."""
+    """Return the file descriptor for a schema; raise BadMessageError if the registry does not have the id."""
     answer = fetched_schema(registry, schema_id, kind="PROTOBUF", query=_SERIALIZED)
     name = f"schema {schema_id}"
     files = _referenced(registry, answer)

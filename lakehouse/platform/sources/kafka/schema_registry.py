@@ -1,6 +1,6 @@
 """Read schemas from a schema registry.
 
-byte 0 | schema id, 4 bytes, most significant first | the record
+byte 0 | schema id, 4 bytes, big-endian | the record
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakehouse.errors import RetryableError, UserError
 
 MAGIC, HEADER = 0, 5
 _TIMEOUT_S = 30.0
-#: An array of bytes has less. Arrow 26 overflows if a slice of an even number of values has no end.
+#: A binary array has less. Arrow 26 overflows if a slice with an even number of values has no end.
 _MOST_BYTES = (1 << 31) - 1
 _NOT_FOUND, _DENIED = 404, (401, 403)
 

@@ -42,7 +42,7 @@ def connect(access: MysqlAccess, **settings: Any) -> Any:
 
 @contextmanager
 def server_errors(access: MysqlAccess) -> Iterator[None]:
-    """Raise errors of PyMySQL as errors of this package that name the server."""
+    """Convert PyMySQL errors to errors of this package whose message contains the server."""
     try:
         yield
     except pymysql.err.MySQLError as error:
@@ -81,7 +81,7 @@ class Questions:
         return next(iter(rows[0].values())) if rows else None
 
     def variable(self, name: str) -> str:
-        """Return a global variable; an empty text if the server has none of this name."""
+        """Return a global variable; an empty string if the server does not have it."""
         rows = self.rows("show global variables where variable_name = %s", (name,))
         return str(rows[0]["value"]) if rows else ""
 

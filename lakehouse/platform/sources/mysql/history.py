@@ -1,16 +1,16 @@
 """Check that the binlog of a server continues the position of a checkpoint, and did not start again behind it.
 
-RESET MASTER empties the log and starts its numbers again, and a server restored from a backup has another end of its
-log. Files and GTIDs of such a log have the names of older ones, so the position exists or will exist, but it belongs to
-other transactions. These facts show it:
+RESET MASTER empties the log and restarts its numbers, and a server restored from a backup has a different log end. Such
+a log reuses the names of older files and GTIDs, so the position exists or will exist, but it belongs to other
+transactions. These facts show it:
 
-    file        its number is larger than that of the newest file, or the offset lies behind its end
+    file        its number is larger than the newest file number, or the offset lies behind its end
     created     the file was created at another time
     GTIDs       MySQL: the server has not committed all transactions before the position; MariaDB: a domain ends before
     purged      the file was deleted, but the transactions before the position are not among the deleted ones
 
-A file that was created at the same time and contains the offset is the same log. Then GTIDs are not compared: a reader
-sees a transaction in the log before the server counts it as committed.
+A file that was created at the same time and contains the offset is the same log. Then GTIDs are not compared: a
+transaction is readable in the log before the server counts it as committed.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class LogHistory:
         return "" if is_older else f"its first file {first} does not follow {position.file}"
 
     def _executed(self) -> str:
-        """Return the GTIDs of all transactions of the log."""
+        """Return the GTIDs of all transactions in the log."""
         name = "gtid_executed" if self._flavor == MYSQL else "gtid_binlog_pos"
         return _joined(self._server.value(f"select @@global.{name}"))
 

@@ -1,6 +1,6 @@
-"""Ranges of keys in SQL. A bound is one literal per key column, which the server itself wrote.
+"""Key ranges in SQL. A bound is one literal per key column, printed by the server itself.
 
-Comparisons of texts follow the collation of the column, so only the server can compare keys with bounds.
+String comparisons follow the column's collation, so only the server can compare keys with bounds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def literal(column: SourceColumn) -> str | None:
 
 
 def condition(key: Sequence[str], chunk: Chunk) -> str:
-    """Return the condition of the rows of a chunk; an empty text for all rows."""
+    """Return the SQL condition for a chunk's rows; an empty string for all rows."""
     parts = []
     if chunk.after is not None:
         parts.append(_bound(key, chunk.after, ">", ">"))
@@ -59,7 +59,7 @@ def condition(key: Sequence[str], chunk: Chunk) -> str:
 def _bound(key: Sequence[str], bound: tuple[str, ...], sign: str, last: str) -> str:
     """Return the comparison of a key with a bound, in the order of its columns.
 
-    Servers do not use an index for `(a, b) > (x, y)`. The first part is what they use the index for.
+    Servers do not use an index for `(a, b) > (x, y)`. They use the index for the first part of this condition.
     """
     if len(bound) != len(key) or not all(_LITERAL.fullmatch(text) for text in bound):
         raise CorruptTableError(f"the bound {bound} of the checkpoint is not one of the key {', '.join(key)}")

@@ -1,4 +1,4 @@
-"""Settings and rights of a server without which its log cannot be read, or lacks what is needed."""
+"""Check the server settings and privileges that are required to read a complete log."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from lakehouse.platform.sources.binlog.columns import DATES, TYPES, SourceColumn
 from lakehouse.platform.sources.databases.types import INTEGER_DIGITS, decimals
 from lakehouse.platform.sources.mysql.keys import quoted
 
-#: Decimals with at most `INTEGER_DIGITS` digits are read as integers; the server sends all others as text. connectorx
-#: would give each decimal 10 digits after the point.
+#: Decimals with at most `INTEGER_DIGITS` digits are read as integers; the server sends all others as strings.
+#: connectorx would give each decimal 10 digits after the point.
 _AS_TEXT = ("time", "json", "uuid", "inet4", "inet6")
-#: Character sets that can have halves of pairs of surrogates, which are no UTF-8. In UTF-16 they are question marks.
+#: Character sets that can contain unpaired surrogates, which are invalid UTF-8. In UTF-16 they become question marks.
 _WITH_HALVES = ("ucs2", "utf32")
 _GEOMETRIES = tuple(
     name for name in TYPES if name.endswith(("geometry", "point", "linestring", "polygon", "collection"))
@@ -35,7 +35,7 @@ def projected(column: SourceColumn) -> str:
     if column.type == "bit" and column.precision == 1:
         return f"{name} + 0"
     if column.type in _GEOMETRIES:
-        # The first four bytes are the SRID. ST_AsWKB would swap the axes of some systems of coordinates.
+        # The first four bytes are the SRID. ST_AsWKB would swap the axes of some coordinate systems.
         return f"unhex(substr(hex({name}), 9))"
     return name
 

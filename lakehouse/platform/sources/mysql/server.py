@@ -56,10 +56,10 @@ class MysqlServer:
         """Nothing to wait for: the log has all changes."""
 
     def low_watermark(self, table: str) -> LogPosition:
-        """Return a position so that every later read of a table sees all changes before it.
+        """Return a position such that every later read of a table includes all changes before it.
 
         MySQL: the set of committed transactions. MariaDB: the position of a consistent snapshot. The end of the log is
-        no such position: a transaction is in the log before others see it.
+        no such position: a transaction is in the log before it is visible to others.
 
         Raises OpenTransactionsError for prepared XA transactions: the log has their rows before they are committed.
         """
@@ -89,15 +89,15 @@ class MysqlServer:
         return self._position(BinlogPosition(flavor=MYSQL, gtid=gtid, file=file, offset=offset), time_ms)
 
     def resumed(self, position: LogPosition) -> LogPosition:
-        """Return where the log of this server continues a position, also one of another server after a failover.
+        """Return where this server's log continues a position, even a position from another server after a failover.
 
-        The GTIDs of MySQL have the UUID of the server that made a transaction, so they are the same on all servers of
-        a group. In MariaDB they are numbers that unrelated servers use, too.
+        MySQL GTIDs contain the UUID of the server that executed the transaction, so they are the same on all servers of
+        a group. MariaDB GTIDs are numbers that unrelated servers use, too.
 
         Raises:
             SnapshotNeededError: The log starts again behind the position, so that changes are lost.
-            UserError: The position is one of another server, and its GTIDs do not say where to continue.
-            RetryableError: This server does not have all transactions that the table has.
+            UserError: The position is from another server, and its GTIDs do not determine where to continue.
+            RetryableError: This server lacks transactions that the table contains.
         """
         binlog = _binlog(position)
         if position.server == self._identity:
@@ -129,10 +129,10 @@ class MysqlServer:
         )
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
-        """Return a position before which all transactions are before each of the given positions.
+        """Return a position that only follows transactions before all of the given positions.
 
-        Places in files are numbers. A set of GTIDs of MySQL is not: another set may lack one of its transactions and
-        have a later one, so what both have is the position.
+        File positions are totally ordered. MySQL GTID sets are not: another set may lack one transaction and contain a
+        later one, so the position is their intersection.
         """
         placed = [one for one in positions if _binlog(one).file]
         result = min(placed, key=lambda one: one.order) if placed else positions[0]
@@ -147,7 +147,7 @@ class MysqlServer:
         return result
 
     def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
-        """Return a position so that about `most_bytes` of the log lie before it: the end of a file of the log."""
+        """Return the end of a log file such that about `most_bytes` of the log lie before it."""
         first, last = _binlog(start), _binlog(end)
         if not first.file:
             return end

@@ -1,9 +1,9 @@
-"""A consistent read of a whole table whose place in the log is known, for tables without primary key.
+"""A consistent read of a whole table at a known log position, for tables without a primary key.
 
-MariaDB tells the place of a consistent snapshot. MySQL does not: a transaction is in the log before others see it. So
-the committed transactions are noted before the snapshot begins, and the end of the log after it. If the log between
-both has no change of the table, the snapshot has the changes before and lacks the changes after. Otherwise it begins
-again.
+MariaDB reports the position of a consistent snapshot. MySQL does not: a transaction is in the log before it is visible
+to others. So the committed transactions are noted before the snapshot begins, and the end of the log after it. If the
+log between both contains no change of the table, the snapshot contains exactly the changes before. Otherwise the read
+starts again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakehouse.spec.sources.mysql_connection import MysqlAccess
 _BATCH_ROWS = 20_000
 #: How often a snapshot begins before the run fails.
 _TRIES = 20
-#: Engines of tables whose rows a transaction sees as they were when it began.
+#: Storage engines with consistent snapshots: a transaction reads rows as they were when it began.
 _ENGINES = ("innodb", "rocksdb")
 #: Returns whether the log has a change of the table between two places.
 IsChanged = Callable[[BinlogPosition, BinlogPosition], bool]
@@ -67,7 +67,7 @@ class TableSnapshot:
         )
 
     def rows(self, connection: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the transaction sees."""
+        """Yield the rows that are visible to the transaction."""
         schema = pa.schema([pa.field(column.name, arrow_type(column)) for column in self.columns])
         selected = ", ".join(read_by_client(column) for column in self.columns)
         with connection.cursor() as cursor:

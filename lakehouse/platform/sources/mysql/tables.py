@@ -105,7 +105,7 @@ def _refusal(name: str, columns: Sequence[ServerColumn]) -> str:
 
 def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:
     is_generated = "generated" in str(row["extra"]).lower()
-    # MariaDB prints the default null as a text.
+    # MariaDB prints the default null as a string.
     has_default = row["column_default"] is not None and str(row["column_default"]).upper() != "NULL"
     return SourceColumn(
         name=column.name,

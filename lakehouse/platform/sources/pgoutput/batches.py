@@ -1,4 +1,4 @@
-"""Rows of one version of a table: messages per kind, and their tables of Arrow."""
+"""Rows of one table version: messages per kind, converted to Arrow tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Sink:
 
 @dataclass(slots=True)
 class _Rows:
-    """Values of rows: texts by column, and which of them were not sent."""
+    """Values of rows: strings by column, and a flag for values that were not sent."""
 
     kind: str
     texts: list[pa.Array]

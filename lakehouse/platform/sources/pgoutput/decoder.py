@@ -1,9 +1,9 @@
-"""Messages of pgoutput to changes of whole transactions. It knows no socket.
+"""Decode pgoutput messages to changes of whole transactions, without I/O.
 
-The server sends transactions in the order of their commits, each as a whole. A change has the place of its record in
-the log as its ordering value. Of two transactions that change the same row, the later one waits for the end of the
-earlier one, so these values are in the order of the log for each key, and the same whenever the log is read. Rows that
-share a record, as COPY writes them, have the values after it, which no other record has.
+The server sends whole transactions in commit order. A change's ordering value is the log position (LSN) of its record.
+If two transactions change the same row, the later one waits for the end of the earlier one. So these values follow the
+log order for each key, and are the same whenever the log is read. Rows that share a record, as COPY writes them, get
+the next values, which no other record has.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def lsn_text(place: int) -> str:
 
 
 def lsn_number(text: str) -> int:
-    """Return the place that the server printed; raise ValueError for another text."""
+    """Parse a log position that the server printed; raise ValueError for any other string."""
     high, slash, low = text.partition("/")
     if not slash:
         raise ValueError(f"{text!r} is not a place in the log")
@@ -217,7 +217,7 @@ class TransactionSet:
 
     @classmethod
     def parse(cls, text: str) -> TransactionSet:
-        """Return the set of a text of the type `pg_snapshot`, `10:20:11,15`; an empty text has no transactions."""
+        """Parse a `pg_snapshot` such as `10:20:11,15`; an empty string is a set without transactions."""
         if not text:
             return cls(oldest=0, next=0, running=frozenset())
         try:
@@ -231,9 +231,9 @@ class TransactionSet:
             raise UserError(f"{text!r} is not a snapshot of PostgreSQL, such as 10:20:11,15") from error
 
     def has(self, number: int) -> bool:
-        """Return whether the snapshot sees a transaction, given the lower 32 bits of its number.
+        """Return whether the snapshot includes a transaction, given the lower 32 bits of its number.
 
-        The log has no more: the whole number is the one that is nearest to the snapshot.
+        The log does not contain the upper bits: the full number is the one closest to the snapshot.
         """
         if not self.next:
             return False

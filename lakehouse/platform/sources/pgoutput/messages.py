@@ -1,7 +1,7 @@
-"""The parts of messages of pgoutput, version 1 of its protocol.
+"""The parts of pgoutput messages, protocol version 1.
 
-A tuple is the number of its columns, and for each a tag: `t` with a length and a text, `n` for null, `u` for a value
-that was not sent. The tuples of many messages are split together, column by column.
+A tuple is the number of its columns, and a tag per column: `t` with a length and a string, `n` for null, `u` for a
+value that was not sent. The tuples of many messages are split together, column by column.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ OLD_KEY, OLD_ROW, NEW_ROW = ord("K"), ord("O"), ord("N")
 TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 #: Microseconds from 1970 to 2000, from which the server counts.
 _EPOCH_US = 946_684_800_000_000
-#: The place of the tag of the first tuple in a message of a row.
+#: The offset of the first tuple's tag in a row message.
 ROW_TAG = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A description of a table.
+    """A table description.
 
     Attributes:
-        oid: The number of the table.
+        oid: The OID of the table.
         name: The name as `schema.table`.
-        columns: The columns in their order; domains are resolved by the decoder.
-        key: The places of the columns of the replica identity.
+        columns: The columns in order; the decoder resolves domains.
+        key: The indexes of the replica identity columns.
         identity: `d`, `n`, `f` or `i`, as `pg_class.relreplident`.
     """
 
@@ -51,7 +51,7 @@ def begin(data: bytes) -> tuple[int, int]:
 
 
 def transaction(data: bytes) -> int:
-    """Return the lower 32 bits of the number of the transaction that a message begins."""
+    """Return the lower 32 bits of the transaction id in a BEGIN message."""
     (number,) = struct.unpack_from(">I", data, 17)
     return int(number)
 
@@ -97,11 +97,11 @@ def _text(data: bytes, place: int) -> tuple[str, int]:
 
 
 class Tuples:
-    """The values of one tuple of each of many messages, split column by column.
+    """The values of one tuple per message, split column by column.
 
     Args:
-        data: The messages behind one another.
-        places: The place of the number of columns of each tuple, ascending.
+        data: The concatenated messages.
+        places: The offset of each tuple's column count, ascending.
         columns: The number of columns that each tuple must have.
     """
 
@@ -124,7 +124,7 @@ class Tuples:
         self.ends = at
 
     def texts(self, column: int) -> pa.Array:
-        """Return the texts of a column as bytes; null and values that were not sent are null."""
+        """Return a column's values as bytes; null and values that were not sent are null."""
         starts, ends = self._starts[column], self._ends[column]
         offsets = np.empty(2 * len(starts), np.int32)
         offsets[0::2], offsets[1::2] = starts, ends

@@ -24,7 +24,7 @@ _LOST = ("has already been removed", "has been invalidated", "can no longer get 
 #: Messages of the server if the slot is dropped while it is read, or if the publication did not exist when a change was
 #: made. New ones do not help older changes.
 _GONE = re.compile(r"(?:publication|replication slot) .* does not exist")
-#: Messages of libpq without an error of the server if a connection is refused for its account, or by TLS.
+#: libpq messages without a server error, for connections refused because of the account or TLS.
 _SIGN_IN = (
     "password authentication failed",
     "pg_hba.conf",
@@ -37,7 +37,7 @@ _SIGN_IN = (
 
 
 def failure(access: PostgresAccess, error: psycopg.Error) -> LakehouseError:
-    """Return an error of psycopg as an error of this package."""
+    """Convert a psycopg error to an error of this package."""
     return failure_of(access, error.sqlstate or "", str(error))
 
 
@@ -89,7 +89,7 @@ class Questions:
         return next(iter(rows[0].values())) if rows else None
 
     def setting(self, name: str) -> str:
-        """Return a parameter of the server; an empty text if the server has none of this name."""
+        """Return a server parameter; an empty string if the server does not have it."""
         return str(self.value("select current_setting(%s, true)", (name,)) or "")
 
     def close(self) -> None:

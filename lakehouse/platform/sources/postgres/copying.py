@@ -68,7 +68,7 @@ class CopySession:
         self._wait(self._connection.execute(statement))
 
     def value(self, query: str) -> Any:
-        """Return the first value of the first row of a query."""
+        """Return the first value in the first row of a query."""
         return self._wait(self._connection.fetchval(query))
 
     def rows(self, columns: Sequence[PgColumn], source: str) -> Iterator[pa.RecordBatch]:

@@ -47,10 +47,10 @@ class Publications:
         return frozenset(f"{row['schemaname']}.{row['tablename']}" for row in rows)
 
     def memberships(self) -> dict[int, str]:
-        """Return a text for each table that was added to a publication, by the number of the table.
+        """Return a version string per table in a publication, by table OID.
 
-        The text is another one if the table was removed and added again, or if settings of the publication were
-        changed: the log lacks changes in between. It has two parts, for the entry of the table and the settings.
+        The string changes if the table was removed and added again, or if the publication's settings were changed: the
+        log lacks changes in between. It has two parts: one for the table's entry and one for the settings.
         """
         names = list(self.names)
         settings = self.server.rows(_SETTINGS, (names,))
@@ -61,7 +61,7 @@ class Publications:
         }
 
     def narrowed(self) -> frozenset[str]:
-        """Return the names of the tables of publications that leave out kinds of changes, or name partitions."""
+        """Return the names of tables in publications that leave out kinds of changes, or publish partition names."""
         publications = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
         narrow = {
             name
@@ -148,7 +148,7 @@ _PUBLICATIONS = (
     "select pubname, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication "
     "where pubname = any(%s)"
 )
-#: The version of a row of the catalog is another one after each change of a publication.
+#: Each change of a publication changes the version of its catalog row.
 _SETTINGS = (
     "select t.schemaname, t.tablename, string_agg(p.oid || '-' || p.xmin, '+' order by p.oid) as changed "
     "from pg_publication_tables t join pg_publication p on p.pubname = t.pubname where t.pubname = any(%s) "
@@ -168,7 +168,7 @@ _MEMBERS = (
 
 
 def _publishes(row: Mapping[str, Any], kinds: Sequence[str]) -> bool:
-    """Return whether a publication has all kinds of changes, those of partitions under the name of their table."""
+    """Return whether a publication has all kinds of changes, and publishes changes of partitions as their table's."""
     return bool(row["pubviaroot"]) and all(row[f"pub{kind}"] for kind in kinds)
 
 

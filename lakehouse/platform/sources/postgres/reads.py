@@ -25,7 +25,7 @@ from lakehouse.platform.sources.postgres.keys import condition, listed, quoted_t
 from lakehouse.platform.sources.postgres.stream import SlotStream
 from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
-#: The number of keys of one query.
+#: The number of keys per query.
 _LISTED = 500
 
 
@@ -40,7 +40,7 @@ class PostgresReads:
         publications: The names of the publications.
         columns: The columns of the tables.
         partitioned: The names of the tables that have partitions.
-        domains: What each domain is made of.
+        domains: The base type per domain.
         shared: The connection that the chunks of a task share.
     """
 
@@ -77,7 +77,7 @@ class PostgresReads:
                 yield from session.rows(columns, f"{source} where {where}" if where else source)
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
-        """Yield the transactions that a snapshot sees, then the rows of the table in it (see `TableReads.whole`).
+        """Yield the transactions that a snapshot includes, then the table's rows in it (see `TableReads.whole`).
 
         The lock, which excludes only statements that replace the table, comes before the snapshot: TRUNCATE would
         empty the table for older snapshots, too.

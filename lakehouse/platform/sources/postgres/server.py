@@ -85,8 +85,8 @@ class PostgresServer:
     def await_writers(self, table: str) -> None:
         """Wait for the transactions that have changed a table (see `DatabaseServer.await_writers`).
 
-        The server looks for the publication as it was at the time of each change. So the log lacks what a transaction
-        changed before the table was published, also if it commits much later; no snapshot before its end has it.
+        The server uses the publication's state at the time of each change. So the log lacks a transaction's changes
+        from before the table was published, even if it commits much later; no snapshot before its end includes them.
         """
         writers = self._writers(table)
         deadline = _CLOCK.monotonic_s() + _OLDER_S
@@ -105,10 +105,10 @@ class PostgresServer:
             writers &= self._writers(table)
 
     def low_watermark(self, table: str) -> LogPosition:
-        """Return a position so that every later read of a table sees all changes before it.
+        """Return a position such that every later read of a table includes all changes before it.
 
-        A transaction is in the log before others see it, and it keeps its locks until they do. So the position is noted
-        first, and then all transactions that have locks for changes of the table have to end.
+        A transaction is in the log before it is visible to others, and it holds its locks until it is. So the position
+        is noted first, and then all transactions with locks for changes of the table have to end.
         """
         time_ms = self._time_ms()
         place = lsn_number(str(self._server.value("select pg_current_wal_flush_lsn()::text")))
@@ -160,7 +160,7 @@ class PostgresServer:
         return position
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
-        """Return the smallest position."""
+        """Return the minimum position."""
         return min(positions, key=lambda one: one.order)
 
     def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
@@ -299,7 +299,7 @@ def _where(key: Sequence[str], after: tuple[str, ...] | None) -> str:
     return f" where {where}".replace("%", "%%") if where else ""
 
 
-#: Since this version a publication has changes of partitions under the name of the partitioned table.
+#: Since this version a publication can publish changes of partitions under the partitioned table's name.
 _LEAST_VERSION = 130_000
 
 

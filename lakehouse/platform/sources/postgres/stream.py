@@ -120,7 +120,7 @@ class SlotStream:
         self._connection.flush()
 
     def _answer(self, result: Any) -> tuple[str, str]:
-        """Return the state of SQL and the message of an answer that is an error."""
+        """Return the SQLSTATE and the message of an error response."""
         if result is None:
             return "", self._error() or "the server ended the log"
         state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()

@@ -105,7 +105,7 @@ def described(
     Args:
         server: The server.
         names: The names of the tables, as `schema.table`.
-        memberships: What identifies the entries of tables in publications (see `Publications.memberships`).
+        memberships: Ids of the tables' entries in publications (see `Publications.memberships`).
     """
     wanted = [f"{name}" for name in names]
     rows = server.rows(f"{_TABLES} and n.nspname || '.' || c.relname = any(%s)", (wanted,))

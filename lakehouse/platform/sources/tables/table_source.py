@@ -212,7 +212,7 @@ def check_partitions(spec: TableSpec, settings: TableSourceSpec) -> None:
 
 
 def table_source_of(spec: TableSpec) -> TableSourceSpec:
-    """Return the settings of the source `table` of a spec."""
+    """Return a spec's settings for the source `table`."""
     settings = ingest_of(spec).source
     assert isinstance(settings, TableSourceSpec), "the registry selects the source by the type of its settings"
     return settings
@@ -274,9 +274,9 @@ class TableCheckpoint:
 
     @classmethod
     def from_json(cls, text: str) -> TableCheckpoint:
-        """Parse the text of a checkpoint.
+        """Parse a checkpoint.
 
-        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        Raises UnsupportedError for a newer version, CorruptTableError for a string that `to_json` did not write.
         """
         try:
             value = json.loads(text)
