@@ -1,4 +1,4 @@
-"""Check an ingestion before a Spark session starts, by the metadata of its table and one request to its source."""
+"""Check an ingestion before a Spark session starts, with its table's metadata and one request to its source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_ingest(
     check_declared(spec, command, environ)
     placed = replace(spec, location=location_of(spec, environ))
     if placed.is_template:
-        # The source has the names and keys of the tables.
+        # The source provides the names and keys of the tables.
         CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
         return ()
     options = {**placed.write_options(), **command.options}
@@ -45,7 +45,7 @@ def check_ingest(
     if table is None:
         check_declaration(placed, options)
     if isinstance(command, ReplayCommand):
-        # Dead letters are read, and the source is not.
+        # Dead letters are read instead of the source.
         return ()
     CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
     return () if table is not None else (f"{spec.table} does not exist at {placed.location}; the run creates it",)

@@ -23,7 +23,7 @@ from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
 from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Keys of a commit's extra metadata.
+#: Keys in a commit's extra metadata.
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
@@ -31,7 +31,7 @@ RUN_ID = RUN_ID_KEY
 
 
 def input_key(spec: TableSpec, name: str) -> str:
-    """Return a key of extra metadata; the inputs of a table have a key each."""
+    """Return a key of extra metadata; each input of a table has a separate key."""
     return f"{name}.{spec.input}" if spec.input else name
 
 
@@ -41,7 +41,7 @@ def newest_commit(table: LoadedTable, spec: TableSpec) -> str | None:
 
 
 def recent_commits(table: Table, spec: TableSpec, limit: int) -> IngestCommits:
-    """Return the newest commits of an ingestion on the active timeline, newest first, `limit` at most."""
+    """Return at most `limit` commits of an ingestion on the active timeline, newest first."""
     loaded = table.refresh()
     commits: list[IngestCommit] = []
     for instant, metadata in _newest_first(loaded, spec):
@@ -74,7 +74,7 @@ def with_own_commit(report: IngestReport, table: Table | None, spec: TableSpec, 
 
 
 def unread_fields(report: IngestReport) -> tuple[str, ...]:
-    """Return a sentence about each field of records that was dropped."""
+    """Return a sentence per dropped record field."""
     return tuple(
         f"field {one.column} of {one.rows} records is not read"
         + (f", such as {one.example}" if one.example else "")
@@ -85,8 +85,8 @@ def unread_fields(report: IngestReport) -> tuple[str, ...]:
 
 
 def _newest_first(table: LoadedTable, spec: TableSpec) -> Iterator[tuple[Instant, CommitMetadata]]:
-    """Yield the commits of an ingestion, the latest completion first; the metadata may lack write statistics."""
-    # A replay of dead letters has only the id of its run.
+    """Yield the commits of an ingestion by descending completion time; the metadata may lack write statistics."""
+    # A replay of dead letters only records its run id.
     keys = [input_key(spec, name) for name in (CHECKPOINT, INTERVAL, RUN_ID)]
     for instant in reversed(table.timeline.writes().by_completion()):
         metadata = table.store.summary(instant)

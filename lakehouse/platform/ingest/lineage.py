@@ -36,7 +36,7 @@ def view_lineage(section: IngestSpec, batch: Batch) -> JobLineage | None:
     except NotUnderstoodError as error:
         return unknown_lineage(str(error))
     except Exception as error:
-        # The rows are committed. Spark and py4j raise many classes, and none of them may fail the run.
+        # The rows are committed. Spark and py4j raise many exception classes, and none of them may fail the run.
         logger.warning("the column lineage cannot be determined: %s: %s", type(error).__name__, error)
         return unknown_lineage(f"the analysis failed: {type(error).__name__}")
 
@@ -69,7 +69,7 @@ def _selected_view(batch: Batch) -> tuple[str, Schema]:
 
 
 def _marks(section: IngestSpec) -> frozenset[str]:
-    """Return the columns of views that are facts about changes, and no columns of the tables."""
+    """Return the view columns that are facts about changes instead of table columns."""
     source = section.source
     is_cdc = isinstance(source, TableSourceSpec) and source.changes == CDC
     return frozenset({CHANGE_TYPE, COMMIT_TIME} if is_cdc else ())

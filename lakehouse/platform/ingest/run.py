@@ -3,7 +3,7 @@
     open      open the table, if it exists; its newest commits contain the checkpoint and the data intervals
     plan      find the source's records after the checkpoint, or in the data interval
     read      turn the records into rows and bad records; too many bad records end the run
-    make      apply the transform of the spec (`lakehouse.platform.ingest.transform`)
+    make      apply the spec's transform (`lakehouse.platform.ingest.transform`)
     create    create the table, if it does not exist
     write     commit rows, checkpoint, interval and counts together
     clean up  delete the dead letters of failed attempts
@@ -93,16 +93,16 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: More keys of a commit's extra metadata; each source adds further keys.
+#: More keys in a commit's extra metadata; each source adds further keys.
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 #: The folders whose dead letters the commit has replayed; each folder is also a key, `<REPLAYED>/<folder>`.
 REPLAYED = "lakehouse.ingest.replayed"
 
-#: Keys that each input of a table has, because another input may commit in between.
+#: Keys per table input, because another input may commit in between.
 _OF_INPUT = (CHECKPOINT, INTERVAL, RUN_ID, SCHEMA, DEAD_LETTERS)
 
 _COMBINE = "hoodie.combine.before.insert"
-#: The number of times that a run plans, when other writers commit first or the source changes.
+#: The maximum number of plans per run if other writers commit first or the source changes.
 MAX_PLANS = 3
 
 
@@ -217,14 +217,14 @@ def run_database(
     access: Mapping[str, str],
     tables: OpenedTables | None = None,
 ) -> IngestReport:
-    """Run an ingestion whose source is a database, which has one or several tables.
+    """Run an ingestion from a database with one or several tables.
 
     Args:
         spec: The spec, with its location as an absolute path or URL.
         command: The command.
         server: The server, which is closed at the end.
-        tasks: The Spark session, and how tasks are run.
-        access: Options of storages.
+        tasks: The Spark session and the task runner.
+        access: Storage options.
         tables: The tables that stay open between the runs of this process; None if it has one run.
     """
     opened = tables or OpenedTables()
@@ -308,7 +308,7 @@ def ingest(run: IngestContext) -> IngestReport:
 
 
 def skip_reason(interval: Interval | None, committed_at: str | None, *, repeat: bool) -> str:
-    """Return why a run has nothing to do for its data interval; empty if it has to look into the source.
+    """Return why a run has nothing to do for its data interval; empty if it has to check the source.
 
     `committed_at` is the instant whose commit has this interval, None if there is no such commit.
     """
@@ -330,7 +330,7 @@ def _run_once(run: IngestContext) -> IngestReport:
 
 
 def idle_report(run: IngestContext) -> IngestReport | None:
-    """Return the report of a run that has nothing to read, None if it has. Plans only, so that no session is needed."""
+    """Return the report if a run has nothing to read, else None. Only plans, so it needs no session."""
     table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
     return _idle(run, table, plan) if plan.source is None or not plan.source.units else None
@@ -349,7 +349,7 @@ def finished(run: IngestContext, table: Table | None, newest: str | None, report
 
 
 def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> IngestReport:
-    """Read the planned records and commit their rows; look for bad records first if the last run had some."""
+    """Read the planned records and commit their rows; search for bad records first if the last run had some."""
     log.info("table %s: %s", run.spec.table, plan.reason)
     expects_bad = int(plan.previous.get(BAD_RECORDS, 0)) > 0
     try:
@@ -387,7 +387,7 @@ def _ingested(
             )
             require_declared_name(run.spec, table.config)
         extra = _extra(run, plan, source_plan, batch, box)
-        # Other attempts with dead letters at this moment planned before this commit, and will conflict with it.
+        # Other attempts that have dead letters now planned before this commit, and will conflict with it.
         others = box.others()
         try:
             precondition = replace(plan.precondition, confirm=partial(run.source.verify, source_plan))
@@ -407,7 +407,7 @@ def _ingested(
 
 
 def _traced(run: IngestContext, report: IngestReport, read: Batch | None) -> IngestReport:
-    """Return the report of a commit with the lineage of the transform, if lineage is wanted."""
+    """Return a commit's report with the transform's lineage, if lineage is enabled."""
     if read is None or report.status is not JobStatus.COMMITTED or not is_lineage_wanted():
         return report
     return replace(report, lineage=view_lineage(ingest_of(run.spec), read))
@@ -419,7 +419,7 @@ def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:
         return batch
     partitions = (column.name for column in spec.partition_by)
     keep = {name.split(".")[0] for name in (*spec.record_key, *partitions, *spec.ordering, *spec.column_groups)}
-    # Columns of the source that no row of this batch has. Other columns of the table belong to other sources.
+    # Source columns that are missing in all rows of this batch. Other table columns belong to other sources.
     groups = [names for at, names in spec.column_groups.items() if at in batch.frame.columns]
     owned = {name for names in groups for name in names} if spec.column_groups else {*spec.schema}
     present = {*batch.frame.columns, *keep, DELETED_COLUMN}
@@ -477,7 +477,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
 def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable[str], key: str) -> None:
     """Delete the dead letters of other attempts at the committed plan.
 
-    A folder that the extra metadata of a commit names under `key` stays.
+    A folder in a commit's extra metadata under `key` stays.
     """
     named = {metadata.extra.get(key) for _, metadata in table.commits()}
     for attempt in attempts:
@@ -499,9 +499,9 @@ def known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
 
 
 def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
-    """Return the columns by which earlier runs read, else the table's columns if the input is stored unchanged.
+    """Return the columns with which earlier runs read, else the table's columns if the input is stored unchanged.
 
-    A source that declares its types, such as Parquet, needs no known columns: new columns reach the table.
+    A source with declared types, such as Parquet, needs no known columns: new columns are added to the table.
     """
     section = ingest_of(spec)
     if section.source.declares_types:

@@ -45,7 +45,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 _NO_LIMIT = 1 << 30
 _TEXT_FORMATS = ("json", "csv", "debezium")
 _SHOWN_RECORD = 200
-#: Why the records of a source are not sampled.
+#: Reasons why a source's records are not sampled.
 _REFUSED = {
     "table": "its rows are those of a table, whose values have types already. `lakehouse table read` shows them",
     "custom": "its class decides how much a run reads, so a sample would have no bound",
@@ -83,7 +83,7 @@ def sample_ingestion(
         shown: The number of rows and of bad records in the result.
 
     Raises:
-        UserError: The source has no records, or is of a kind whose records are not sampled.
+        UserError: The source has no records, or its kind does not support samples.
         RetryableError: The source does not answer.
     """
     kind = ingest_of(spec).source.KIND
@@ -134,7 +134,7 @@ class _NoSource:
 
 
 def _topic(context: SourceContext, limits: Limits) -> _Reading:
-    """Return how the first messages of a topic are read."""
+    """Return the reader for a topic's first messages."""
     section = ingest_of(context.spec)
     assert isinstance(section.source, KafkaSourceSpec), "other sources are refused"
     limited = replace(section.source, max_messages=limits.rows, max_bytes=limits.bytes, by_time=False, arrival_s=0)

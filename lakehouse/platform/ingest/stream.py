@@ -51,15 +51,15 @@ class Stop:
 
     @property
     def is_set(self) -> bool:
-        """Whether the stream was asked to end."""
+        """Whether the stream has to end."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Ask the stream to end."""
+        """Request the stream to end."""
         self._event.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time has passed or the stream is asked to end."""
+        """Wait until the time has passed or the stream has to end."""
         self._event.wait(seconds)
 
 
@@ -71,7 +71,7 @@ class Stream:
         table: The name of the table, for messages.
         settings: The intervals and deadlines of the stream.
         run: Runs the ingestion once, under this run id.
-        done: Called with the report of each run, failed ones included.
+        done: Called with the report of each run, including failed runs.
         env: The clock and the timers.
         lock: The lease of the stream.
         stop: Requests the stream to end.
@@ -94,7 +94,7 @@ class Stream:
 
 @contextmanager
 def stop_by_signal(stop: Stop) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT of the block; raise JobStop at the next one."""
+    """Set `stop` at the first SIGTERM or SIGINT in the block; raise JobStop at the next one."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         del frame
@@ -113,11 +113,11 @@ def stop_by_signal(stop: Stop) -> Iterator[None]:
 
 
 def run_stream(stream: Stream) -> IngestReport:
-    """Run the stream until its time is over or it is asked to end, and return the sum of its reports.
+    """Run the stream until its time is over or a stop is requested, and return the sum of its reports.
 
     Raises:
-        UserError: The input or the spec is wrong; the records of the run are in no commit.
-        RetryableError: `MAX_FAILURES` runs failed one after the other, the last run failed, or the lease was lost.
+        UserError: The input or the spec is wrong; no commit contains the run's records.
+        RetryableError: `MAX_FAILURES` consecutive runs failed, the last run failed, or the lease was lost.
         JobStop: A second signal stopped the stream.
     """
     lease = stream.lock.try_acquire()
@@ -151,7 +151,7 @@ def run_stream(stream: Stream) -> IngestReport:
 
 @dataclass(slots=True)
 class _Progress:
-    """The status of a stream. Its file helps readers only, so that an error of the storage does not end the stream."""
+    """The status of a stream. Its file is only informational, so a storage error does not end the stream."""
 
     stream: Stream
     status: StreamStatus
@@ -166,7 +166,7 @@ class _Progress:
         return cls(stream, status)
 
     def write(self, **changes: Any) -> None:
-        """Change the status and write it, unless another stream has the lease and writes its own."""
+        """Change the status and write it, unless another stream holds the lease and writes its status."""
         self.status = replace(self.status, written_ms=self.stream.env.clock.now_ms(), **changes)
         try:
             self.stream.lock.check()
@@ -193,7 +193,7 @@ class _Requests:
             return
         if request.run_id != stream.run_id:
             return
-        # Times of this process: the clock of the host that asked may differ.
+        # Times of this process: the clock of the requesting host may differ.
         now_s = stream.env.clock.monotonic_s()
         if self.asked_s is None:
             self.asked_s = now_s
@@ -204,7 +204,7 @@ class _Requests:
             stream.interrupt()
 
     def answer(self) -> None:
-        """Remove a request that was obeyed, so that it does not stop a later try with the same id."""
+        """Remove a completed request, so that it does not stop a later attempt with the same id."""
         if self.asked_s is None:
             return
         try:
@@ -219,7 +219,7 @@ def _attend(stream: Stream, requests: _Requests) -> None:
 
 
 def _keep_lease(stream: Stream) -> None:
-    """Renew the lease before a run; raise RetryableError if another stream has it."""
+    """Renew the lease before a run; raise RetryableError if another stream holds it."""
     try:
         stream.lock.renew()
     except RetryableError as error:
@@ -270,7 +270,7 @@ def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> Inges
         if is_over or failures >= MAX_FAILURES or stream.stop.is_set:
             break
     if failure is not None:
-        # The last run failed, so the stream did not end well.
+        # The last run failed, so the stream failed.
         raise failure
     text = f"{commits} commits in {runs} runs"
     seconds = clock.monotonic_s() - started_s

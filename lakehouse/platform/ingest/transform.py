@@ -1,6 +1,6 @@
 """Convert the records that a source read to the rows of a run: between the read and the write in `run`.
 
-    transform    SQL or function over the views of the source; `select` for the source `table`; else the rows themselves
+    transform    SQL or function over the source's views; `select` for the source `table`; else the rows themselves
     check        rows without a record key are bad records, as for all sources
     deletes      rows of the table that the transform no longer makes (see `Views`): all rows that it made before
                  the changes, and the write drops those whose key it makes now
@@ -66,7 +66,7 @@ def transformed(
     try:
         ((records, bad),) = count_records(marked, 1)
         log.info("table %s: the transform made %s rows, %s of them bad", spec.table, records, bad)
-        # The reader of the source writes its own bad records into the folder of the attempt.
+        # The source's reader writes its bad records into the attempt's folder.
         box = replace(dead_letters, attempt=f"{dead_letters.attempt}/transformed")
         set_aside(marked, bad, spec.table, box, allowed=max(0, section.max_bad_records - batch.bad_records))
         rows, yields = _with_deletes(section, views, good_rows(marked), spec, table)
@@ -119,13 +119,13 @@ def _with_deletes(
     if table is None or earlier is None:
         return with_deletes(rows, None), False
     if DELETED_COLUMN in rows.columns or section.on_delete == "clear":
-        # Deletes of the transform itself do not yield, and cleared rows are no deletes for the write.
+        # Deletes by the transform itself do not yield, and cleared rows are not deletes for the write.
         return with_deletes(rows, not_among(earlier, rows, _identity(spec, table))), False
     return with_deletes(rows, earlier), True
 
 
 def _earlier(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table) -> Frame | None:
-    """Return the columns that a delete needs of the rows that the transform made before the changes."""
+    """Return the columns that a delete needs, for rows that the transform made before the changes."""
     if views.replaces or not len(table.schema):
         return None
     needed = _delete_columns(spec, table, rows)
@@ -151,9 +151,9 @@ def _earlier(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, ta
 
 
 def _delete_columns(spec: TableSpec, table: Table, rows: Frame) -> frozenset[str]:
-    """Return the columns that a delete needs, in lower case, so that the others are neither read nor computed.
+    """Return the columns that a delete needs, in lower case, so that other columns are neither read nor computed.
 
-    These identify and order a row, or may not be null.
+    These columns identify and order a row, or may not be null.
     """
     ordering = (*spec.ordering, *table.config.ordering_fields, *spec.column_groups)
     required = [field.name for schema in (table.schema, rows.schema) for field in schema if not field.nullable]

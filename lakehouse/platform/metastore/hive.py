@@ -205,7 +205,7 @@ class HiveMetastore:
         try:
             self._client.call(lambda c: c.add_partitions_req(request), AlreadyExistsException, InvalidObjectException)
         except AlreadyExistsException as error:
-            # Another program added some of these partitions at the same time.
+            # Another program concurrently added some of these partitions.
             raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run again") from error
         except InvalidObjectException as error:
             self._require(database, name)

@@ -1,4 +1,4 @@
-"""Open the metastore that a policy or the environment names; its client is an extra package."""
+"""Open the metastore in a policy or the environment; its client is an extra package."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column as Hive declares it: a name in lower case and a type such as `bigint` or `struct<a:int>`."""
+    """A column as declared in Hive: a name in lower case and a type such as `bigint` or `struct<a:int>`."""
 
     name: str
     type: str
@@ -21,7 +21,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """Format of files: Java class names, and properties of the SerDe."""
+    """File format: Java class names, and SerDe properties."""
 
     input_format: str
     output_format: str
@@ -99,7 +99,7 @@ class Metastore(Protocol):
     def alter_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
         """Replace location, format and parameters of partitions in atomic batches.
 
-        Raises RetryableError if a partition does not exist any more.
+        Raises RetryableError if a partition no longer exists.
         """
         ...
 

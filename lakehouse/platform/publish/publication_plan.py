@@ -120,7 +120,7 @@ class WaitingPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedPartition:
-    """An unpublished partition that is not due any more: `state` is LOST or EXPIRED."""
+    """An unpublished partition that is no longer due: `state` is LOST or EXPIRED."""
 
     name: str
     end_ms: int | None
@@ -145,7 +145,7 @@ class PublishPlan:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Return the names of the partitions whose versions cannot be read any more."""
+        """Return the names of the partitions whose versions can no longer be read."""
         return tuple(missed.name for missed in self.missed if missed.state is PartitionState.LOST)
 
     @property
@@ -156,7 +156,7 @@ class PublishPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlanInput:
-    """The values that a plan is made from."""
+    """The inputs of a plan."""
 
     spec: PublishSpec
     publication: Publication
@@ -192,7 +192,7 @@ def plan_publication(
         version_at: returns the version at an event time in UTC milliseconds, None if no commit has one.
 
     Raises:
-        UserError: the request names a partition that this publication cannot have.
+        UserError: the request contains a partition that this publication cannot have.
     """
     given = _PlanInput(spec=spec, publication=publication, facts=facts, request=request, version_at=version_at)
     candidates = {candidate.name: candidate for candidate in _candidates(given)}
@@ -359,7 +359,7 @@ def _readiness(
 
 
 def _requested(given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None) -> _Ready | None:
-    """Return the request of a user or a signal that makes a partition ready, also a published one; None for none."""
+    """Return the user request or signal that makes a partition ready, even if it is published; None for none."""
     facts, request = given.facts, given.request
     signal = given.publication.signals.get(candidate.name)
     if request.force and (request.names or request.interval_ms is not None):

@@ -1,4 +1,4 @@
-"""Status of a publication: the state of each partition, and whether readers of the metastore see it."""
+"""Status of a publication: the state per partition, and whether it is visible to metastore readers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lakehouse.spec.contracts.publication import PartitionState, PartitionStatus
 
 
 def status(job: PublishJob, names: str | Sequence[str] = ()) -> tuple[PartitionStatus, ...]:
-    """Return the status of all partitions in the order of their names, waiting ones included.
+    """Return the status of all partitions, including waiting ones, ordered by name.
 
-    The state is compared with the partitions of the metastore. With `names`, only these partitions are returned. Raises
-    UserError for a name that no partition of the publication can have.
+    The state is compared with the metastore's partitions. With `names`, only these partitions are returned. Raises
+    UserError for a name that is invalid for the publication.
     """
     loaded = job.table.refresh()
     whole = [_whole_name(job, loaded, name) for name in text_list(names, "names")]

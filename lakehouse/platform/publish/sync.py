@@ -2,7 +2,7 @@
 
     load       the table: columns, partitions with data, newest write
     read       database, tables, names and details of all partitions in the metastore, in pages
-    plan       compare both; another table of the same name ends the run before any change
+    plan       compare both; a different table with the same name ends the run before any change
     apply      database, tables, then partitions added, moved and dropped; last the commit that was synced
     verify     load, read and plan again after changes of partitions: a concurrent sync may have undone some
     record     next to the table: the time, the newest write and the settings, which decide when the service is due
@@ -30,9 +30,9 @@ from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, T
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.options.sync import SyncPolicy
 
-#: Name of the service and of its record next to the table; the record's field with the newest synced write.
+#: Name of the service and its record next to the table; the record's field with the newest synced write.
 SERVICE, COMPLETION = "sync", "completion"
-#: Fields of the policy that say which tables of which metastore are written.
+#: Policy fields that determine the metastore and the tables to write.
 _TARGET = ("uris", "database", "table", "strategy", "snapshot_with_table_name", "timestamps")
 #: Maximum number of comparisons per sync; the next sync repairs changes that concurrent syncs undo later.
 _ROUNDS = 3
@@ -59,7 +59,7 @@ def plan(table: Table, metastore: Metastore, *, force: bool = False) -> SyncPlan
     """Return the plan of a sync now, without a write.
 
     With `force` the table is listed instead of using its stored partition statistics. Raises UserError if the metastore
-    has another table of the name, RetryableError if it does not answer.
+    contains a different table with the name, RetryableError if it does not answer.
     """
     return plan_loaded(table.refresh(), table.services_as_loaded.policies.sync, metastore, force=force)
 
@@ -95,7 +95,7 @@ def sync_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *
 
 
 def synced_state(loaded: LoadedTable, policy: SyncPolicy) -> dict[str, str]:
-    """Return the inputs of a sync of the loaded table: its newest write, and the settings that identify the target."""
+    """Return the inputs of a loaded table's sync: its newest write, and the settings that identify the target."""
     writes = synced_writes(loaded).by_completion()
     settings = {name: str(getattr(policy, name)) for name in _TARGET}
     return {COMPLETION: writes[-1].completion if writes else "", **settings}

@@ -187,7 +187,7 @@ def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, b
 
 
 def _spark_parameters(schema: pa.Schema, fields: Sequence[str]) -> dict[str, str]:
-    """Return the parameters by which Spark reads the table with Hudi; partition columns are last in its schema."""
+    """Return the parameters with which Spark reads the table through Hudi; partition columns are last in its schema."""
     data = [f for f in schema if f.name not in fields]
     missing = [pa.field(name, pa.string()) for name in fields if name not in schema.names]
     by_name = {f.name: f for f in (*schema, *missing)}
@@ -287,7 +287,7 @@ def _require_ours(wanted: HiveTable, there: HiveTable) -> None:
 
 
 def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, ...]]:
-    """Return the future state of a table, which keeps parameters of other programs, and the names of its changes."""
+    """Return the future state of a table, with parameters of other programs preserved, and the names of its changes."""
     before, after = _types(there.columns), _types(wanted.columns)
     for name in before.keys() & after.keys():
         if not is_widening(before[name], after[name]):

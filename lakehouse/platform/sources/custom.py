@@ -46,7 +46,7 @@ def custom_source_of(spec: TableSpec) -> CustomSourceSpec:
 def check_custom_source(
     spec: TableSpec, interval: Interval | None, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> None:
-    """Check that the class is allowed, can be imported and is a source; call its own check if it has one.
+    """Check that the class is allowed, can be imported and is a source; call its `check` method if it exists.
 
     Raises UserError with the class and the remedy.
     """
@@ -57,12 +57,12 @@ def check_custom_source(
 
 
 def plans_without_spark(spec: TableSpec, environ: Mapping[str, str]) -> bool:
-    """Return whether the class of a spec plans without Spark; raise UserError as `check_custom_source` does."""
+    """Return whether a spec's class plans without Spark; raise UserError as `check_custom_source` does."""
     return bool(getattr(source_class(custom_source_of(spec).class_name, environ), "plans_without_spark", False))
 
 
 def open_custom_source(context: SourceContext) -> CustomSource:
-    """Open the class that a spec names; raise UserError if it is not allowed, not importable or not a source."""
+    """Create an instance of a spec's class; raise UserError if it is not allowed, not importable or not a source."""
     name = custom_source_of(context.spec).class_name
     made = source_class(name, context.environ)(context)
     _require_methods(name, made)
@@ -100,7 +100,7 @@ def _require_methods(name: str, source: Any) -> None:
             )
         accepted = inspect.signature(function).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
-        # The first parameters are given by position.
+        # The first parameters are passed by position.
         lacking = [one for one in parameters[1:] if one not in accepted and one != "interval" and not takes_all]
         if lacking:
             raise UserError(
@@ -129,7 +129,7 @@ class CustomSource:
 
     @contextmanager
     def read(self, plan: SourcePlan, *, known: KnownColumns, dead_letters: DeadLetterBox) -> Iterator[Batch | None]:
-        """Yield the rows of the class after `select`; rows without a record key are set aside."""
+        """Yield the class's rows after `select`; rows without a record key are separated."""
         opened = self.inner.read(plan, known=known, dead_letters=dead_letters)
         if not hasattr(opened, "__enter__"):
             raise self._wrong("read", "a context manager (see contextlib.contextmanager)", opened)
@@ -143,7 +143,7 @@ class CustomSource:
                 yield rows
 
     def verify(self, plan: SourcePlan) -> None:
-        """Verify the plan by the class."""
+        """Let the class verify the plan."""
         self.inner.verify(plan)
 
     @contextmanager

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from lakehouse.model.document import parse_json
 
-#: Names that one task keeps. Records whose keys are data, such as prices by product, have any number of names.
+#: Maximum number of names per task. Records whose keys are data, such as prices by product, have any number of names.
 MOST_NAMES = 300
-#: The name that counts the records of all further names.
+#: The name under which records of all further names are counted.
 OTHERS = ("(further fields)",)
 #: A path from a record to a field.
 _Path = tuple[str, ...]
@@ -34,10 +34,10 @@ class UnreadField:
     """A field that was not read.
 
     Attributes:
-        path: The names of the columns and fields around it, and its own name; `element` for the elements of a list.
+        path: The names of the enclosing columns and fields, and the field's name; `element` for list elements.
         records: The number of records with a value in it.
         example: The start of one value, as JSON.
-        type: The type that fits all its values; null if it is unknown.
+        type: A type for all its values; null if it is unknown.
     """
 
     path: tuple[str, ...]
@@ -67,7 +67,7 @@ class UnreadFields:
             self._compare(records, self._target, (), None)
 
     def add_rows(self, records: pa.StructArray, paths: tuple[str, ...]) -> None:
-        """Count the fields of records or, of events, of their rows: the first of the fields `paths` with a value."""
+        """Count the fields of records or, for change events, of their rows: the first field in `paths` with a value."""
         if not paths:
             self.add_array(records)
             return
@@ -109,7 +109,7 @@ class UnreadFields:
         )
 
     def _compare(self, array: pa.Array, target: pa.DataType, path: _Path, parents: pa.Array | None) -> None:
-        """Count the fields of structs in `array` that `target` lacks; `parents` has the record of each value."""
+        """Count the struct fields in `array` that `target` lacks; `parents` contains the record of each value."""
         if pa.types.is_struct(array.type) and pa.types.is_struct(target):
             types = {field.name: field.type for field in target}
             for field in array.type:
@@ -162,7 +162,7 @@ def merged(texts: Iterable[str | None]) -> tuple[UnreadField, ...]:
 
 
 def with_fields(target: pa.StructType, fields: Iterable[UnreadField]) -> pa.StructType:
-    """Return a type that also has these fields, inside of the columns to which they belong."""
+    """Return a type that also contains these fields, nested in their columns."""
     inside: dict[str, list[UnreadField]] = {}
     new = []
     for one in fields:
@@ -190,7 +190,7 @@ def inferred_type(kind: pa.DataType) -> pa.DataType:
 
 
 def type_of_value(value: Any) -> pa.DataType:
-    """Return the type of a column for a value of JSON."""
+    """Return the column type for a JSON value."""
     if value is None:
         return pa.null()
     if isinstance(value, bool):
@@ -266,7 +266,7 @@ def _example(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without fields that are null: Arrow adds the fields of other records."""
+    """Return a value without null fields: Arrow adds the fields of other records."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items() if one is not None}
     return [_plain(one) for one in value] if isinstance(value, list) else value

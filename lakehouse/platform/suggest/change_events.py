@@ -11,7 +11,7 @@ from lakehouse.platform.suggest.sample import SampledColumn
 from lakehouse.spec.sources.debezium import DELETE, OPERATION
 
 _OPERATIONS = ("c", "r", "u", "d", "t")
-#: The column types of Debezium's semantic types, by the end of their names.
+#: The column types for Debezium's semantic types, by the end of their names.
 _SEMANTIC = {
     ".time.Date": "date",
     ".time.Timestamp": "timestamp",
@@ -45,7 +45,7 @@ class EventFacts:
 
 
 def is_change_event(record: Mapping[str, Any]) -> bool:
-    """Return whether a record of JSON is a change event of Debezium."""
+    """Return whether a JSON record is a Debezium change event."""
     event = _event(record)
     return event.get("op") in _OPERATIONS and ("after" in event or "before" in event)
 
@@ -62,7 +62,7 @@ def event_columns(records: Sequence[Mapping[str, Any]]) -> tuple[tuple[SampledCo
 
 
 def event_facts(connectors: set[str]) -> EventFacts:
-    """Return the facts about changes of some connectors, by the `connector` of the events."""
+    """Return the facts about changes for some connectors, by the `connector` in the events."""
     connector = next((name for name in _POSITIONS if name in connectors), "")
     position = _POSITIONS.get(connector, {"_event_origin_ts_ms": "bigint"})
     notes = ["change events of Debezium: the columns are those of the row after a change, or before a delete"]
@@ -90,7 +90,7 @@ def _image(event: Mapping[str, Any]) -> Any:
 
 
 def _declared_types(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the types of columns that the events describe by names of Debezium's types."""
+    """Return the types of columns that the events declare with Debezium's type names."""
     types = {}
     for record in records:
         schema = record.get("schema")

@@ -15,7 +15,7 @@ _SEPARATORS = (",", ";", "\t", "|")
 #: Quote and escape: RFC 4180, backslashes before quotes, single quotes, no quotes.
 _QUOTES = (('"', '"'), ('"', "\\"), ("'", "'"), ("", ""))
 _MOST_RECORDS = 1000
-# The module refuses values of more than 128 KiB by default, which the product reads.
+# The module refuses values of more than 128 KiB by default, but ingestions accept them.
 csv.field_size_limit(1 << 30)
 
 
@@ -29,10 +29,10 @@ class CsvGuess:
         escape: The character before a quote in a quoted value.
         comment: The first character of comments; empty for none.
         has_header: Whether the first record contains the column names.
-        values: The number of values per record.
-        fitting: The share of records with this number of values.
+        values: The number of values in a record.
+        fitting: The share of records that match `values`.
         is_header_proven: Whether the later records have types that the first record's values lack.
-        open_quote: A value that begins with a double quote, if this is not the quote; else empty.
+        open_quote: A value that begins with a double quote, if the dialect has another quote; else empty.
     """
 
     separator: str = ","
@@ -47,7 +47,7 @@ class CsvGuess:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of Spark's reader that differ from the defaults."""
+        """The Spark reader options that differ from the defaults."""
         options = {}
         if self.separator != ",":
             options["sep"] = "\\t" if self.separator == "\t" else self.separator
@@ -63,12 +63,12 @@ class CsvGuess:
 
     @property
     def dialect(self) -> CsvDialect:
-        """The dialect by which the product divides the files."""
+        """The dialect with which ingestions split the files."""
         return CsvDialect.of(self.options)
 
 
 def guess_csv(text: str) -> CsvGuess:
-    """Return the dialect that gives the maximum number of records with equally many values; at least one record."""
+    """Return the dialect in which the maximum number of records have equally many values; needs one record."""
     lines = [line for line in text.splitlines() if line.strip()]
     comment = "#" if lines and lines[0].startswith("#") and not all(line.startswith("#") for line in lines) else ""
     scored = [
@@ -117,7 +117,7 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_types_of_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether a value of the first record has a type above values that all have one."""
+    """Return whether a value in the first record is typed, like all values below it."""
     columns = [[row[number] for row in rows if row[number]] for number in range(len(names))]
     return any(
         _is_typed(name) and bool(values) and all(map(_is_typed, values))
@@ -171,7 +171,7 @@ def _reader(lines: Iterable[str], separator: str, quotes: tuple[str, str]) -> It
 
 
 def _records(text: str, separator: str, quotes: tuple[str, str], comment: str) -> list[list[str]]:
-    """Return the first records; those before an error of syntax."""
+    """Return the first records, up to a syntax error."""
     records: list[list[str]] = []
     lines = (line for line in text.splitlines(keepends=True) if not (comment and line.startswith(comment)))
     try:
@@ -192,12 +192,12 @@ def _width(records: Sequence[Sequence[str]]) -> int:
 
 
 def _score(records: Sequence[Sequence[str]]) -> tuple[float, ...]:
-    """Return how well records fit a dialect: several values, the same number of values, values without rests."""
+    """Return how well records fit a dialect: several values, equally many values, correctly split values."""
     width = _width(records)
     fitting = [record for record in records if len(record) == width]
     header = len(records[0]) == width
     values = [value for record in fitting for value in record]
-    # A value that holds another separator, or begins with a quote, was probably divided wrongly.
+    # A value that contains another separator, or begins with a quote, was probably split wrongly.
     rests = sum(any(other in value for other in ";\t|") or value[:1] in ("'", '"') for value in values)
     return (
         width > 1 and header,

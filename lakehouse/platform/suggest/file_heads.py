@@ -46,7 +46,7 @@ class FileHead:
             return same
         if dialect is None or len(dialect.separator) != 1:
             return next((line for line, text in self.lines if record.strip() in text), None)
-        # Spark's reader wrote the record again: its values are the same, and its quotes may be others.
+        # Spark's reader rewrote the record: its values are the same, but its quotes may differ.
         guess = CsvGuess(separator=dialect.separator, quote=dialect.quote, escape=dialect.escape)
         values = _plain(values_of(record, guess))
         return next((line for line, text in self.lines if values and _plain(values_of(text, guess)) == values), None)
@@ -110,7 +110,7 @@ class HeadReading:
 
     @property
     def dialect(self) -> CsvDialect | None:
-        """The dialect of CSV; None for other formats."""
+        """The CSV dialect; None for other formats."""
         return CsvDialect.of(self.options) if self.format == "csv" else None
 
     @property

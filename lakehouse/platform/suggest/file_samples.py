@@ -47,7 +47,7 @@ class SampledFiles:
 def choose_files(
     path: str, limits: Limits, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> SampledFiles:
-    """List a path and choose files that have data; raise UserError if there are none."""
+    """List a path and choose files with data; raise UserError if there are none."""
     listing = list_source((resolve(path, environ, name="path"),), storage_options)
     files = sorted((file for file in listing.files if file.size_bytes), key=lambda file: file.path)
     if not files:
@@ -99,7 +99,7 @@ def encoding_of_file(storage: Storage, file: SourceFile) -> str:
     head = b"\n".join(_lines(storage, file.path, TextLayout(), HEAD_BYTES))
     if head.isascii():
         return "UTF-8" if storage.get_range(file.path, 0, 3) == codecs.BOM_UTF8 else "US-ASCII"
-    # The last character may be cut off.
+    # The last character may be truncated.
     others = [
         character for character in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if character > "\x7f"
     ]

@@ -1,4 +1,4 @@
-"""Samples files of a path: finds the format and the dialect, and infers the columns."""
+"""Sample the files of a path: detect the format and the dialect, and infer the columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lakehouse.spark.lines import TextLayout
 from lakehouse.spec.sources.file_source import TYPED
 from lakehouse.spec.sources.interval_path import PLACEHOLDER
 
-#: Formats of files that a suggestion reads.
+#: File formats that a suggestion reads.
 FORMATS = ("csv", "json", *TYPED)
 _NO_VALUES = "Files of other formats need another program to become CSV or JSON lines"
 #: The minimum share of records with equally many values to detect CSV in a file without a CSV suffix.
@@ -42,7 +42,7 @@ _LEAST_FITTING = 0.9
 
 @dataclass(slots=True)
 class _Problems:
-    """Records that are bad: their number, and the first one."""
+    """Bad records: their number, and the first one."""
 
     records: int = 0
     first: str = ""
@@ -197,7 +197,7 @@ def _csv(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sampl
 def _add_records(
     records: Iterable[str], keys: list[str], rows: _Rows, reading: tuple[CsvGuess, _Problems, str, int]
 ) -> tuple[int, int]:
-    """Add a file's rows; return the number of characters and the number of records that were read."""
+    """Add a file's rows; return the numbers of characters and records that were read."""
     guess, problems, url, most = reading
     size, number, ends = 0, 0, re.escape(guess.separator)
     quoted_empty = re.compile(rf"(?:^|{ends}){re.escape(guess.quote * 2)}(?:$|{ends})" if guess.quote else r"(?!)")
@@ -341,7 +341,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def table_name(path: str) -> str:
-    """Return a name for the table of a path: its last part without suffixes, in the letters of names."""
+    """Return a table name for a path: its last part without suffixes, in valid characters."""
     parts = [part for part in re.split(r"[/\\]", path.partition("://")[2] or path) if not re.search(r"[*?{\[]", part)]
     last = next((part for part in reversed(parts) if part not in ("", ".", "..")), "table")
     stem = last.partition(".")[0] or last.strip(".")
@@ -385,7 +385,7 @@ def _typed_column(
 
 
 def _widest(types: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the type that has the values of all types without a change; string if there is none."""
+    """Return a type that represents the values of all types without a change; string if there is none."""
     present = [kind for kind in types if not pa.types.is_null(kind)]
     if len(present) < 2:
         return (present or types)[0]

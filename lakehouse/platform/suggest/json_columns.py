@@ -62,7 +62,7 @@ class JsonRows:
 
 
 def json_columns(rows: JsonRows) -> tuple[tuple[SampledColumn, ...], tuple[str, ...]]:
-    """Return the columns of the records, and notes about those that the spec cannot declare."""
+    """Return the columns of the records, and notes about columns that the spec cannot declare."""
     types: dict[str, JsonType] = {}
     for row in rows.rows:
         for name, value in row.items():
@@ -89,7 +89,7 @@ def json_columns(rows: JsonRows) -> tuple[tuple[SampledColumn, ...], tuple[str, 
 
 
 def _same_names(names: Iterable[str]) -> list[list[str]]:
-    """Return the groups of names that differ in case only."""
+    """Return the groups of names that differ only in case."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.lower(), []).append(name)
@@ -140,6 +140,6 @@ def _spans_lines(first: str) -> bool:
     try:
         json_records(first)
     except NotJsonError:
-        # A line that is cut off and one that is damaged look the same, so the rest of the line decides.
+        # A truncated line and a damaged line look the same, so the rest of the line decides.
         return first.strip() in ("{", "[", "[{") or first.rstrip().endswith((",", "{", "["))
     return False

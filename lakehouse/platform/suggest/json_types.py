@@ -1,4 +1,4 @@
-"""Types of JSON values, as the product infers them: numbers, nested objects and arrays; conflicts are strings."""
+"""Types of JSON values, inferred as in ingestions: numbers, nested objects and arrays; conflicts are strings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JsonType:
         kinds: The value kinds: boolean, integer, fraction, string, object, array.
         fields: The field types of objects.
         elements: The element type of arrays.
-        digits: The maximum number of digits of integers that exceed bigint; 0 for none.
+        digits: The maximum number of digits in integers that exceed bigint; 0 for none.
         inexact: Whether an integer would be rounded as a double.
     """
 
@@ -38,7 +38,7 @@ class JsonType:
     inexact: bool = False
 
     def add(self, value: Any) -> None:
-        """Add one value; None is a value of every type."""
+        """Add one value; None belongs to every type."""
         if value is None:
             return
         if isinstance(value, bool):
@@ -80,7 +80,7 @@ class JsonType:
 
     @property
     def reason(self) -> str:
-        """Why objects are strings."""
+        """The reason why objects are stored as strings."""
         if not self.fields:
             return "objects without fields, as text"
         names: dict[str, str] = {}
@@ -91,12 +91,12 @@ class JsonType:
         return "objects as text"
 
     def _has_usable_fields(self) -> bool:
-        # A table has no two fields whose names differ in case only, and no struct without fields.
+        # A table cannot contain two fields whose names differ only in case, or a struct without fields.
         return bool(self.fields) and len({name.lower() for name in self.fields}) == len(self.fields)
 
 
 def quoted(name: str) -> str:
-    """Return a name as DDL has it."""
+    """Return a name for DDL, quoted if necessary."""
     return name if _SIMPLE_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 

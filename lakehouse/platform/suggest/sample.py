@@ -58,15 +58,15 @@ class Sample:
 
     Attributes:
         name: A name for the table, from the source.
-        columns: The columns, in the order of the source.
+        columns: The columns, in source order.
         rows: The number of sampled rows.
         ingest: The keys of the `ingest` section that follow from the sample.
         scope: Sentences about the sample: files, rows and bytes, and whether it is complete.
         notes: Sentences about the source, for comments in the spec.
         is_database: Whether the source is a table of a database: its log orders the changes, and the spec may not
             declare a schema.
-        key: The columns of the key that the source declares; empty for none.
-        ordering: The ordering columns that the source has; empty to choose one of the columns.
+        key: The key columns that the source declares; empty for none.
+        ordering: The ordering columns of the source; empty to choose one of the columns.
         ordering_note: Why they order the rows.
         facts: Columns in addition to the columns of the rows, with their types.
         settings: Further settings of the table spec.
@@ -90,12 +90,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSet:
-    """Several tables of a database, which one spec ingests.
+    """Several database tables that one spec ingests.
 
     Attributes:
         name: A name for the ingestion.
         ingest: The keys of the `ingest` section.
-        scope: Sentences about the records of the sample.
+        scope: Sentences about the sampled records.
         notes: Sentences about the tables.
     """
 

@@ -1,4 +1,4 @@
-"""Infer types of string columns, such as in CSV, and the reader options that give types to as many columns as possible.
+"""Infer types of string columns, such as in CSV, and the reader options that type as many columns as possible.
 
 An option is chosen only if a value requires it: `12,50` is a number in `de-DE`, but not in `en-US`. It is not chosen if
 another column would lose its type.
@@ -29,7 +29,7 @@ from lakehouse.platform.suggest.time_patterns import DATE_PATTERNS, TIMESTAMP_PA
 
 #: Epoch milliseconds and seconds between 2000 and 2100.
 _EPOCHS = {"milliseconds": 1000, "seconds": 1}
-#: Digits that a double keeps of every number.
+#: Decimal digits that a double always preserves.
 _DOUBLE_DIGITS = 17
 _FROM, _TO = 946_684_800, 4_102_444_800
 _TIME_WORDS = ("time", "date", "_at", "ts", "epoch", "created", "updated", "modified")
@@ -45,7 +45,7 @@ class TextColumns:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of Spark's reader."""
+        """The Spark reader options."""
         named = {
             "nullValue": self.rules.null_text,
             "locale": self.rules.locale,
@@ -203,7 +203,7 @@ def _is_ambiguous(text: str) -> bool:
 
 
 def _rounded_note(values: Sequence[str], rules: TextRules) -> tuple[str, ...]:
-    """Return a note if a column of doubles has numbers with more digits than a double keeps."""
+    """Return a note if a double column contains numbers with more digits than a double preserves."""
     numbers = [number_in_sql(text, rules.locale) for text in values]
     changed = next((number for number in numbers if number is not None and _is_rounded(number)), None)
     if changed is None:
@@ -260,7 +260,7 @@ def epoch_unit(name: str, values: Iterable[int]) -> str:
 
 
 def epoch_notes(name: str, values: Iterable[int]) -> tuple[str, ...]:
-    """Return a note about a column of integers that are probably times since 1970."""
+    """Return a note about an integer column that probably contains times since 1970."""
     numbers = list(values)
     unit = epoch_unit(name, numbers)
     if not unit:

@@ -1,4 +1,4 @@
-"""Patterns of dates and times that are not ISO, in the letters of `dateFormat` and `timestampFormat`."""
+"""Patterns for dates and times that are not ISO, in the syntax of `dateFormat` and `timestampFormat`."""
 
 from __future__ import annotations
 

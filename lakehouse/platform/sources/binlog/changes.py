@@ -60,9 +60,9 @@ class SchemaEvent:
     """A statement that changed a table without row events.
 
     Attributes:
-        kind: `create`, `alter`, `drop`, `rename` or `truncate`. `alter` with `changes_rows` may have given existing
-            rows other values. A truncated or dropped partition is `truncate` with `changes_rows` of the same table.
-        table: The table; `*` as the table for all tables of a dropped database.
+        kind: `create`, `alter`, `drop`, `rename` or `truncate`. `alter` with `changes_rows` may have changed values in
+            existing rows. A truncated or dropped partition is `truncate` with `changes_rows` of the same table.
+        table: The table; its name is `*` for all tables of a dropped database.
         position: The ordering value, in the order of the changes.
         statement: The SQL statement.
         committed_us: The commit time in microseconds.

@@ -17,7 +17,7 @@ from lakehouse.platform.sources.binlog.charset_tables import SEQUENCES, SINGLE_B
 
 #: Character sets whose bytes are valid UTF-8 without conversion.
 UTF8 = ("utf8", "utf8mb3", "utf8mb4", "ascii")
-#: The encoding of Python for each character set with one byte per character.
+#: Python's encoding per single-byte character set.
 _SINGLE = {
     "latin1": "cp1252",
     "latin2": "iso8859_2",
@@ -39,7 +39,7 @@ _SINGLE = {
     "tis620": "tis_620",
     **dict.fromkeys(UPPER_HALVES, "ascii"),
 }
-# Byte sequences that are one character for the servers, even if Unicode has no such character; any other byte is one.
+# Byte sequences that the servers read as one character, even if it is not in Unicode; any other byte is a character.
 _GBK = rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]|."
 _GB18030 = rb"[\x81-\xfe][0-9][\x81-\xfe][0-9]|" + _GBK
 _GB2312 = rb"[\xa1-\xf7][\xa1-\xfe]|."
@@ -47,13 +47,13 @@ _BIG5 = rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]|."
 _EUC_KR = rb"[\x81-\xfe][A-Za-z\x81-\xfe]|."
 _EUC_JP = rb"\x8f[\xa1-\xfe]{2}|\x8e[\xa1-\xdf]|[\xa1-\xfe]{2}|."
 _SJIS = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]|."
-#: The encoding of Python, and the form of a character, for each character set with several bytes per character.
+#: Python's encoding and the form of a character, per multi-byte character set.
 _SEVERAL = {
     "gbk": ("gbk", _GBK),
     "gb2312": ("gb2312", _GB2312),
     "gb18030": ("gb18030", _GB18030),
     "big5": ("big5", _BIG5),
-    # The table of the servers has all syllables, as code page 949 has.
+    # The servers' table contains all syllables, like code page 949.
     "euckr": ("cp949", _EUC_KR),
     "ujis": ("euc_jp", _EUC_JP),
     "eucjpms": ("euc_jp", _EUC_JP),
@@ -68,10 +68,10 @@ _NOT_ASCII = ("swe7",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Several:
-    """A character set with several bytes per character.
+    """A multi-byte character set.
 
     Attributes:
-        encoding: The encoding of Python.
+        encoding: Python's encoding.
         form: The form of one character.
         changed: The byte sequences that the servers decode differently from Python.
         occurs: Matches one of these sequences.
@@ -103,7 +103,7 @@ class _Several:
 
 
 def is_ascii_based(charset: str) -> bool:
-    """Return whether ASCII bytes are the same characters in a character set."""
+    """Return whether a character set is compatible with ASCII."""
     return charset in UTF8 or (charset in (*_SINGLE, *_SEVERAL) and charset not in _NOT_ASCII)
 
 
@@ -139,7 +139,7 @@ def _wide(data: bytes, charset: str) -> str:
     """Decode two-byte or four-byte units; an unpaired surrogate is an invalid character."""
     text = data.decode(_WIDE[charset], "surrogatepass")
     if charset == "ucs2":
-        # Each unit is a character, also of a pair.
+        # Each unit is a character, even in a surrogate pair.
         text = _BEYOND_UCS2.sub("??", text)
     return _SURROGATE.sub("?", text)
 

@@ -27,7 +27,7 @@ def json_text(data: bytes) -> str:
     if not data:
         return "null"
     try:
-        # Each value has its own bytes, so a document has fewer values than bytes.
+        # Values do not share bytes, so a document contains fewer values than bytes.
         return _value(data[0], data[1:], 0, [len(data)])
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise CorruptLogError(f"a JSON document of {len(data)} bytes is damaged: {error}") from error

@@ -33,7 +33,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def ordering_value(file: str, offset: int) -> int:
-    """Return the ordering value of a place in the log; changes after the place have larger ones.
+    """Return the ordering value of a log position; changes after the position have larger values.
 
     Raises UnsupportedError if the file's number or the offset is too large.
     """
@@ -50,17 +50,17 @@ def ordering_value(file: str, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinlogPosition:
-    """A place in the log between two transactions.
+    """A log position between two transactions.
 
     Attributes:
         flavor: `mysql` or `mariadb`.
-        gtid: The GTIDs of all transactions before the place, as the server writes them; empty without GTIDs, and for
-            the first log that the server has.
+        gtid: The GTIDs of all transactions before the position, as the server prints them; empty without GTIDs, and for
+            the server's first log.
         file: The file of the log; empty if it is not known.
         offset: The offset in the file.
-        committed_us: The commit time of the last transaction before the place, in microseconds; 0 if not known.
+        committed_us: The commit time of the last transaction before the position, in microseconds; 0 if not known.
         created_s: The time at which the server created the file, in seconds; 0 if not known. After RESET MASTER a file
-            has the same name and another time.
+            with the same name has a different time.
     """
 
     flavor: str
@@ -72,7 +72,7 @@ class BinlogPosition:
 
     @property
     def order(self) -> int:
-        """The ordering value of the place; 0 if the file is not known."""
+        """The ordering value of the position; 0 if the file is not known."""
         return ordering_value(self.file, self.offset) if self.file else 0
 
     def to_json(self) -> str:
@@ -91,7 +91,7 @@ class BinlogPosition:
                 file=str(given["file"]),
                 offset=int(given["offset"]),
                 committed_us=int(given["committed_us"]),
-                # Positions of earlier releases do not have it.
+                # Positions from earlier releases lack it.
                 created_s=int(given.get("created_s", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -132,7 +132,7 @@ class MysqlGtids:
         return gtids
 
     def add(self, uuid: str, first: int, end: int) -> None:
-        """Add the numbers from `first` to before `end` of a server."""
+        """Add a server's transaction numbers in `[first, end)`."""
         ranges = self.intervals.setdefault(uuid, [])
         if ranges and ranges[-1][1] == first:
             ranges[-1][1] = end
@@ -185,11 +185,11 @@ class MariadbGtids:
         return gtids
 
     def set(self, domain: int, server: int, sequence: int) -> None:
-        """Note the newest GTID of a domain."""
+        """Record a domain's newest GTID."""
         self.newest[domain] = (server, sequence)
 
     def covers(self, other: MariadbGtids) -> bool:
-        """Return whether each domain is at least as far as in another position."""
+        """Return whether each domain has reached another position."""
         return all(
             domain in self.newest and self.newest[domain][1] >= sequence
             for domain, (_, sequence) in other.newest.items()

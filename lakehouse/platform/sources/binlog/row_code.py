@@ -55,7 +55,7 @@ class RawColumns:
 
     @property
     def groups(self) -> list[list[int]]:
-        """The wanted columns of fixed size that follow one another, as places in `columns`."""
+        """Adjacent wanted columns of fixed size, as indexes in `columns`."""
         groups: list[list[int]] = []
         for n in sorted(self.wanted):
             if not self.wires[n].width:
@@ -68,10 +68,10 @@ class RawColumns:
 
 
 class RowSplitter:
-    """Splits the rows of events into raw values.
+    """Splits row events into raw values.
 
-    `before` and `after` are the images of a row, `None` if the event has only one: writes have the image after, deletes
-    the image before, updates both.
+    `before` and `after` are the row images: inserts have only the image after, deletes only the image before, updates
+    both. A missing image is `None`.
     """
 
     def __init__(self, images: Sequence[RawColumns]) -> None:
@@ -79,7 +79,7 @@ class RowSplitter:
         self._split = self._generated()
 
     def split(self, data: bytes, place: int, end: int) -> int:
-        """Append the rows between two places of `data` to the raw values; return their number.
+        """Append the rows between two offsets in `data` to the raw values; return their number.
 
         Raises CorruptLogError if the last row does not end at `end`.
         """
@@ -157,7 +157,7 @@ def _bind(names: dict[str, Any], image: RawColumns, number: int) -> None:
 
 
 def _row_code(image: RawColumns, number: int, ahead: int, nulls: int | None) -> list[str]:
-    """Return the code of one row that begins `ahead` bytes behind `place`; `nulls` are its null columns."""
+    """Return the code for one row that begins `ahead` bytes behind `place`; `nulls` are its null columns."""
     lines: list[str] = []
     null = nulls or 0
     group_of = {n: g for g, group in enumerate(image.groups) for n in group}
@@ -206,7 +206,7 @@ def _row_code(image: RawColumns, number: int, ahead: int, nulls: int | None) -> 
 
 
 def _general_code(image: RawColumns, number: int) -> list[str]:
-    """Return the code of a row that tests for each column whether it is null."""
+    """Return the code for a row that tests per column whether it is null."""
     lines: list[str] = []
     group_of = {n: g for g, group in enumerate(image.groups) for n in group}
     for n, wire in enumerate(image.wires):

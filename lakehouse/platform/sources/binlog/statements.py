@@ -15,7 +15,7 @@ from lakehouse.platform.sources.binlog.changes import TableName
 
 BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ROLLBACK_TO, XA = "begin", "commit", "rollback", "savepoint", "rollback_to", "xa"
 DML, DDL, OTHER, UNKNOWN = "dml", "ddl", "other", "unknown"
-#: Modes in which double quotes enclose names, and in which a backslash in a string is an ordinary character.
+#: SQL modes: double quotes enclose names; a backslash in a string is an ordinary character.
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 
 
@@ -34,7 +34,7 @@ def _token(mode: int) -> re.Pattern[str]:
     )
 
 
-#: Statements that change rows, and the words behind the names of their tables.
+#: Statements that change rows, and the words after their table names.
 _DML = {
     "insert": ("values", "value", "set", "select", "(", "on"),
     "replace": ("values", "value", "set", "select", "(", "on"),
@@ -46,7 +46,7 @@ _DML = {
 }
 #: Statements that call functions, which can change any table.
 _CALLS = ("call", "do", "select", "values", "(")
-#: Statements that change no rows of tables, and kinds of objects that are no tables, as the words behind a verb.
+#: Statements that change no table rows, and kinds of objects other than tables, as the words after a verb.
 _HARMLESS_VERBS = (
     *("analyze", "change", "check", "checksum", "explain", "flush", "grant", "install", "kill", "lock", "optimize"),
     *("purge", "repair", "reset", "revoke", "set", "show", "shutdown", "start", "stop", "uninstall", "unlock", "use"),
@@ -69,7 +69,7 @@ _OBJECTS = (
     *("spatial", "sql", "srs", "tablespace", "trigger", "undo", "unique", "user", "vector", "view"),
 )
 _QUOTES = ("'", '"', "`")
-#: Words between a verb and the name of its table.
+#: Words between a verb and its table name.
 _FILLERS = ("if", "not", "exists", "ignore", "online", "offline", "or", "replace", "temporary")
 #: Clauses of ALTER TABLE that change no row, by their first words.
 _HARMLESS = (
@@ -148,36 +148,36 @@ class _Tokens:
         self.database = database
         self.items = items
         self.place = 0
-        #: Whether something else was at a place where a name has to be.
+        #: Whether a required name was missing.
         self.lacks_name = False
 
     def word(self, ahead: int = 0) -> str:
-        """Return the word at the place in lower case; empty for another token, also for a quoted name."""
+        """Return the current word in lower case; empty for another token, such as a quoted name."""
         place = self.place + ahead
         kind, text = self.items[place] if place < len(self.items) else ("", "")
         return text.lower() if kind in ("word", "sign") else ""
 
     def skip(self, *words: str) -> bool:
-        """Step over words that follow one another; return whether they are there."""
+        """Skip consecutive words; return whether they are present."""
         if all(self.word(n) == word for n, word in enumerate(words)):
             self.place += len(words)
             return True
         return False
 
     def skip_any(self, words: Sequence[str]) -> None:
-        """Step over words of a list."""
+        """Skip words in a list."""
         while self.word() in words:
             self.place += 1
 
     def name(self) -> str:
-        """Return the name at the place and step over it."""
+        """Return the current name and skip it."""
         kind, text = self.items[self.place] if self.place < len(self.items) else ("", "")
         self.place += 1
         self.lacks_name |= kind not in ("name", "word")
         return text[1:-1].replace(text[0] * 2, text[0]) if kind == "name" else text
 
     def table(self) -> TableName:
-        """Return the name of a table at the place, of the default database if it has none, and step over it."""
+        """Return the current table name, in the default database if it is not qualified, and skip it."""
         # `.t` is the table `t` of the default database.
         self.skip(".")
         first = self.name()
@@ -187,7 +187,7 @@ class _Tokens:
         return TableName(self.database, first)
 
     def tables(self) -> Iterator[TableName]:
-        """Yield the names of tables with commas between."""
+        """Yield comma-separated table names."""
         yield self.table()
         while self.skip(","):
             yield self.table()
@@ -261,13 +261,13 @@ _VERBS = ("create", "alter", "drop", "rename")
 
 
 def _is_of_object(tokens: _Tokens) -> bool:
-    """Return whether a statement is about an object that is no table, or about a temporary table."""
+    """Return whether a statement affects a temporary table or an object other than a table."""
     words = [text.lower() if kind == "word" else "" for kind, text in tokens.items[1:6]]
     return any(word in ("temporary", *_OBJECTS) for word in words)
 
 
 def folded(statement: Statement) -> Statement:
-    """Return a statement with the names of a server that stores them in lower case, and takes them in any case."""
+    """Return a statement with names in lower case, for a server that stores them so and accepts any case."""
 
     def lower(name: TableName) -> TableName:
         return TableName(name.database.lower(), name.table.lower())
@@ -280,7 +280,7 @@ def folded(statement: Statement) -> Statement:
 
 
 def mode_of(status: bytes) -> int:
-    """Return the `sql_mode` of a statement from the status variables of its event; 0 if they lack it."""
+    """Return a statement's `sql_mode` from its event's status variables; 0 if they lack it."""
     place = 0
     while place < len(status) and status[place] in _STATUS_BYTES:
         if status[place] == _MODE:
@@ -290,7 +290,7 @@ def mode_of(status: bytes) -> int:
 
 
 def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
-    """Return the character set of a statement from the status variables of its event; utf8mb4 if they lack it."""
+    """Return a statement's character set from its event's status variables; utf8mb4 if they lack it."""
     place = 0
     while place < len(status):
         code = status[place]
@@ -307,7 +307,7 @@ def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
 
 
 def _named(tokens: _Tokens, ends: Sequence[str]) -> frozenset[TableName]:
-    """Return each name, or pair of names with a point between, that can be a table, before the first word of `ends`."""
+    """Return each name, or dotted pair of names, that can be a table, before the first word in `ends`."""
     names = set()
     for place, (kind, text) in enumerate(tokens.items):
         if kind in ("word", "sign") and text.lower() in ends:
@@ -425,6 +425,6 @@ def _is_harmless(words: Sequence[str]) -> bool:
     if words[:1] == ["add"] and not set(words[1:3]) & _INDEX_WORDS:
         if words[1:2] in (["partition"], ["system"], ["period"]):
             return words[1] == "partition"
-        # Existing rows have null in a new column without a default.
+        # Existing rows get null in a new column without a default.
         return _VALUE.search(" ".join(words)) is None
     return False

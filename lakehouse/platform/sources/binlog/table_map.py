@@ -1,4 +1,4 @@
-"""The description of a table that precedes its row events: TABLE_MAP with full metadata."""
+"""The table description before row events: TABLE_MAP with full metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakehouse.platform.sources.binlog.columns import SourceColumn, arrow_type
 from lakehouse.platform.sources.binlog.events import length_encoded
 from lakehouse.platform.sources.binlog.positions import MARIADB
 
-# Types of columns in the log.
+# Column types in the log.
 _INTEGERS = {1: ("tinyint", 1), 2: ("smallint", 2), 9: ("mediumint", 3), 3: ("int", 4), 8: ("bigint", 8)}
 _FLOAT, _DOUBLE, _DATE, _YEAR, _VARCHAR, _BIT, _TIMESTAMP_2, _DATETIME_2, _TIME_2 = 4, 5, 10, 13, 15, 16, 17, 18, 19
 _BLOB_COMPRESSED, _VARCHAR_COMPRESSED, _VECTOR, _JSON, _DECIMAL = 140, 141, 242, 245, 246
@@ -26,7 +26,7 @@ _METADATA_BYTES = {
 }
 #: Size of 0 to 9 decimal digits in bytes.
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-# Fields of optional metadata.
+# Optional metadata fields.
 _SIGNS, _CHARSET, _CHARSETS, _NAMES, _SET_VALUES, _ENUM_VALUES = 1, 2, 3, 4, 5, 6
 _KEY, _KEY_WITH_PREFIX, _LIST_CHARSET, _LIST_CHARSETS = 8, 9, 10, 11
 _BINARY_COLLATION = 63
@@ -38,12 +38,12 @@ _HIDDEN = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireColumn:
-    """A column and how its values are in the log.
+    """A column and the encoding of its values in the log.
 
     Attributes:
         column: The column.
-        width: The bytes of each value; 0 if they differ.
-        prefix: The bytes of the length before a value; 0 if all have `width` bytes.
+        width: The size of each value in bytes; 0 if it varies.
+        prefix: The size of the length before a value in bytes; 0 if all have `width` bytes.
     """
 
     column: SourceColumn
@@ -57,7 +57,7 @@ class TableMap:
 
     Attributes:
         name: The table.
-        columns: The columns in their order.
+        columns: The columns in order.
         key: The indexes of the primary key columns; empty if there is none.
     """
 
@@ -68,7 +68,7 @@ class TableMap:
 
 def name_of(body: bytes) -> tuple[TableName, int]:
     """Return the table name in a TABLE_MAP body after its table id, and the offset behind it."""
-    # Two bytes of flags, then both names with a length before and a zero behind.
+    # Two bytes of flags, then both names: length-prefixed and zero-terminated.
     place, names = 2, []
     for _ in range(2):
         size = body[place] if place < len(body) else 0
@@ -122,7 +122,7 @@ def parse_table_map(
 
 @dataclass(slots=True)
 class _Kind:
-    """A column without names, signs and character sets."""
+    """A column before its name, signedness and character set are set."""
 
     code: int
     metadata: bytes
@@ -170,7 +170,7 @@ def _kinds(name: TableName, codes: bytes, metadata: bytes, *, is_mariadb: bool) 
 
 
 def _fields(name: TableName, body: bytes, place: int) -> dict[int, bytes]:
-    """Return the fields of optional metadata by their types."""
+    """Return the optional metadata fields by type."""
     fields = {}
     while place < len(body):
         kind = body[place]
@@ -331,7 +331,7 @@ def _column(kind: _Kind, name: str, charset: str, unsigned: bool) -> WireColumn:
 
 
 def _check(wire: WireColumn) -> None:
-    """Raise ValueError if a column has sizes that its type does not have."""
+    """Raise ValueError if a column's sizes are invalid for its type."""
     column, width, prefix = wire.column, wire.width, wire.prefix
     widths = {"float": (4, 4), "double": (8, 8), "bit": (1, 8), "enum": (1, 2), "set": (1, 8)}
     least, most = widths.get(column.type, (0, 255))
@@ -351,7 +351,7 @@ def _unsupported(name: str, code: int) -> str:
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Return the bytes of a decimal in the log."""
+    """Return the size of a decimal in the log in bytes."""
     whole = precision - scale
     if whole < 0:
         raise ValueError(f"decimal({precision}, {scale}) does not exist")
@@ -359,7 +359,7 @@ def decimal_bytes(precision: int, scale: int) -> int:
 
 
 def _hidden(wire: WireColumn, catalog: Sequence[SourceColumn]) -> WireColumn:
-    """Return the column with the type of the catalog if the log has no name for it."""
+    """Return the column with its type from the catalog if the log cannot express it."""
     own = wire.column
     hidden = next((one for one in catalog if one.name == own.name and one.type in _HIDDEN), None)
     if hidden is not None and own.type in ("binary", "char") and wire.prefix == 1:
@@ -371,7 +371,7 @@ def _key(name: TableName, fields: Mapping[int, bytes], count: int) -> tuple[int,
     if _KEY in fields:
         numbers = _numbers(fields[_KEY])
     else:
-        # Pairs of a place and the length of its prefix.
+        # Pairs of an offset and the length of its prefix.
         numbers = _numbers(fields.get(_KEY_WITH_PREFIX, b""))[::2]
     if any(place >= count for place in numbers):
         raise CorruptLogError(f"the TABLE_MAP event of {name} has a key of columns that do not exist")

@@ -26,7 +26,7 @@ I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 _SECOND_US = 1_000_000
 _DAY_US = 86_400 * _SECOND_US
-#: Bytes of the SRID before the WKB of a geometry.
+#: Size of the SRID before a geometry's WKB in bytes.
 _SRID_BYTES = 4
 _ZEROS = re.compile("0+")
 _INT_DIGITS = 18
@@ -45,9 +45,9 @@ class Converter:
     zeros: dict[str, int] = field(default_factory=dict)
 
     def arrays(self, image: RawColumns) -> dict[int, pa.Array]:
-        """Return an array per wanted column, by its place in the table.
+        """Return an array per wanted column, by its index in the table.
 
-        Raises CorruptLogError for values that their type does not have.
+        Raises CorruptLogError for values that are invalid for their type.
         """
         rows = len(image.nulls)
         bitmaps = np.frombuffer(b"".join(image.nulls), np.uint8).reshape(rows, image.null_bytes)
@@ -84,7 +84,7 @@ class Converter:
             raise CorruptLogError(f"column {column.name!r} has a value that is no {column.type}: {error}") from error
 
     def _fixed(self, column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
-        """Return the array of a column whose values all have the same number of bytes."""
+        """Return the array of a fixed-size column."""
         kind = arrow_type(column, zero_dates=self.zero_dates)
         match column.type:
             case "decimal":
@@ -167,7 +167,7 @@ def _integers(column: SourceColumn, raw: Raw, kind: Any) -> NDArray[Any]:
 
 
 def _microseconds(scale: int, raw: Raw) -> I64:
-    """Return the fraction of seconds in microseconds."""
+    """Return fractional seconds in microseconds."""
     microseconds: I64 = _big(raw) * 10 ** (6 - (scale + 1) // 2 * 2)
     return microseconds
 
@@ -198,7 +198,7 @@ def _days(year: I64, month: I64, day: I64) -> I64:
 
 
 def _civil(days: I64) -> tuple[I64, I64, I64]:
-    """Return year, month and day of days since 1970-01-01."""
+    """Convert days since 1970-01-01 to year, month and day."""
     shifted = days + 719_468
     era = shifted // 146_097
     of_era = shifted - era * 146_097
@@ -261,7 +261,7 @@ def _date_text(column: SourceColumn, fields: tuple[I64, ...], nulls: Mask) -> pa
 def _times(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
     bits = (raw.shape[1] - 3) * 8
     packed = _big(raw) - (1 << (23 + bits))
-    # Places of null hold zeros.
+    # Null values contain zeros.
     packed = np.where(nulls, 0, packed)
     is_negative, size = packed < 0, np.abs(packed)
     clock = size >> bits
@@ -342,7 +342,7 @@ def _set(column: SourceColumn, numbers: I64, nulls: Mask) -> pa.Array:
 
 
 def _varying(column: SourceColumn, values: list[bytes | None]) -> pa.Array:
-    """Return the array of a column whose values have different sizes."""
+    """Return the array of a variable-size column."""
     if column.compressed:
         values = [value if value is None else _decompressed(value) for value in values]
     match column.type:
@@ -355,7 +355,7 @@ def _varying(column: SourceColumn, values: list[bytes | None]) -> pa.Array:
                 raise CorruptLogError("a geometry has no SRID")
             return pa.array([value if value is None else value[_SRID_BYTES:] for value in values], pa.binary())
         case "binary":
-            # The log leaves out zeros at the end.
+            # The log omits trailing zeros.
             longest = max((len(value) for value in values if value is not None), default=0)
             if longest > column.length:
                 raise CorruptLogError(f"a value has {longest} bytes, the column {column.length}")
@@ -390,7 +390,7 @@ def _address(column: SourceColumn, value: bytes) -> str:
 
 
 def _inet6(value: bytes) -> str:
-    """Return an address of IPv6 as MariaDB prints it: also one zero is left out, an address of IPv4 has points."""
+    """Return an IPv6 address as MariaDB prints it: even a single zero group is omitted; IPv4 parts are dotted."""
     groups = [int.from_bytes(value[n : n + 2], "big") for n in range(0, 16, 2)]
     runs = [match.span() for match in _ZEROS.finditer("".join("0" if not group else "x" for group in groups))]
     first, end = max(runs, key=lambda run: run[1] - run[0], default=(8, 8))

@@ -17,6 +17,6 @@ of a key, the last one is the key's state at the end. If it contains none, no tr
 position, so the row of the chunk is its state. Commits of a table follow one another, because each requires that the
 checkpoint it was planned from is still the newest.
 
-Changes are applied whether their keys are loaded or not. A chunk that is read later replaces such a row by one that is
-as new or newer, and later windows repair what lies between.
+Changes are applied even if their keys are not loaded yet. A chunk that is read later replaces such a row by a row of
+the same or a newer version, and later windows add the changes in between.
 """

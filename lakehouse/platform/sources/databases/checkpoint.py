@@ -1,4 +1,4 @@
-"""The checkpoint of a table whose source is a database: the position of the log, and the loaded part of the table."""
+"""The checkpoint of a table with a database source: the log position, and the loaded part of the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DatabaseCheckpoint:
         position: All changes before it are in the table.
         loaded: The last loaded key of the snapshot; None if none is loaded. Chunks are loaded in key order.
         is_complete: Whether the whole snapshot is loaded.
-        purges: Whether rows that the source does not have are deleted when the snapshot is complete.
+        purges: Whether rows that are missing in the source are deleted when the snapshot is complete.
         kinds: The types of the source's columns when the run was planned.
         resnapshot: The id of the run that requested a new snapshot; empty if none did.
         incarnation: See `SourceTable`.

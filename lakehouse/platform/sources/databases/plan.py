@@ -34,7 +34,7 @@ class DatabasePlan(SourcePlan):
         keys: Chunks of the whole table whose keys are read, to delete rows that are missing in the source.
         exists: Whether the source table exists.
         waits: Whether a later commit reads the snapshot, because the table is far behind the log.
-        is_ahead: Whether the window ends before the log of the table begins, so that it has no changes of the table.
+        is_ahead: Whether the window ends before the table's log begins, so that it contains no changes of the table.
     """
 
     table: SourceTable
@@ -49,14 +49,14 @@ class DatabasePlan(SourcePlan):
 
     @property
     def completes(self) -> bool:
-        """Whether this commit makes the snapshot complete."""
+        """Whether this commit completes the snapshot."""
         if self.state.is_complete or self.waits:
             return False
         return not self.chunks or self.chunks[-1].upto is None
 
     @property
     def read_table(self) -> SourceTable:
-        """The table as its log is read: with its key, and without changes that its rows have already."""
+        """The table for reading its log: with its key, and without changes that its rows already contain."""
         table = replace(self.table, key=self.key, start=self.state.position)
         if self.is_ahead or (self.waits and not self.key):
             return replace(table, seen=SEES_ALL)
@@ -180,7 +180,7 @@ def is_replaced(state: DatabaseCheckpoint, table: SourceTable) -> bool:
 
 
 def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: str) -> DatabaseCheckpoint:
-    """Return a state whose snapshot starts again, and ends with deletes of rows that the source does not have."""
+    """Return a state whose snapshot starts again, and ends with deletes of rows that are missing in the source."""
     return DatabaseCheckpoint(
         table=state.table,
         position=state.position,
@@ -192,10 +192,9 @@ def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: st
 
 
 def values_changed(kinds: Mapping[str, str], table: SourceTable) -> bool:
-    """Return whether rows got other values by a change of the columns, which the log does not contain.
+    """Return whether a column change modified rows without events in the log.
 
-    That is a new column whose value in older rows is not null, a column that had another name, or another type of a
-    column.
+    Such changes are a new column whose value in older rows is not null, a renamed column, and a new column type.
     """
     places = {place_of(kind) for kind in kinds.values()} - {""}
     for column in table.columns:
@@ -208,13 +207,13 @@ def values_changed(kinds: Mapping[str, str], table: SourceTable) -> bool:
 
 
 def place_of(kind: str) -> str:
-    """Return the part of a kind that identifies a column, also under another name; empty if it has none."""
+    """Return the column id in a kind, which stays when the column is renamed; empty if there is none."""
     last = kind.rpartition(":")[2]
     return last if last.startswith(PLACE) else ""
 
 
 def widens(before: str, after: str) -> bool:
-    """Return whether a column has the same values after its kind changed: only numbers of the kind grew."""
+    """Return whether a column keeps its values after a change of its kind: only numbers in the kind grew."""
     old, new = before.split(":"), after.split(":")
     if len(old) != len(new):
         return False
@@ -259,7 +258,7 @@ def apply_events(
     emptied, rereads = None, False
     notes = []
     for event in events:
-        # A truncated partition is no truncated table.
+        # A truncated partition is not a truncated table.
         policy = (
             "" if event.changes_rows else {"truncate": settings.truncate, "drop": settings.drop}.get(event.kind, "")
         )
@@ -272,7 +271,7 @@ def apply_events(
         if (event.kind, policy) in (("truncate", "apply"), ("drop", "delete")):
             emptied = event.position
         elif event.kind == "drop" and exists:
-            # The table of this name now is another one. Rows of the old one must go, whatever the policy.
+            # Another table now has this name. Rows of the old table are deleted, regardless of the policy.
             emptied = event.position
         elif event.kind == "rename" or (event.changes_rows and (event.kind == "truncate" or same_columns)):
             rereads = True

@@ -1,4 +1,4 @@
-"""The protocol of a database server, and the values that it gives."""
+"""The interface of a database server, and its value types."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Which changes the rows of a table have already. The log is read without them.
+    """The changes that a table's rows already contain. The log is read without them.
 
     Attributes:
-        order: All changes up to this place, at the scale of the column `POSITION`.
-        transactions: The transactions whose changes they have, as the server writes them; empty for none.
+        order: All changes up to this position, on the scale of the column `POSITION`.
+        transactions: The transactions whose changes the rows contain, as the server prints them; empty for none.
     """
 
     order: int
     transactions: str = ""
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the value as JSON holds it."""
+        """Return the value as a JSON value."""
         return {"order": self.order, "transactions": self.transactions}
 
     @classmethod
     def from_mapping(cls, value: Mapping[str, object]) -> Seen:
-        """Return the value of a mapping; raise KeyError or ValueError for another mapping."""
+        """Parse a mapping; raise KeyError or ValueError if it is invalid."""
         return cls(order=int(str(value["order"])), transactions=str(value["transactions"]))
 
 
-#: The table has no rows yet that changes could be added to: a later read of the whole table will see all of them.
+#: The table has no rows yet to apply changes to: a later read of the whole table will include all changes.
 SEES_ALL = Seen(order=(1 << 63) - 1)
 
 
@@ -101,7 +101,7 @@ class SourceTable:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The types of the columns as the server prints them."""
+        """The column types as the server prints them."""
         return {column.name: column.kind for column in self.columns}
 
 
@@ -122,12 +122,12 @@ class LogPosition:
     time_ms: int = 0
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the position as JSON holds it."""
+        """Return the position as a JSON value."""
         return {"server": self.server, "order": self.order, "text": self.text, "time_ms": self.time_ms}
 
     @classmethod
     def from_mapping(cls, value: Mapping[str, object]) -> LogPosition:
-        """Return the position of a mapping; raise KeyError, TypeError or ValueError for another mapping."""
+        """Parse a mapping; raise KeyError, TypeError or ValueError if it is invalid."""
         return cls(
             server=str(value["server"]),
             order=int(str(value["order"])),
@@ -160,7 +160,7 @@ def chunks_between(after: tuple[str, ...] | None, borders: Sequence[tuple[str, .
     return tuple(chunks) if len(chunks) >= most else (*chunks, Chunk(after=bounds[-1]))
 
 
-#: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
+#: Equal key ranges are used if at least one in this many numbers is a key.
 _SPARSE = 4
 
 
@@ -231,17 +231,17 @@ class LogEnd:
 
 
 class TableReads(Protocol):
-    """Reads rows in a task. It is sent to tasks, so it is pickled; it has the sign-in, and is never printed."""
+    """Reads rows in a task. It is sent to tasks, so it is pickled; it contains credentials and is never printed."""
 
     @property
     def omits_unchanged(self) -> bool:
-        """Whether the log may lack values that an update left as they were; if not, a lack of values is an error."""
+        """Whether the log may omit values that an update left unchanged; otherwise missing values are an error."""
 
     def connected(self) -> AbstractContextManager[TableReads]:
-        """Return the same reads for one task, whose chunks share a connection if that saves time."""
+        """Return the same reads for one task; its chunks share a connection if that saves time."""
 
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk with the columns of `table.schema`, as one consistent read saw them."""
+        """Yield a chunk's rows from one consistent read, with the columns of `table.schema`."""
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
         """Yield the changes that a consistent read of the whole table includes, then its rows as `chunk` does.
@@ -267,29 +267,29 @@ class TableReads(Protocol):
 
 
 class DatabaseServer(Protocol):
-    """Answers questions of a run about a server; reads no rows."""
+    """Metadata of a server for a run; reads no rows."""
 
     def check(self, tables: Sequence[SourceTable]) -> None:
         """Raise UserError, with value and remedy, if the server's log cannot be read or lacks required data."""
 
     def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
-        """Make the log have the changes of tables from now on; return the tables whose changes it did not have.
+        """Make the log contain changes of tables from now on; return the tables whose changes it lacked.
 
         Args:
-            tables: The tables, with the key by which they are written; it is empty if rows are appended.
+            tables: The tables, with the key for the target; it is empty if rows are appended.
             resumes: Whether a table continues the position of an earlier run.
 
-        Raises UserError if a person has to do it, with the statements to run.
+        Raises UserError with the statements to run if an administrator has to do it.
         """
 
     def tables(self) -> Sequence[str]:
-        """Return the names of all tables that the user may read, as `database.table`."""
+        """Return the names of all tables that the account may read, as `database.table`."""
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
         """Return the columns and keys of tables, without those that do not exist."""
 
     def await_writers(self, table: str) -> None:
-        """Wait for transactions that changed a table before the log had its changes; a later read has to see them.
+        """Wait for transactions whose changes of a table precede its log; a later read must include them.
 
         Raises OpenTransactionsError if they do not end for a minute.
         """
@@ -298,25 +298,25 @@ class DatabaseServer(Protocol):
         """Return a position such that every later read of a table includes all changes before it."""
 
     def log_end(self) -> LogPosition:
-        """Return the end of the log: every change that an earlier read of a table saw is before it."""
+        """Return the end of the log: every change in an earlier read of a table is before it."""
 
     def resumed(self, position: LogPosition) -> LogPosition:
-        """Return where the log of this server continues a position of an earlier run.
+        """Return where this server's log continues the position from an earlier run.
 
-        Raises UserError if the log of this server is another one.
+        Raises UserError if this server has a different log.
         """
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
-        """Return a position before which all transactions are before each of the given positions."""
+        """Return a position that only follows transactions before all of the given positions."""
 
     def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
-        """Return a position between `start` and `end` so that about `most_bytes` of the log lie before it."""
+        """Return a position between `start` and `end` such that about `most_bytes` of the log lie before it."""
 
     def log_bytes(self, start: LogPosition, end: LogPosition) -> int:
         """Return the size of the log between two positions."""
 
     def confirm(self, positions: Sequence[LogPosition]) -> None:
-        """Let the server forget its log before all of these positions, which commits have."""
+        """Allow the server to delete its log before all of these committed positions."""
 
     def unconfirmed(self) -> tuple[str, int] | None:
         """Return the object that retains the server's log, and its bytes; None if logs are deleted by age."""
@@ -324,8 +324,7 @@ class DatabaseServer(Protocol):
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
     ) -> Sequence[Chunk]:
-        """Return at most `most` chunks of about `rows` rows that follow one another after a key; the last one of the
-        table has no upper bound."""
+        """Return up to `most` consecutive chunks of about `rows` rows after a key; the table's last is unbounded."""
 
     @property
     def reads(self) -> TableReads:

@@ -54,7 +54,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The files that commits have read: all up to `floor`, and those in `taken` above it."""
+    """The files that commits have read: all files up to `floor`, and the files in `taken` above it."""
 
     floor: Entry | None = None
     taken: frozenset[Entry] = frozenset()

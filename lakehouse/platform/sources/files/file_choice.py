@@ -1,4 +1,4 @@
-"""Choose the files of a run: those that no commit has read, within the limits of the spec."""
+"""Choose the files for a run: files that no commit has read, within the limits in the spec."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FileChoice:
         return sum(file.size_bytes for file in self.files)
 
     def summary(self) -> str:
-        """Return the number, the size in bytes and the first names of the files, as JSON."""
+        """Return the files' number, size in bytes and first names, as JSON."""
         names = [file.url for file in self.files[:NAMES_IN_SUMMARY]]
         value = {"count": len(self.files), "bytes": self.size_bytes, "names": names}
         return json.dumps(value, ensure_ascii=False)

@@ -1,10 +1,10 @@
-"""Read notifications of object stores about new files: which objects they name.
+"""Parse object-store notifications about new files into the objects that they refer to.
 
-    S3             events of S3 and compatible stores, also inside of SNS and SQS messages, and of EventBridge
+    S3             events of S3 and compatible stores, directly, in SNS and SQS messages, or from EventBridge
     Cloud Storage  Pub/Sub messages with attributes, and CloudEvents
     Azure          Event Grid events and CloudEvents of Blob Storage
 
-The keys in events of S3, and the URLs in events of Azure, are URL-encoded; other names are plain.
+Keys in S3 events and URLs in Azure events are URL-encoded; other names are plain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakehouse.model.document import parse_json
 
 _CREATED = ("ObjectCreated", "Object Created", "BlobCreated", "BlobRenamed", "OBJECT_FINALIZE", "finalized")
 _REMOVED = ("ObjectRemoved", "LifecycleExpiration", "Object Deleted", "BlobDeleted", "OBJECT_DELETE", "deleted")
-#: Kinds of events that name no new object.
+#: Event kinds without a new object.
 _IGNORED = ("TestEvent", "OBJECT_METADATA_UPDATE", "OBJECT_ARCHIVE", "ObjectRestore", "ObjectTagging", "ObjectAcl")
 _TEXT = 200
 

@@ -21,7 +21,7 @@ from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.files.file_checkpoint import Checkpoint, Entry, SourceFile
 
 VERSION = 2
-#: The number of newest names that every run lists again: one page of a listing.
+#: The number of last names that every run lists again: one page of a listing.
 RECENT = 1000
 #: Steps of `passed` that a checkpoint keeps.
 _MOST_STEPS = 200
@@ -62,7 +62,7 @@ class NameCheckpoint:
         Args:
             listed: The files after `after`, or all files.
             chosen: The files that the run reads.
-            lists_all: Whether `listed` has all files.
+            lists_all: Whether `listed` contains all files.
         """
         files = sorted(listed, key=lambda file: file.path)
         newest = max((file.modified_ms for file in files), default=0)
@@ -79,7 +79,8 @@ class NameCheckpoint:
         if after and (lists_all or after != self.after):
             passed = (*passed, (after, newest))
         while len(passed) > _MOST_STEPS:
-            # A step without its predecessor counts names as passed later than they were, so none is late by mistake.
+            # Without its predecessor, a step counts names as passed later than they were, so no file is reported as
+            # late by mistake.
             passed = (*passed[1:_MOST_STEPS:2], *passed[_MOST_STEPS:])
         return NameCheckpoint(
             root=self.root,
@@ -104,7 +105,7 @@ class NameCheckpoint:
 
 
 def name_checkpoint(text: str | None, root: str) -> tuple[NameCheckpoint, Checkpoint]:
-    """Return the checkpoint by names of a folder, and the one by times if the table had it before.
+    """Return a folder's checkpoint by names, and the checkpoint by times if the table had it before.
 
     Names of another folder are not compared; its files count as read.
     """

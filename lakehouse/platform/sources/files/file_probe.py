@@ -42,14 +42,14 @@ _MORE = 16
 #: The first bytes of compressed files; a zstd file may begin with a skippable frame, as pzstd writes it.
 _MAGIC = {".gz": (b"\x1f\x8b",), ".bz2": (b"BZh",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 _TYPED_MAGIC = {"parquet": b"PAR1", "orc": b"ORC", "avro": b"Obj\x01", "debezium_avro": b"Obj\x01"}
-#: The first bytes of packed files that are not read, whatever their names are.
+#: The first bytes of archives that are not supported, regardless of their names.
 _OTHER_MAGIC = {"zip": b"PK\x03\x04", "xz": b"\xfd7zXZ\x00", "7z": b"7z\xbc\xaf\x27\x1c", "lz4": b"\x04\x22\x4d\x18"}
 _UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A file and its column names: of its CSV header or its first JSON record; empty for other formats."""
+    """A file and its column names, from its CSV header or its first JSON record; empty for other formats."""
 
     file: SourceFile
     names: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
 
 
 def check_text(storage: Storage, file: SourceFile) -> None:
-    """Raise UserError for a file that is damaged, of another format, or compressed in a way that is not read."""
+    """Raise UserError for a file that is damaged, has another format or an unsupported compression."""
     _text_head(file, _head(storage, file, HEAD_BYTES), HEAD_BYTES)
 
 
@@ -119,7 +119,7 @@ def _head(storage: Storage, file: SourceFile, size: int) -> bytes:
 
 
 def _text_with_header(storage: Storage, file: SourceFile, head: bytes, options: Mapping[str, str]) -> str:
-    """Return the first part of a file that has a complete line besides blank ones and comments, or the whole file."""
+    """Return a file's beginning with a complete line that is not blank or a comment, or the whole file."""
     size, dialect = HEAD_BYTES, CsvDialect.of(options)
     while True:
         data = _text_head(file, head, size)
@@ -181,7 +181,7 @@ def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
             text += member.decompress(head, most - len(text))
         except (zlib.error, OSError):
             if text:
-                # A file that is damaged further on fails when it is read.
+                # Damage later in the file is detected when it is read.
                 break
             raise
         if not member.eof:
@@ -198,7 +198,7 @@ def _unpacked_zstd(head: bytes, most: int) -> bytes:
         try:
             part = stream.read(_PART)
         except OSError:
-            # The block is cut off; a file that is damaged further on fails when it is read.
+            # The block is truncated; damage later in the file is detected when it is read.
             if text or len(head) >= HEAD_BYTES:
                 break
             raise

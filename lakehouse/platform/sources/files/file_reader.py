@@ -130,7 +130,7 @@ class _Reading:
             unpin(self.marked)
 
     def batch(self, known_columns: KnownColumns) -> Batch:
-        """Return the rows, and the facts about their columns that the write needs; without them for a transform."""
+        """Return the rows and, without a transform, the facts about their columns that the write needs."""
         if self._ingest.transform is not None:
             drift = BatchColumns(rows=sum(self._good), drift=self._plan.drift(self._good))
             return Batch(
@@ -173,7 +173,7 @@ class _Reading:
         )
 
     def _sparse(self) -> dict[str, int]:
-        """Return the number of rows that lack a column which other records of their file have, by column.
+        """Return the number of rows, by column, that lack a column of other records in their file.
 
         The number is an upper bound if there are bad records.
         """
@@ -192,7 +192,7 @@ class _Reading:
         return frozenset(name.split(".")[0] for name in names)
 
     def _lacking(self, known_columns: KnownColumns) -> list[frozenset[str]]:
-        """Return the columns of the rows that each set of files lacks.
+        """Return the columns that are missing in each set of files.
 
         Raises UserError for files without a partition or ordering column: no stored value can replace them.
         """
@@ -214,7 +214,7 @@ class _Reading:
 
 
 def _nulled(counts: Mapping[str, int]) -> Iterator[ColumnDrift]:
-    """Return the columns of a new table that some of its first rows lack."""
+    """Return the columns that are missing in some rows of a new table."""
     return (ColumnDrift(column=c, change=Drift.NULLED, rows=n) for c, n in sorted(counts.items()) if n)
 
 

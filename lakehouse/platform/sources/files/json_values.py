@@ -1,4 +1,4 @@
-"""Parse values that are JSON objects with Arrow, in Spark tasks, and collect the fields that no column takes.
+"""Parse JSON objects with Arrow in Spark tasks, and collect the fields without a column.
 
 Arrow's reader is several times as fast as Spark's `from_json`, and accepts fewer forms of values. A value is parsed
 here only if `from_json` gives the same result; every other value gets a null `record`, and Spark parses it or rejects
@@ -28,10 +28,10 @@ from lakehouse.spark.messages import DECODED, MESSAGES
 _RECORD = "record"
 #: Minimum number of values in a piece that Arrow parses; Spark parses smaller pieces with a refused value.
 _PIECE = 256
-#: Batches that go to the slow way after one whose values were mostly refused.
+#: Number of batches that Spark parses after a batch with mostly refused values.
 _SKIPPED = 16
 _TIME = r"^[1-8]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})$"
-#: Integers from here on are rounded to a double; a larger number may be infinite.
+#: Integers from this value on are rounded to a double; a larger number may be infinite.
 _INEXACT = float(1 << 53)
 _DATE = r"^[1-8]\d{3}-\d{2}-\d{2}$"
 
@@ -55,7 +55,7 @@ class JsonDecoder:
     interval_ms: tuple[int, int] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages with `record`, without `problem`, and at the end of a range the unread fields."""
+        """Yield the messages with `record`, without `problem`, and the unread fields at the end of each range."""
         schema = pa.schema([*MESSAGES, pa.field("record", self.target), *DECODED])
         parser = JsonParser(self.target, self.paths, parses=self.parses)
         for batch in self.messages(batches):
@@ -69,7 +69,7 @@ class JsonDecoder:
             yield pa.RecordBatch.from_pylist([{"is_end": True, "unread": unread}], schema=schema)
 
     def _own_values(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the values, null for messages that are not in the interval."""
+        """Return the values, null for messages outside of the interval."""
         values = batch.column("value")
         if self.interval_ms is None:
             return values
@@ -118,7 +118,7 @@ class JsonParser:
             self._skip -= 1
             self._collect(values)
             return pa.nulls(len(values), self._target)
-        # A line break inside of a value would divide it into two lines.
+        # A line break inside of a value would split it into two lines.
         lines = pc.if_else(pc.match_substring_regex(values.cast(pa.binary()), "[\n\r]"), None, values.cast(pa.binary()))
         pieces = list(self._pieces(lines, values))
         result = pa.concat_arrays(pieces) if pieces else pa.nulls(0, self._target)
@@ -147,7 +147,7 @@ class JsonParser:
         """Return the records of lines, None if Arrow refuses one of them."""
         records = None
         if self._read is not None and not self._has_unread:
-            # Without further fields this is all, and further fields are an error.
+            # If there are no further fields, this is sufficient; further fields are an error.
             records = _records(lines, self._read, "error")
         if records is None:
             records = _records(lines, self._read, "infer")
@@ -163,7 +163,7 @@ class JsonParser:
             return None
 
     def _collect(self, values: pa.Array) -> None:
-        """Collect the fields of values that Arrow does not parse, one by one."""
+        """Collect fields from values that Arrow does not parse, one by one."""
         for value in values.drop_null().to_pylist():
             try:
                 record = json.loads(value)
@@ -178,7 +178,7 @@ class JsonParser:
                     break
 
     def _add(self, values: pa.Array) -> None:
-        """Collect the fields of the records in values: of each value, those at the first path that has a record."""
+        """Collect the fields of records: in each value, the first path with a record is used."""
         is_left = values.is_valid()
         for path in self._paths:
             records = _at(values, path)
@@ -224,7 +224,7 @@ def _extent(text: pa.Array) -> tuple[int, int]:
 
 
 def _read_type(kind: pa.DataType) -> Any:
-    """Return the type by which Arrow reads values of a type; None if `from_json` reads other values."""
+    """Return the type with which Arrow reads values of a type; None if `from_json` gives other values."""
     if pa.types.is_struct(kind):
         fields = [(field.name, _read_type(field.type)) for field in kind]
         return None if any(one is None for _, one in fields) else pa.struct(fields)
@@ -238,9 +238,9 @@ def _read_type(kind: pa.DataType) -> Any:
 
 
 def _conformed(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return an array in the type `target`, without fields that it lacks.
+    """Cast an array to the type `target`, without fields that `target` lacks.
 
-    Raises ArrowInvalid for a date or time in another form than `from_json` and Arrow read equally.
+    Raises ArrowInvalid for a date or time unless `from_json` and Arrow read its form equally.
     """
     if pa.types.is_struct(target):
         children = [_conformed(pc.struct_field(array, [field.name]), field.type) for field in target]

@@ -1,4 +1,4 @@
-"""The checkpoint of the Kafka source: the next offset of each partition, and the id of the topic."""
+"""The checkpoint of the Kafka source: the next offset per partition, and the topic id."""
 
 from __future__ import annotations
 

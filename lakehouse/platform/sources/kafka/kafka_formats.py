@@ -1,4 +1,4 @@
-"""The formats of Kafka messages: how their values become records, in Spark tasks and in the plan of Spark."""
+"""The formats of Kafka messages: converting values to records, in Spark tasks and in Spark's plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakehouse.spec.sources.kafka_connection import registry_settings
 from lakehouse.spec.sources.kafka_source import AVRO_FORMATS, PROTOBUF, KafkaSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Yields batches of messages from batches that say which ones.
+#: Yields message batches for batches of range indexes.
 Messages = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 

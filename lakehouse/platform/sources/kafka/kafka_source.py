@@ -42,7 +42,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata. `OFFSETS` has the first offset and the offset after the last one by partition.
+#: Keys in a commit's extra metadata. `OFFSETS` contains the first offset and the offset after the last by partition.
 OFFSETS = "lakehouse.ingest.offsets"
 CHANGES = "lakehouse.ingest.topic_changes"
 LAG = "lakehouse.ingest.lag"
@@ -77,12 +77,12 @@ class MessageReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSource:
-    """A topic of Kafka.
+    """A Kafka topic.
 
     Attributes:
         spec: The spec of the table.
         settings: The settings of the source.
-        log: Looks up offsets of the topic.
+        log: Looks up the topic's offsets.
         reader: Reads offset ranges.
     """
 
@@ -184,7 +184,7 @@ class KafkaSource:
 
 
 def offsets_metadata(topic: str, topic_id: str, ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Return the entry of a commit for the offsets that were read."""
+    """Return the commit's entry for the offsets that were read."""
     by_partition = {str(one.partition): [one.first, one.end] for one in ranges}
     return {OFFSETS: json.dumps({"topic": topic, "topic_id": topic_id, "partitions": by_partition})}
 
@@ -196,13 +196,13 @@ def left(ends: Mapping[int, int], following: Mapping[int, int]) -> dict[int, int
 
 
 def lag_text(lags: Mapping[int, int]) -> str:
-    """Return numbers of offsets by partition, and their sum, as JSON."""
+    """Return offset counts by partition, and their sum, as JSON."""
     by_name = {str(partition): lag for partition, lag in lags.items()}
     return json.dumps({"offsets": sum(lags.values()), "partitions": by_name})
 
 
 def source_lag(topic: str, lags: Mapping[int, int], seconds: float | None = None) -> SourceLag:
-    """Return the offsets that are left; `seconds` is the age of the newest message that was read, if it is known."""
+    """Return the remaining offsets; `seconds` is the age of the newest message that was read, if known."""
     total = sum(lags.values())
     return SourceLag(source=f"kafka:{topic}", unit="offsets", left=total, seconds=seconds if total else 0.0)
 
@@ -215,7 +215,7 @@ def kafka_source_of(spec: TableSpec) -> KafkaSourceSpec:
 
 
 def open_kafka_source(context: SourceContext) -> KafkaSource:
-    """Return the Kafka source of a spec."""
+    """Return a spec's Kafka source."""
     settings = kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
     check_format(context.spec, client)
@@ -239,7 +239,7 @@ def check_kafka_source(
 
 
 def check_format(spec: TableSpec, client: Mapping[str, str]) -> None:
-    """Raise UserError if the format of the messages needs a setting that the spec or the connection lacks."""
+    """Raise UserError if the message format needs a setting that the spec or the connection lacks."""
     settings, place = kafka_source_of(spec), spec.source or "the spec"
     if settings.format != "raw" and not spec.schema:
         raise UserError(

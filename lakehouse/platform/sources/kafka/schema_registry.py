@@ -47,7 +47,7 @@ def without_start(values: pa.Array, size: int) -> pa.Array:
 
 
 def fetched_schema(registry: Mapping[str, str], schema_id: int, *, kind: str, query: str = "") -> dict[str, Any]:
-    """Return the registry's answer about a schema of this kind.
+    """Return the registry's response for a schema of this kind.
 
     Raises BadMessageError for an id that the registry does not have, UserError for a schema of another kind.
     """
@@ -62,7 +62,7 @@ def fetched_schema(registry: Mapping[str, str], schema_id: int, *, kind: str, qu
 
 
 def registry_answer(registry: Mapping[str, str], path: str) -> dict[str, Any]:
-    """Return the JSON of a path; raise FileNotFoundError if the registry does not have it."""
+    """Return the JSON at a path; raise FileNotFoundError if the registry does not have it."""
     url = f"{registry['url'].rstrip('/')}/{path}"
     request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
     if registry.get("basic.auth.user.info"):

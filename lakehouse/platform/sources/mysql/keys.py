@@ -17,23 +17,23 @@ INTEGERS = _NUMBERS[:5]
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _QUOTED = ("date", "datetime", "timestamp", "time", "uuid", "inet4", "inet6")
-#: Bounds come back from commits, so they are checked before they become part of a statement.
+#: Bounds are stored in commits, so they are checked before they become part of a statement.
 _LITERAL = re.compile(r"-?[0-9]+(\.[0-9]+)?|(_utf8mb4 )?X'[0-9A-F]*'|'[0-9A-Fa-f :.\-]*'")
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL quotes it."""
+    """Quote a name for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quoted_table(name: str) -> str:
-    """Return `database.table` as SQL quotes it."""
+    """Quote `database.table` for SQL."""
     database, _, table = name.partition(".")
     return f"{quoted(database)}.{quoted(table)}"
 
 
 def literal(column: SourceColumn) -> str | None:
-    """Return the expression whose value is the literal of a key column; None if its keys have no ranges."""
+    """Return the SQL expression for a key column's literal; None if its keys have no ranges."""
     name = quoted(column.name)
     if column.type in _NUMBERS:
         return f"cast({name} as char)"

@@ -54,7 +54,7 @@ class PgColumn:
         declared = self.modifier - _MODIFIER
         precision, scale = declared >> 16 & 0xFFFF, declared & (_SCALES - 1)
         scale = (scale ^ _SCALE_SIGN) - _SCALE_SIGN
-        # numeric(3, -2) has five digits before the point, and numeric(3, 5) five after it.
+        # numeric(3, -2) has five digits before the decimal point, and numeric(3, 5) five after it.
         precision, scale = max(precision - min(scale, 0), scale), max(scale, 0)
         return (precision, scale) if precision <= _MOST_DIGITS else None
 

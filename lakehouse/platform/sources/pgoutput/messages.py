@@ -45,7 +45,7 @@ class Relation:
 
 
 def begin(data: bytes) -> tuple[int, int]:
-    """Return the place of the commit in the log and the commit time in microseconds."""
+    """Return the log position of the commit and the commit time in microseconds."""
     place, time_us = struct.unpack_from(">qq", data, 1)
     return place, time_us + _EPOCH_US
 
@@ -57,7 +57,7 @@ def transaction(data: bytes) -> int:
 
 
 def commit(data: bytes) -> tuple[int, int]:
-    """Return the place of the commit in the log, and the place behind it."""
+    """Return the log position of the commit, and the position behind it."""
     place, end = struct.unpack_from(">qq", data, 2)
     return place, end
 
@@ -86,7 +86,7 @@ def relation(data: bytes) -> Relation:
 
 
 def truncated(data: bytes) -> tuple[int, ...]:
-    """Return the numbers of the tables that were emptied."""
+    """Return the OIDs of the tables that were emptied."""
     (count,) = struct.unpack_from(">I", data, 1)
     return struct.unpack_from(f">{count}I", data, 6)
 
@@ -107,7 +107,7 @@ class Tuples:
 
     def __init__(self, data: bytes, places: np.ndarray, columns: int) -> None:
         self._data = np.frombuffer(data, np.uint8)
-        # The four bytes at each place as a number, and the two bytes.
+        # The four bytes at each offset as a number, and the two bytes.
         self._lengths = np.ndarray((max(len(data) - 3, 0),), ">u4", data, strides=(1,))
         self._counts = np.ndarray((max(len(data) - 1, 0),), ">u2", data, strides=(1,))
         self._buffer = pa.py_buffer(data)
@@ -120,7 +120,7 @@ class Tuples:
         at = places + 2
         for _ in range(columns):
             at = self._split(at)
-        #: The place behind each tuple.
+        #: The offset behind each tuple.
         self.ends = at
 
     def texts(self, column: int) -> pa.Array:
@@ -136,7 +136,7 @@ class Tuples:
         return values.take(wanted)
 
     def unsent(self, column: int) -> np.ndarray:
-        """Return which values of a column were not sent."""
+        """Return a mask of a column's values that were not sent."""
         mask: np.ndarray = self.tags[column] == UNCHANGED
         return mask
 
@@ -164,7 +164,7 @@ class Tuples:
         return ends
 
     def _numbers(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return the numbers at places."""
+        """Return the numbers at offsets."""
         if len(places) and int(places.max()) >= len(numbers):
             raise CorruptLogError("a row ends before its last value")
         result: np.ndarray = numbers[places].astype(np.int64)

@@ -52,7 +52,7 @@ _RARE = 0xF7
 _MARK_BYTES = 8
 #: The number of fields, and the length before the mark; a length.
 _BEFORE_MARK, _LENGTH = 6, 4
-#: Days from 1970-01-01 to 2000-01-01, and the first and last day that Spark has.
+#: Days from 1970-01-01 to 2000-01-01, and the first and last day that Spark supports.
 _EPOCH_DAYS, _FIRST_DAY, _LAST_DAY = 10_957, -719_162, 2_932_896
 _DAY_US = 86_400_000_000
 #: Numerics: size of the header, decimal digits per base-10,000 digit, and the maximum such digits for 18 decimal
@@ -65,7 +65,7 @@ _LARGEST = _POWERS[::-1].copy()
 
 
 class Values(NamedTuple):
-    """The values of a column without fixed width: the buffer, their positions and lengths, and which are not NULL."""
+    """The values of a variable-width column: the buffer, their positions and lengths, and a mask of non-NULL values."""
 
     data: Bytes
     places: I64
@@ -74,11 +74,11 @@ class Values(NamedTuple):
 
 
 class CopyDecoder:
-    """Decodes the stream of one query, whose first column is the mark, and the others are `selected`.
+    """Decodes the stream of one query, whose first column is the mark; the others are `selected`.
 
     Args:
         columns: The columns of the batches.
-        token: A random UUID, of which the mark is made.
+        token: A random UUID, from which the mark is derived.
 
     Attributes:
         mark: The value of the first column, an int8.
@@ -160,12 +160,12 @@ class CopyDecoder:
 
 
 def is_number(column: PgColumn) -> bool:
-    """Return whether a column is a numeric whose digits fit into an integer, so that its binary value is decoded."""
+    """Return whether a column is a numeric whose digits fit an integer, so that its binary value is decoded."""
     return column.digits is not None and column.digits[0] <= INTEGER_DIGITS
 
 
 def _head_of(data: bytes) -> int:
-    """Return the length of the header; raise RetryableError if it is another one."""
+    """Return the length of the header; raise RetryableError if the header is wrong."""
     if not data.startswith(_SIGNATURE) or any(data[len(_SIGNATURE) : _HEAD_BYTES]):
         raise _broken("it has another header")
     return _HEAD_BYTES
@@ -181,7 +181,7 @@ def _broken(why: str) -> RetryableError:
 
 
 def _fixed_arrays(buffer: Bytes, at: I64, columns: tuple[PgColumn, ...]) -> tuple[list[pa.Array], I64]:
-    """Return columns of fixed width up to the first one with a NULL, and the offset of the fields after them."""
+    """Return fixed-width columns up to the first one with a NULL, and the offset of the fields after them."""
     kind = _fields_of(tuple(FIXED[column.oid][0] for column in columns))
     items, arrays, passed = load(buffer, at, kind), list[pa.Array](), 0
     for number, column in enumerate(columns):
@@ -250,7 +250,7 @@ FIXED: Mapping[int, tuple[str, Callable[[PgColumn, NDArray[Any], Flags], pa.Arra
 
 
 def _number(column: PgColumn, field: Values) -> pa.Array:
-    """Return numerics: int16 number of digits, weight of the first one, sign, scale, and digits of base 10,000."""
+    """Return numerics: int16 number of digits, weight of the first digit, sign, scale, and base-10,000 digits."""
     kind = np.dtype([("count", ">u2"), ("weight", ">i2"), ("sign", ">u2"), ("scale", ">u2")])
     head = load(field.data, field.places, kind)
     signs, counts = head["sign"].astype(np.uint16), head["count"].astype(np.int64)

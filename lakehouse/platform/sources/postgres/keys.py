@@ -13,12 +13,12 @@ from lakehouse.platform.sources.pgoutput.columns import BYTEA, PgColumn
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL quotes it."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(name: str) -> str:
-    """Return `schema.table` as SQL quotes it."""
+    """Quote `schema.table` for SQL."""
     schema, _, table = name.partition(".")
     return f"{quoted(schema)}.{quoted(table)}"
 
@@ -48,7 +48,7 @@ def condition(key: Sequence[str], chunk: Chunk) -> str:
 
 def listed(columns: Sequence[PgColumn], keys: Sequence[tuple[str, ...]]) -> str:
     """Return the SQL condition for rows with these keys, given as strings of stored values."""
-    # Keys of bytes are stored as hexadecimal digits.
+    # Binary keys are stored as hexadecimal digits.
     prefixes = ["\\x" if column.oid == BYTEA else "" for column in columns]
     rows = (", ".join(quoted_text(prefix + text) for prefix, text in zip(prefixes, key, strict=True)) for key in keys)
     names = _row(column.name for column in columns)

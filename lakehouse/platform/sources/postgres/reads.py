@@ -34,12 +34,12 @@ class PostgresReads:
     """Reads of one database.
 
     Attributes:
-        access: Host, database and sign-in.
+        access: Host, database and credentials.
         identity: The identity of the server and its database.
         slot: The name of the replication slot.
         publications: The names of the publications.
         columns: The columns of the tables.
-        partitioned: The names of the tables that have partitions.
+        partitioned: The names of the partitioned tables.
         domains: The base type per domain.
         shared: The connection that the chunks of a task share.
     """
@@ -55,7 +55,7 @@ class PostgresReads:
 
     @property
     def omits_unchanged(self) -> bool:
-        """True: the log has no values that are stored out of line (TOAST) and that an update left as they were."""
+        """True: the log omits values that are stored out of line (TOAST) if an update left them unchanged."""
         return True
 
     @contextmanager
@@ -114,5 +114,5 @@ class PostgresReads:
         yield LogEnd(position=end)
 
     def _from(self, table: SourceTable) -> str:
-        """Return a table without the rows of tables that inherit from it; partitions are its own."""
+        """Return the FROM item of a table without tables that inherit from it; its partitions are included."""
         return f"{'' if table.name in self.partitioned else 'only '}{quoted_table(table.name)}"

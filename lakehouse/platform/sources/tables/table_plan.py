@@ -1,4 +1,4 @@
-"""The plan of the source `table`: which commits of which tables a run reads."""
+"""The plan of the source `table`: the commits that a run reads from each table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TablesPlan(SourcePlan):
 
 
 def require_change_data(loaded: LoadedTable, settings: TableSourceSpec) -> None:
-    """Raise UserError if the settings need change data and a table keeps none; the message names the two remedies."""
+    """Raise UserError, with both remedies, if the settings need change data and a table keeps none."""
     if loaded.config.cdc is not None or not (settings.applies_deletes or settings.changes == CDC):
         return
     needed = f"changes: {CDC}" if settings.changes == CDC else "deletes: apply (the default)"
