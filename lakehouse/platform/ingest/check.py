@@ -1,4 +1,4 @@
-"""Check an ingestion before a Spark session starts, by the metadata of its table and one request to its source."""
+"""Check an ingestion before a Spark session starts, with its table's metadata and one request to its source."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from lakehouse.spec.table.table_spec import TableSpec
 def check_ingest(
     spec: TableSpec, command: IngestJob, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Check the options, the interval, the table and the source of an ingestion; list no data files.
+    """Check the options, interval, table and source of an ingestion without listing data files.
 
     Args:
         spec: The spec of the table.
-        command: The command with the data interval and the options of the run.
+        command: The command with the data interval and the run options.
         environ: Environment variables, for `${VAR}` in the spec.
         storage_options: Options of the storage, such as `spark.hadoop.fs.*`.
 
     Returns:
-        Notes about what the run will do: that it creates the table.
+        Notes about the run: whether it creates the table.
 
     Raises:
-        UserError: The run cannot succeed; the message names the setting.
+        UserError: The run cannot succeed; the message contains the setting.
         RetryableError: The storage of the table or of the source does not answer.
     """
     check_declared(spec, command, environ)
     placed = replace(spec, location=location_of(spec, environ))
     if placed.is_template:
-        # The source has the names and keys of the tables.
+        # The source provides the names and keys of the tables.
         CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
         return ()
     options = {**placed.write_options(), **command.options}
@@ -45,7 +45,7 @@ def check_ingest(
     if table is None:
         check_declaration(placed, options)
     if isinstance(command, ReplayCommand):
-        # Dead letters are read, and the source is not.
+        # Dead letters are read instead of the source.
         return ()
     CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
     return () if table is not None else (f"{spec.table} does not exist at {placed.location}; the run creates it",)

@@ -1,7 +1,7 @@
-"""The keys of an ingestion in the extra metadata of its commits, and what these commits wrote.
+"""Keys of an ingestion in its commits' extra metadata, and reports restored from these commits.
 
-A try that ended around its commit has reported nothing. All numbers of its report are in the metadata of the commit, so
-a later try, or a later run, reads them there.
+An attempt that ended around its commit has no report. The commit metadata contains all numbers for the report, so a
+later attempt, or a later run, reads them there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
 from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Keys of a commit's extra metadata.
+#: Keys in a commit's extra metadata.
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
@@ -31,17 +31,17 @@ RUN_ID = RUN_ID_KEY
 
 
 def input_key(spec: TableSpec, name: str) -> str:
-    """Return a key of extra metadata; the inputs of a table have a key each."""
+    """Return a key of extra metadata; each input of a table has a separate key."""
     return f"{name}.{spec.input}" if spec.input else name
 
 
 def newest_commit(table: LoadedTable, spec: TableSpec) -> str | None:
-    """Return the requested time of the newest commit of an ingestion on the active timeline; None if there is none."""
+    """Return the requested time of an ingestion's newest commit on the active timeline; None if there is none."""
     return next((instant.requested for instant, _ in _newest_first(table, spec)), None)
 
 
 def recent_commits(table: Table, spec: TableSpec, limit: int) -> IngestCommits:
-    """Return the newest commits of an ingestion on the active timeline, newest first, `limit` at most."""
+    """Return at most `limit` commits of an ingestion on the active timeline, newest first."""
     loaded = table.refresh()
     commits: list[IngestCommit] = []
     for instant, metadata in _newest_first(loaded, spec):
@@ -60,9 +60,9 @@ def recent_commits(table: Table, spec: TableSpec, limit: int) -> IngestCommits:
 
 
 def with_own_commit(report: IngestReport, table: Table | None, spec: TableSpec, run_id: str | None) -> IngestReport:
-    """Return the report of a try that had nothing to do, completed with the commit of an earlier try of its run.
+    """Return the report of an attempt without work, completed with the commit of an earlier attempt.
 
-    The archived timeline is not searched: the checkpoint covers runs that are so old.
+    The archived timeline is not searched: the checkpoint covers such old runs.
     """
     if report.status is not JobStatus.NOTHING_TO_DO or table is None or run_id is None:
         return report
@@ -74,7 +74,7 @@ def with_own_commit(report: IngestReport, table: Table | None, spec: TableSpec, 
 
 
 def unread_fields(report: IngestReport) -> tuple[str, ...]:
-    """Return a sentence about each field of records that was dropped."""
+    """Return a sentence per dropped record field."""
     return tuple(
         f"field {one.column} of {one.rows} records is not read"
         + (f", such as {one.example}" if one.example else "")
@@ -85,8 +85,8 @@ def unread_fields(report: IngestReport) -> tuple[str, ...]:
 
 
 def _newest_first(table: LoadedTable, spec: TableSpec) -> Iterator[tuple[Instant, CommitMetadata]]:
-    """Yield the commits of an ingestion, the latest completion first; the metadata may lack write statistics."""
-    # A replay of dead letters has only the id of its run.
+    """Yield the commits of an ingestion by descending completion time; the metadata may lack write statistics."""
+    # A replay of dead letters only records its run id.
     keys = [input_key(spec, name) for name in (CHECKPOINT, INTERVAL, RUN_ID)]
     for instant in reversed(table.timeline.writes().by_completion()):
         metadata = table.store.summary(instant)
@@ -95,7 +95,7 @@ def _newest_first(table: LoadedTable, spec: TableSpec) -> Iterator[tuple[Instant
 
 
 def _written(table: LoadedTable, instant: Instant, extra: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a commit wrote under the names of reports."""
+    """Return a commit's statistics under the names in reports."""
     files = table.store.files([instant])
     sums = {name: pc.sum(files[f"num_{name}"]).as_py() or 0 for name in ("inserts", "updates", "deletes")}
     return {

@@ -1,4 +1,4 @@
-"""Reports of the tables of a run whose source is a database."""
+"""Reports per table for a run whose source is a database."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def failed_report(spec: TableSpec, error: LakehouseError) -> IngestReport:
 
 
 def joined_report(parts: Sequence[IngestReport]) -> IngestReport:
-    """Return the report of a table with the sums of its passes."""
+    """Return a table's report with the sums over its passes."""
     if len(parts) == 1:
         return parts[0]
-    # A pass without work has the numbers of a commit that another pass, or an earlier try, reports.
+    # A pass without work contains the numbers of a commit that another pass, or an earlier attempt, reports.
     counted = [one for one in parts if one.status is not JobStatus.NOTHING_TO_DO] or [parts[-1]]
     written = [one for one in counted if one.status is JobStatus.COMMITTED]
     last = (written or [one for one in parts if one.instant] or counted)[-1]

@@ -1,13 +1,13 @@
-"""Run an ingestion whose source is a database: passes over all tables of a spec, one commit per table and pass.
+"""Run an ingestion from a database: passes over all tables of a spec, one commit per table and pass.
 
-    targets   list the source tables that the spec selects; each has a table spec of its own
-    plan      open each table; its newest commit has the position and the loaded part
+    targets   list the source tables that the spec selects; each gets a separate table spec
+    plan      open each table; its newest commit contains the position and the loaded part
     stage     read chunks of all tables, then the log once for all of them
     commit    apply the window to each table, as `lakehouse.platform.ingest.run` does for all sources
 
-A run makes passes until all snapshots are complete and the log is read up to the end that it had when the last pass
-read it. A run that is killed leaves the commits of its finished tables; every table continues from its own checkpoint.
-An error of one table does not keep the others from their commits.
+A run makes passes until all snapshots are complete and the log is read to its end at the time of the last pass. A
+killed run leaves the commits of its finished tables; every table continues from its checkpoint. An error of one table
+does not prevent commits to the others.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: The number of rows of a chunk of keys.
+#: The number of rows per key chunk.
 _KEY_ROWS = 2_000_000
 _MOST_KEY_CHUNKS = 10_000
-#: How often, how many and in which portions rows are read because changes lack their values.
+#: Reads of rows with missing values in changes: maximum attempts, maximum rows, rows per read.
 _MOST_READS, _MOST_KEYS, _READ_KEYS = 4, 200_000, 10_000
-#: The record key of rows that are appended: their place in the log.
+#: The record key of appended rows: their log position.
 _APPEND_KEY = f"{METADATA_PREFIX}position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkTasks:
-    """The Spark session of a run; `run` runs a function in tasks (see `Runner`), None to run it in Spark's tasks."""
+    """The Spark session of a run; `run` runs a function in tasks (see `Runner`), None for Spark tasks."""
 
     session: Session
     run: Runner | None = None
 
     @property
     def runner(self) -> Runner:
-        """What runs tasks."""
+        """Runs tasks."""
         return self.run or partial(run_tasks, self.session)
 
 
@@ -86,13 +86,13 @@ class DatabaseRun:
     """The values that a run works with.
 
     Attributes:
-        tasks: The Spark session, and how tasks are run.
+        tasks: The Spark session and the task runner.
         spec: The spec, with its location as an absolute path or URL.
         settings: The settings of the source.
         command: The command.
         server: The server.
-        attempt: The id of the run; every try of a run of Airflow has the same one.
-        access: Options of storages.
+        attempt: The id of the run; all attempts of an Airflow run share it.
+        access: Storage options.
         tables: The tables that stay open between runs.
         commit: Commits the rows of a source into the table of a spec.
     """
@@ -110,16 +110,16 @@ class DatabaseRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A source table and the table that it is written to.
+    """A source table and its target table.
 
     Attributes:
         source: The source table.
-        spec: The spec of the table that it is written to.
+        spec: The spec of the target table.
         key: The key columns; empty to append.
         exists: Whether the source table exists.
-        table: The table that it is written to; None if it does not exist yet.
+        table: The target table; None if it does not exist yet.
         checkpoint: The checkpoint of its newest commit; None if there is none.
-        lacks_log: Whether the log did not have the changes of the table until now.
+        lacks_log: Whether the log did not contain the table's changes until now.
     """
 
     source: SourceTable
@@ -138,7 +138,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """What a pass knows about the log and the tables beside its plans.
+    """State of the log and the tables in a pass, in addition to its plans.
 
     Attributes:
         before: The end of the log before the plan.
@@ -154,7 +154,7 @@ class Ends:
 
 
 def run_databases(run: DatabaseRun) -> IngestReport:
-    """Make passes until every table is as the source is; return the report of all of them."""
+    """Run passes until every table equals the source; return one report for all passes."""
     with closing(run.server):
         clock = Env(storage=open_storage(run.spec.location, run.access)).clock
         started, passes = clock.now_ms(), 0
@@ -183,7 +183,7 @@ def run_databases(run: DatabaseRun) -> IngestReport:
 
 
 def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[IngestReport]]:
-    """Read and commit once; return whether nothing is left to do, and the reports of the tables."""
+    """Read and commit once; return whether the run is complete, and the reports of the tables."""
     begun = run.server.log_end()
     targets, failures = _targets(run)
     if not targets:
@@ -239,7 +239,7 @@ def _is_done(plan: DatabasePlan, staged: Staged) -> bool:
 
 
 def _targets(run: DatabaseRun) -> tuple[list[Target], list[IngestReport]]:
-    """Return the tables of the spec, and reports of those that cannot be read."""
+    """Return the tables in the spec, and reports for tables that cannot be read."""
     names = [name for name in run.server.tables() if run.settings.selects(name)]
     if not run.settings.into and not names:
         # The table may have been dropped; its log has the statement.
@@ -265,8 +265,8 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[IngestReport]]:
 def _starts(
     run: DatabaseRun, targets: Sequence[Target], fresh: frozenset[str]
 ) -> tuple[list[Target], dict[str, LogPosition], list[IngestReport]]:
-    """Return the tables to read, where their log is read from, and reports of tables that have to be read later."""
-    # This run, or another one at the same time, may have published tables since they were described.
+    """Return the tables to read, the start of their log, and reports for tables that have to be read later."""
+    # This run, or a concurrent run, may have published tables since they were described.
     tables = run.server.describe([one.source.name for one in targets])
     readable: list[Target] = []
     starts: dict[str, LogPosition] = {}
@@ -285,7 +285,7 @@ def _starts(
 
 
 def target_spec(spec: TableSpec, settings: DatabaseSettings, name: str) -> TableSpec:
-    """Return the spec of the table that a source table is written to; its record key is not set yet."""
+    """Return the spec of a source table's target; its record key is not set yet."""
     if not settings.into:
         return spec
     table = settings.target_of(name)
@@ -295,7 +295,7 @@ def target_spec(spec: TableSpec, settings: DatabaseSettings, name: str) -> Table
 def written_spec(
     spec: TableSpec, table: str, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> TableSpec:
-    """Return the spec of a table that a run of a template wrote: the key of its source, and no ingestion of its own."""
+    """Return the spec of a table that a template run wrote: with its source's key, and without an `ingest` section."""
     target = replace(spec, table=table, location=f"{spec.location.rstrip('/')}/{table}", ingest=None)
     table_of_target = Table.open(location_of(target, environ), storage_options=storage_options)
     return replace(target, record_key=table_of_target.config.keys.record_key_fields)
@@ -335,13 +335,13 @@ def _filling(spec: TableSpec) -> TableSpec:
 
 
 def _columns_of(table: Table) -> tuple[SourceColumn, ...]:
-    """Return the columns of a target, for changes of its source table that was dropped since."""
+    """Return the columns of a target, for changes of a source table that was dropped later."""
     own = [column for column in table.schema if not column.name.startswith(("_hoodie_", METADATA_PREFIX))]
     return tuple(SourceColumn(name=column.name, kind="", type=column.type) for column in own)
 
 
 def _existing(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
-    """Return the target of a source table that was dropped; None if there is none."""
+    """Return the target of a dropped source table; None if there is none."""
     if not env.storage.list_dir(".hoodie")[0]:
         return None
     table = Table.open(spec.location, options={**spec.call_options()}, allowed_functions=spec.functions, env=env)
@@ -359,7 +359,7 @@ def _check_append(settings: DatabaseSettings, name: str) -> None:
 
 
 def _start(run: DatabaseRun, target: Target) -> LogPosition:
-    """Return where the log of a table is read from; a new snapshot does not need the log since the last commit."""
+    """Return the start position in a table's log; a new snapshot does not need the log since the last commit."""
     last, name = target.known, target.source.name
     start = run.server.resumed(last.position) if last is not None and _resumes(run, target) else None
     is_new = last is None or target.lacks_log or is_replaced(last, target.source)
@@ -370,9 +370,9 @@ def _start(run: DatabaseRun, target: Target) -> LogPosition:
 
 
 def _resumes(run: DatabaseRun, target: Target) -> bool:
-    """Return whether the log of a table is read from the position of its newest commit.
+    """Return whether a table's log is read from the position in its newest commit.
 
-    The log before a new snapshot may have the event because of which the table is read again.
+    The log before a new snapshot may contain the event that caused the new snapshot.
     """
     last = target.known
     return last is not None and not (_asks_snapshot(run, target) and last.resnapshot != run.attempt)
@@ -426,7 +426,7 @@ def _next_state(run: DatabaseRun, target: Target, start: LogPosition, resnapshot
 
 
 def _chunks(run: DatabaseRun, target: Target, state: DatabaseCheckpoint) -> Sequence[Chunk]:
-    """Return what the next commit reads of the snapshot: ranges of keys, or the whole table if it has no key."""
+    """Return the parts of the snapshot that the next commit reads: key ranges, or the whole table if it has no key."""
     if not target.key:
         return (Chunk(),)
     rows, most = run.settings.chunk_rows, run.settings.max_chunks
@@ -453,15 +453,15 @@ def _keyed(plans: Sequence[DatabasePlan]) -> dict[str, SourceTable]:
 def _with_lacking_rows(
     run: DatabaseRun, stager: Stager, work: Sequence[tuple[Target, DatabasePlan]], staged: Staged, begun: LogPosition
 ) -> Staged:
-    """Read rows whose changes lack values, and the log behind these reads, until no change lacks one.
+    """Read rows whose changes lack values, and the log up to these reads, until no change lacks a value.
 
     A row that is read now may be newer than the end of the window, so the window is extended to an end after the read.
-    In the longer window, the last change of a key has all values, or the row has them: what no later change has, is as
-    the read found it.
+    In the longer window, the last change of a key contains all values, or the row provides them: a value that no later
+    change contains is as in the row that was read.
 
     If keys are changed all the time, the last reads are not followed by a longer window. Their values may then be newer
-    than its end, until the next window, which has the changes in between. A row that such a read does not find was
-    deleted after the end; the next window has its delete, and this one leaves the row out.
+    than its end, until the next window, which contains the changes in between. A row that such a read does not find was
+    deleted after the end; the next window contains its delete, and this window leaves the row out.
     """
     for number in range(_MOST_READS):
         reads: list[ChunkRead] = []
@@ -490,15 +490,15 @@ def _with_lacking_rows(
 
 
 def _source(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> StagedSource:
-    """Return the source of the window of one table."""
+    """Return the source for one table's window."""
     read = run.server.log_bytes(plan.state.position, staged.end)
-    # The plan of a table whose window may have changes has units; whether it has any is known only now.
+    # The plan has units if the window may contain changes of the table; whether it does is known only now.
     ready = replace(plan, units=max(1, plan.units))
     behind = run.server.log_bytes(staged.end, ends.after)
     window = Window(
         plan=ready,
         staged=staged,
-        # Otherwise the next pass would read a window again that ends before the end of the log.
+        # Otherwise the next pass would reread a window that ends before the end of the log.
         is_far=read >= IDLE_BYTES or ends.is_limited,
         lag={
             "bytes": behind,
@@ -519,9 +519,9 @@ def _source(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged
 
 
 def _marker(run: DatabaseRun, target: Target, plan: DatabasePlan) -> Marker:
-    """Return how the table keeps stored values that changes lack.
+    """Return how the table keeps stored values that are missing in changes.
 
-    It has all rows of the source only after its snapshot; expressions of the spec would compute with a placeholder.
+    It contains all source rows only after its snapshot; expressions in the spec would use a placeholder as input.
     """
     last = target.known
     is_whole = last is not None and last.is_complete and plan.state.is_complete and run.settings.snapshot != "never"
@@ -549,7 +549,7 @@ def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Sta
 
 
 def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[IngestReport], end: LogPosition) -> None:
-    """Let the server forget the log that the commits of all tables have."""
+    """Allow the server to delete the log that is applied in the commits of all tables."""
     positions = []
     for target, report in zip(targets, reports, strict=True):
         if report.status is JobStatus.COMMITTED:
@@ -561,7 +561,7 @@ def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[Inge
 
 
 def _kept(run: DatabaseRun) -> tuple[SourceLag, ...]:
-    """Return the log that the server keeps for the tables."""
+    """Return the size of the log that the server keeps for the tables."""
     unconfirmed = run.server.unconfirmed()
     if unconfirmed is None:
         return ()
@@ -570,7 +570,7 @@ def _kept(run: DatabaseRun) -> tuple[SourceLag, ...]:
 
 
 def _dropped(work: Sequence[tuple[Target, DatabasePlan]], end: LogPosition) -> list[SchemaEvent]:
-    """Return the statements that dropped tables, for a server whose log does not have them."""
+    """Return the statements that dropped tables, for a server whose log lacks them."""
     return [
         SchemaEvent(kind="drop", table=plan.table.name, position=end.order, statement=f"DROP TABLE {plan.table.name}")
         for target, plan in work
@@ -584,7 +584,7 @@ def _stored(session: Session, table: Table, columns: Sequence[str]) -> Frame:
 
 
 def _nothing(run: DatabaseRun, target: Target) -> IngestReport:
-    """Return the report of a table that is up to date, with the commit that an earlier try made."""
+    """Return the report of an up-to-date table, with the commit of an earlier attempt."""
     report = IngestReport(
         status=JobStatus.NOTHING_TO_DO,
         table=target.spec.table,

@@ -1,7 +1,8 @@
-"""Drop rows of events that were delivered more than once, between the transform and the write of `run`.
+"""Drop rows of events that were delivered more than once, between the transform and the write in `run`.
 
-The checkpoint is in the commit, so a repeated run does not read the same records. This step is for events that the
-source itself has several times. It compares rows with those of the batch and with stored rows in the window of time.
+The checkpoint is in the commit, so a retried run does not read the same records. This step handles events that the
+source itself contains several times. It compares rows with other rows of the batch and with stored rows in the time
+window.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Key of a commit's extra metadata: the number of rows that were dropped.
+#: Key in a commit's extra metadata: the number of dropped rows.
 DUPLICATES = "lakehouse.ingest.duplicates"
 
 
 @contextmanager
 def deduplicated(batch: Batch | None, spec: TableSpec, table: Table | None) -> Iterator[Batch | None]:
-    """Return the batch without rows of events that it or the table has already, for the time of a `with` block.
+    """Return the batch without rows of duplicate events, for the duration of a `with` block.
 
-    Raises UserError for a column of the section that the rows lack.
+    Raises UserError for a column in the section that the rows lack.
     """
     section = ingest_of(spec)
     if batch is None or section.deduplicate is None or not batch.rows:
@@ -59,7 +60,7 @@ def deduplicated(batch: Batch | None, spec: TableSpec, table: Table | None) -> I
             rows=rows,
             duplicates=dropped,
             columns=None if batch.columns is None else replace(batch.columns, rows=rows),
-            # Records of which all rows are duplicates must not be read again.
+            # If all rows are duplicates, the records must not be read again.
             commits_empty=batch.commits_empty or dropped > 0,
             metadata={**batch.metadata, DUPLICATES: str(dropped)},
         )

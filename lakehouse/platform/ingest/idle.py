@@ -1,8 +1,8 @@
 """End an ingestion that has nothing to read before a Spark session starts.
 
-A session costs 10 seconds and the memory of a JVM. The plan of a source needs none: it lists files, loads timelines or
-looks up offsets. The report is the one that the run itself would make, so its asset events, its record in the catalog
-and its data interval do not depend on where the run ended.
+A session costs 10 seconds and the memory of a JVM. A source's plan needs no session: it lists files, loads timelines or
+looks up offsets. The report is the same as from a complete run, so its asset events, its catalog record and its data
+interval do not depend on where the run ended.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NO_SESSION = cast(Session, None)
 def end_if_idle(
     spec: TableSpec, command: IngestCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> IngestReport | None:
-    """Return the report of an ingestion that has nothing to read; None if it has to start Spark.
+    """Return the report if an ingestion has nothing to read; None if it has to start Spark.
 
-    An ingestion from a database always starts Spark: None. So does a custom source, unless its class says that it plans
-    without Spark.
+    An ingestion from a database always starts Spark: None. So does a custom source, unless its class sets
+    `plans_without_spark`.
 
     Args:
         spec: The spec of the table.
@@ -43,7 +43,7 @@ def end_if_idle(
 
     Raises:
         UserError: The source does not fit its settings or the data interval.
-        SourceMissingError: Expected data has not arrived, and the settings say to wait.
+        SourceMissingError: Expected data has not arrived, and the setting is to wait.
         RetryableError: The storage or the source does not answer.
     """
     placed = replace(spec, location=location_of(spec, environ))

@@ -1,7 +1,8 @@
-"""Column lineage of what an ingestion makes of its views, for the report of its commit.
+"""Column lineage from an ingestion's views to its rows, for the commit report.
 
-The lineage names views; `lakehouse.platform.jobs.lineage` names the datasets that the views read. It is found after the
-commit, once per run and only if it is wanted. It never fails an ingestion: a column whose sources are unknown says why.
+The lineage refers to views; `lakehouse.platform.jobs.lineage` resolves them to datasets. It is computed after the
+commit, once per run and only if requested. It never fails an ingestion: a column with unknown sources contains the
+reason.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 def view_lineage(section: IngestSpec, batch: Batch) -> JobLineage | None:
-    """Return the columns that a transform or `select` makes of views; None if the ingestion has neither.
+    """Return the columns that a transform or `select` derives from views; None if the ingestion has neither.
 
     Args:
         section: The section `ingest` of the spec.
-        batch: What the source read, before the transform.
+        batch: The batch that the source read, before the transform.
     """
     if section.transform is None and not section.select:
         return None
@@ -35,7 +36,7 @@ def view_lineage(section: IngestSpec, batch: Batch) -> JobLineage | None:
     except NotUnderstoodError as error:
         return unknown_lineage(str(error))
     except Exception as error:
-        # The rows are committed. Spark and py4j raise many classes, and none of them may fail the run.
+        # The rows are committed. Spark and py4j raise many exception classes, and none of them may fail the run.
         logger.warning("the column lineage cannot be determined: %s: %s", type(error).__name__, error)
         return unknown_lineage(f"the analysis failed: {type(error).__name__}")
 
@@ -68,7 +69,7 @@ def _selected_view(batch: Batch) -> tuple[str, Schema]:
 
 
 def _marks(section: IngestSpec) -> frozenset[str]:
-    """Return the columns of views that are facts about changes, and no columns of the tables."""
+    """Return the view columns that are facts about changes instead of table columns."""
     source = section.source
     is_cdc = isinstance(source, TableSourceSpec) and source.changes == CDC
     return frozenset({CHANGE_TYPE, COMMIT_TIME} if is_cdc else ())

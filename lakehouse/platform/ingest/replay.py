@@ -1,4 +1,4 @@
-"""Replay dead letters: parse them again after their cause was repaired, and write the records that parse now.
+"""Replay dead letters: parse them again after the cause was repaired, and write the records that now parse.
 
     letters of commits (or of one folder)  ->  parse as the source does  ->  one commit with
         rows                    the records that parse now
@@ -6,8 +6,8 @@
         dead letters            copies of the letters that are still bad, for a later replay
 
 If no letter becomes a row, nothing is committed. A replayed record is an old record: the ordering column decides
-whether it replaces the stored row. A record whose key was deleted in the meantime is inserted again, as every late
-record is.
+whether it replaces the stored row. A record whose key was deleted in the meantime is inserted again, like every late
+record.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Letters of rows that a transform made cannot be parsed: they are no records of the source.
+#: Letters with rows from a transform cannot be parsed: they are not source records.
 _TRANSFORMED = "/transformed/"
 
 
@@ -63,7 +63,7 @@ class ReplayPlan(SourcePlan):
     """The letters to read.
 
     Attributes:
-        files: The files with the letters, with paths from the root of all storage.
+        files: The files with the letters, with paths relative to the storage root.
     """
 
     files: FileSet
@@ -71,12 +71,12 @@ class ReplayPlan(SourcePlan):
 
 @dataclass(frozen=True, slots=True)
 class _Letters:
-    """Dead letters as the source of a run."""
+    """A source that reads dead letters."""
 
     context: SourceContext
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> ReplayPlan:
-        """Letters are chosen by the commits of the table (see `run_replay`)."""
+        """The table's commits determine the letters (see `run_replay`)."""
         raise AssertionError("a replay plans by the commits of its table")
 
     def read(
@@ -86,7 +86,7 @@ class _Letters:
         return open_letters(self.context, plan.files, known=known, dead_letters=dead_letters)
 
     def verify(self, plan: ReplayPlan) -> None:
-        """Do nothing: files of letters never change."""
+        """Do nothing: letter files never change."""
 
 
 def run_replay(
@@ -104,7 +104,7 @@ def run_replay(
         spec: The spec of the table.
         command: The command; `commit` or `dead_letters` select letters.
         environ: Environment variables, for `${VAR}` in the spec and for connections.
-        storage_options: Storage options beside the session's `spark.hadoop.fs.*`.
+        storage_options: Storage options in addition to the session's `spark.hadoop.fs.*`.
 
     Raises:
         UserError: There are no such letters, or it is unknown how to parse them; nothing was committed.
@@ -118,7 +118,7 @@ def run_replay(
 
 
 def _repeated(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> IngestReport:
-    """Run once; plan again if another run replayed letters first."""
+    """Run once; plan again if a concurrent run replayed letters."""
     for number in range(1, MAX_PLANS + 1):
         try:
             return _run_once(run, command, access)
@@ -153,7 +153,7 @@ def _run_once(run: IngestContext, command: ReplayCommand, access: Mapping[str, s
         names=tuple(folders),
         files=files,
     )
-    # Another replay that commits first makes this one plan again.
+    # If another replay commits first, this replay plans again.
     plan = IngestPlan(
         reason=source_plan.reason,
         precondition=Precondition(timeline=Timeline(()) if loaded is None else loaded.timeline, marks={REPLAYED: None}),
@@ -192,7 +192,7 @@ def _folders(run: IngestContext, command: ReplayCommand, table: Table | None) ->
 
 
 def _files(folders: Sequence[str], access: Mapping[str, str]) -> FileSet:
-    """Return the files of letters in folders, which are all in one storage.
+    """Return the letter files in folders, which are all in one storage.
 
     Raises UserError for folders in several storages.
     """

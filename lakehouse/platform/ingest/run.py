@@ -1,16 +1,16 @@
 """Run one ingestion: plan, read, write, report.
 
-    open      open the table, if it exists; its newest commits hold the checkpoint and the data intervals
-    plan      ask the source for the records after the checkpoint, or of the data interval
+    open      open the table, if it exists; its newest commits contain the checkpoint and the data intervals
+    plan      find the source's records after the checkpoint, or in the data interval
     read      turn the records into rows and bad records; too many bad records end the run
-    make      apply the transform of the spec (`lakehouse.platform.ingest.transform`)
+    make      apply the spec's transform (`lakehouse.platform.ingest.transform`)
     create    create the table, if it does not exist
     write     commit rows, checkpoint, interval and counts together
     clean up  delete the dead letters of failed attempts
 
 A run that is killed before its commit leaves no checkpoint, so the next run plans the same records again.
 
-Two runs may overlap, for example a retry and a first try that is still active. Each run commits only if its
+Two runs may overlap, for example a retry and a first attempt that is still active. Each run commits only if its
 precondition holds, which is checked under the table lock: no other commit has moved the checkpoint or written the
 interval, and the commit with the checkpoint was not rolled back. The run that loses the conflict plans again, and
 usually has nothing left to do. Runs of different intervals do not conflict.
@@ -18,9 +18,9 @@ usually has nothing left to do. Runs of different intervals do not conflict.
 The source may change between plan and commit; it is then unknown which version was read. The source is therefore
 verified before the commit, and the run plans again if it changed.
 
-Dead letters are written beside the table, before the commit, in a folder of the attempt; the commit names the folder.
+Dead letters are written next to the table, before the commit, in a folder per attempt; the commit records the folder.
 The dead letters of a failed attempt are deleted after a later attempt commits the same plan. If that attempt is killed
-before the deletion, they stay, and no commit names them.
+before the deletion, they stay, and no commit refers to them.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: More keys of a commit's extra metadata; each source adds further keys.
+#: More keys in a commit's extra metadata; each source adds further keys.
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 #: The folders whose dead letters the commit has replayed; each folder is also a key, `<REPLAYED>/<folder>`.
 REPLAYED = "lakehouse.ingest.replayed"
 
-#: Keys that each input of a table has, because another input may commit in between.
+#: Keys per table input, because another input may commit in between.
 _OF_INPUT = (CHECKPOINT, INTERVAL, RUN_ID, SCHEMA, DEAD_LETTERS)
 
 _COMBINE = "hoodie.combine.before.insert"
-#: The number of times that a run plans, when other writers commit first or the source changes.
+#: The maximum number of plans per run if other writers commit first or the source changes.
 MAX_PLANS = 3
 
 
@@ -131,10 +131,10 @@ class IngestContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestPlan:
-    """What a run reads, and what must still hold at its commit.
+    """The input of a run, and the precondition for its commit.
 
-    `source` is None if a commit holds the data interval already; `reason` says so. `previous` is the extra metadata of
-    the commit with the checkpoint, and `newest` the instant of the newest commit of the ingestion.
+    `source` is None if a commit already contains the data interval; `reason` is the message about it. `previous` is the
+    extra metadata of the commit with the checkpoint, and `newest` the instant of the ingestion's newest commit.
     """
 
     reason: str
@@ -145,7 +145,7 @@ class IngestPlan:
     newest: str | None = None
 
 
-# parameters: those of a run, and what the process of the run keeps
+# parameters: the run's parameters, and tables that stay open in its process
 def run_ingest(
     session: Session,
     spec: TableSpec,
@@ -155,14 +155,14 @@ def run_ingest(
     storage_options: Mapping[str, str] | None = None,
     tables: OpenedTables | None = None,
 ) -> IngestReport:
-    """Ingest the records that the spec's source has and the table does not have, and report the result.
+    """Ingest the source's records that are missing in the table, and report the result.
 
     Args:
         session: The Spark session.
         spec: The spec of the table.
         command: The command with the data interval and the run id.
         environ: Environment variables: values of `${VAR}` in the spec, and `LAKEHOUSE_HOME`.
-        storage_options: Storage options beside the session's `spark.hadoop.fs.*`.
+        storage_options: Storage options in addition to the session's `spark.hadoop.fs.*`.
         tables: The tables that stay open between the runs of this process; None if it has one run.
 
     Raises:
@@ -201,13 +201,13 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
     """Do the work of a run with the session in UTC, and return its report with the duration."""
     clock = run.env.clock
     started_ms = clock.now_ms()
-    # The readers name the step of most failures; a lost process can also show elsewhere.
+    # Readers add the step to their errors; a lost process can also cause errors elsewhere.
     with spark_failures(f"the ingestion into {run.spec.table}"), ingest_settings(session):
         report = work(run)
     return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
 
-# parameters: those of a run, whose source is the server
+# parameters: the run's parameters; the server is the source
 def run_database(
     spec: TableSpec,
     command: IngestCommand,
@@ -217,14 +217,14 @@ def run_database(
     access: Mapping[str, str],
     tables: OpenedTables | None = None,
 ) -> IngestReport:
-    """Run an ingestion whose source is a database, which has one or several tables.
+    """Run an ingestion from a database with one or several tables.
 
     Args:
         spec: The spec, with its location as an absolute path or URL.
         command: The command.
         server: The server, which is closed at the end.
-        tasks: The Spark session, and how tasks are run.
-        access: Options of storages.
+        tasks: The Spark session and the task runner.
+        access: Storage options.
         tables: The tables that stay open between the runs of this process; None if it has one run.
     """
     opened = tables or OpenedTables()
@@ -274,7 +274,7 @@ def write_batch(
 ) -> Committed | NothingToDo:
     """Write the rows in one commit with the extra metadata, if the precondition holds.
 
-    The operation is that of the spec; rows that replace the table overwrite it.
+    The spec sets the operation; rows that replace the table overwrite it.
     """
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
     if batch.replaces:
@@ -308,7 +308,7 @@ def ingest(run: IngestContext) -> IngestReport:
 
 
 def skip_reason(interval: Interval | None, committed_at: str | None, *, repeat: bool) -> str:
-    """Return why a run has nothing to do for its data interval; empty if it has to look into the source.
+    """Return why a run has nothing to do for its data interval; empty if it has to check the source.
 
     `committed_at` is the instant whose commit has this interval, None if there is no such commit.
     """
@@ -330,7 +330,7 @@ def _run_once(run: IngestContext) -> IngestReport:
 
 
 def idle_report(run: IngestContext) -> IngestReport | None:
-    """Return the report of a run that has nothing to read, None if it has. Plans only, so that no session is needed."""
+    """Return the report if a run has nothing to read, else None. Only plans, so it needs no session."""
     table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
     return _idle(run, table, plan) if plan.source is None or not plan.source.units else None
@@ -344,12 +344,12 @@ def _idle(run: IngestContext, table: Table | None, plan: IngestPlan) -> IngestRe
 
 
 def finished(run: IngestContext, table: Table | None, newest: str | None, report: IngestReport) -> IngestReport:
-    """Return the report with the commit before the run, and with that of an earlier try if it committed nothing."""
+    """Return the report with the commit before the run and, without a commit, the commit of an earlier attempt."""
     return replace(with_own_commit(report, table, run.spec, run.command.run_id), previous=newest)
 
 
 def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> IngestReport:
-    """Read the planned records and commit their rows; look for bad records first if the last run had some."""
+    """Read the planned records and commit their rows; search for bad records first if the last run had some."""
     log.info("table %s: %s", run.spec.table, plan.reason)
     expects_bad = int(plan.previous.get(BAD_RECORDS, 0)) > 0
     try:
@@ -387,7 +387,7 @@ def _ingested(
             )
             require_declared_name(run.spec, table.config)
         extra = _extra(run, plan, source_plan, batch, box)
-        # Other attempts with dead letters at this moment planned before this commit, and will conflict with it.
+        # Other attempts that have dead letters now planned before this commit, and will conflict with it.
         others = box.others()
         try:
             precondition = replace(plan.precondition, confirm=partial(run.source.verify, source_plan))
@@ -407,19 +407,19 @@ def _ingested(
 
 
 def _traced(run: IngestContext, report: IngestReport, read: Batch | None) -> IngestReport:
-    """Return the report of a commit with the lineage of the transform, if lineage is wanted."""
+    """Return a commit's report with the transform's lineage, if lineage is enabled."""
     if read is None or report.status is not JobStatus.COMMITTED or not is_lineage_wanted():
         return report
     return replace(report, lineage=view_lineage(ingest_of(run.spec), read))
 
 
 def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:
-    """Return the batch in which deletes are rows without values, if the spec says so."""
+    """Return the batch in which deletes are rows without values, if the spec requires it."""
     if batch is None or ingest_of(spec).on_delete != "clear":
         return batch
     partitions = (column.name for column in spec.partition_by)
     keep = {name.split(".")[0] for name in (*spec.record_key, *partitions, *spec.ordering, *spec.column_groups)}
-    # Columns of the source that no row of this batch has. Other columns of the table belong to other sources.
+    # Source columns that are missing in all rows of this batch. Other table columns belong to other sources.
     groups = [names for at, names in spec.column_groups.items() if at in batch.frame.columns]
     owned = {name for names in groups for name in names} if spec.column_groups else {*spec.schema}
     present = {*batch.frame.columns, *keep, DELETED_COLUMN}
@@ -458,7 +458,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     newest = None if loaded is None else newest_commit(loaded, run.spec)
     committed_at = None if committed is None else committed[0].requested
     full_refresh = isinstance(run.command, IngestCommand) and run.command.full_refresh
-    # Most repeated runs end here, before the source is listed.
+    # Retried runs usually end here, before the source is listed.
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
         return IngestPlan(reason=reason, precondition=precondition, newest=newest)
@@ -477,7 +477,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
 def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable[str], key: str) -> None:
     """Delete the dead letters of other attempts at the committed plan.
 
-    A folder that the extra metadata of a commit names under `key` stays.
+    A folder in a commit's extra metadata under `key` stays.
     """
     named = {metadata.extra.get(key) for _, metadata in table.commits()}
     for attempt in attempts:
@@ -499,9 +499,9 @@ def known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
 
 
 def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
-    """Return the columns by which earlier runs read, else the table's columns if the input is stored unchanged.
+    """Return the columns with which earlier runs read, else the table's columns if the input is stored unchanged.
 
-    A source that declares its types, such as Parquet, needs no known columns: new columns reach the table.
+    A source with declared types, such as Parquet, needs no known columns: new columns are added to the table.
     """
     section = ingest_of(spec)
     if section.source.declares_types:
@@ -534,12 +534,12 @@ def _extra(
 
 
 def without_input(spec: TableSpec, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the extra metadata of a commit under the names that a source knows."""
+    """Return a commit's extra metadata under the names that sources use."""
     return {**extra, **{name: extra[key] for name in _OF_INPUT if (key := input_key(spec, name)) in extra}}
 
 
 def _dead_letter_box(run: IngestContext, plan: IngestPlan, source_plan: SourcePlan) -> DeadLetterBox:
-    """Return the folder beside the table for exactly these records and this attempt."""
+    """Return the folder next to the table for exactly these records and this attempt."""
     location = run.spec.location.rstrip("/")
     is_bucket = "://" in location and "/" not in location.partition("://")[2]
     folder = f"{location}/.dead_letters" if is_bucket else f"{location}_dead_letters"

@@ -1,7 +1,7 @@
-"""Read a bounded sample of a source as an ingestion would, and write nothing: `lakehouse spec check --sample`.
+"""Read a bounded sample of a source as an ingestion would, without writing: `lakehouse spec check --sample`.
 
-The beginnings of text files are copied into a temporary folder and read from there by the reader of ingestions. So the
-rows, the types and the bad records are those of an ingestion, and large files are not read to their ends.
+The beginnings of JSON and CSV files are copied into a temporary folder, where the ingestion reader reads them. So rows,
+types and bad records are the same as in an ingestion, and large files are not read completely.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 _NO_LIMIT = 1 << 30
 _TEXT_FORMATS = ("json", "csv", "debezium")
 _SHOWN_RECORD = 200
-#: Why the records of a source are not sampled.
+#: Reasons why a source's records are not sampled.
 _REFUSED = {
     "table": "its rows are those of a table, whose values have types already. `lakehouse table read` shows them",
     "custom": "its class decides how much a run reads, so a sample would have no bound",
@@ -60,9 +60,9 @@ class _Reading:
     """How a sample is read.
 
     Attributes:
-        read: Reads the records for the time of a `with` block, given the known columns and a folder for bad ones.
-        scope: A sentence about what is read.
-        place: Returns the place of a bad record, from its file and its text.
+        read: Reads the records for the duration of a `with` block, given the known columns and a folder for bad ones.
+        scope: A sentence about the input.
+        place: Returns the location of a bad record, from its file and its content.
     """
 
     read: Callable[[KnownColumns, DeadLetterBox], AbstractContextManager[Batch | None]] = field(repr=False)
@@ -73,17 +73,17 @@ class _Reading:
 def sample_ingestion(
     session: Session, spec: TableSpec, environ: Mapping[str, str], limits: Limits, *, shown: int
 ) -> SpecSample:
-    """Return the first rows of a source as they would be stored, and the bad records of the sample.
+    """Return a source's first rows as they would be stored, and the bad records in the sample.
 
     Args:
         session: The Spark session that reads.
         spec: The spec of the table.
         environ: Environment variables, for `${VAR}` in settings and for connections.
-        limits: The largest sample.
+        limits: The sample limits.
         shown: The number of rows and of bad records in the result.
 
     Raises:
-        UserError: The source has no records, or is of a kind whose records are not sampled.
+        UserError: The source has no records, or its kind does not support samples.
         RetryableError: The source does not answer.
     """
     kind = ingest_of(spec).source.KIND
@@ -134,7 +134,7 @@ class _NoSource:
 
 
 def _topic(context: SourceContext, limits: Limits) -> _Reading:
-    """Return how the first messages of a topic are read."""
+    """Return the reader for a topic's first messages."""
     section = ingest_of(context.spec)
     assert isinstance(section.source, KafkaSourceSpec), "other sources are refused"
     limited = replace(section.source, max_messages=limits.rows, max_bytes=limits.bytes, by_time=False, arrival_s=0)
@@ -222,7 +222,7 @@ def _bad_records(folder: Path, reading: _Reading) -> Iterator[BadSample]:
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with values that JSON has; others are texts."""
+    """Return a row with JSON values; other types are converted to strings."""
     plain = (str, int, float, bool, type(None))
     return {name: value if isinstance(value, plain) else _text(value) for name, value in row.items()}
 

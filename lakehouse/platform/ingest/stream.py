@@ -1,17 +1,17 @@
 """Repeat an ingestion in one process: `lakehouse ingest stream`.
 
-Each run is that of `lakehouse ingest run`: it reads from the checkpoint of the last commit and commits once. A
-stream therefore has the same guarantees, and one that is killed continues where its last commit ended. After a run that
-left records behind, because of the limits of the spec, the next one starts at once; otherwise it starts when `every`
-has passed since the start of the run before.
+Each run is the same as `lakehouse ingest run`: it reads from the last checkpoint and commits once. A stream therefore
+has the same guarantees, and a killed stream continues where its last commit ended. If the spec's limits leave records
+behind, the next run starts immediately; otherwise it starts when `every` has passed since the start of the previous
+run.
 
-A lease beside the table keeps a second stream of the same spec from running. It only saves useless work: two
+A lease next to the table prevents a second stream of the same spec from running. It only saves useless work: two
 streams, or a stream and a run, never commit the same records twice.
 
-The first SIGTERM or SIGINT ends the stream after the commit that is under way; the second one ends it at once. A stop
-request beside the lease does the same from another host: the stream ends after the commit that is under way, or at
-once when the time of the request has passed. After each run the stream writes its status beside the lease, for readers
-without Spark (`lakehouse.platform.ingest.stream_files`).
+The first SIGTERM or SIGINT ends the stream after the current commit; the second one ends it immediately. A stop request
+stored next to the lease does the same from another host: the stream ends after the current commit, or immediately after
+the request's deadline. After each run the stream writes its status next to the lease, for readers without Spark
+(`lakehouse.platform.ingest.stream_files`).
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Asks a stream to end; `wait` returns early then."""
+    """Requests a stream to end; `wait` then returns early."""
 
     _event: threading.Event = field(default_factory=threading.Event)
 
     @property
     def is_set(self) -> bool:
-        """Whether the stream was asked to end."""
+        """Whether the stream has to end."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Ask the stream to end."""
+        """Request the stream to end."""
         self._event.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time has passed or the stream is asked to end."""
+        """Wait until the time has passed or the stream has to end."""
         self._event.wait(seconds)
 
 
@@ -69,14 +69,14 @@ class Stream:
 
     Attributes:
         table: The name of the table, for messages.
-        settings: The times of the stream.
+        settings: The intervals and deadlines of the stream.
         run: Runs the ingestion once, under this run id.
-        done: Called with the report of each run, failed ones included.
+        done: Called with the report of each run, including failed runs.
         env: The clock and the timers.
         lock: The lease of the stream.
-        stop: Asks the stream to end.
+        stop: Requests the stream to end.
         run_id: Id of the stream, and start of the run ids.
-        input: The input of a table with several; empty for others.
+        input: The input's name for a table with several inputs; otherwise empty.
         interrupt: Ends the stream without waiting for its commit; called in another thread.
     """
 
@@ -94,7 +94,7 @@ class Stream:
 
 @contextmanager
 def stop_by_signal(stop: Stop) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT of the block; raise JobStop at the next one."""
+    """Set `stop` at the first SIGTERM or SIGINT in the block; raise JobStop at the next one."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         del frame
@@ -113,11 +113,11 @@ def stop_by_signal(stop: Stop) -> Iterator[None]:
 
 
 def run_stream(stream: Stream) -> IngestReport:
-    """Run the stream until its time is over or it is asked to end, and return the sum of its reports.
+    """Run the stream until its time is over or a stop is requested, and return the sum of its reports.
 
     Raises:
-        UserError: The input or the spec is wrong; the records of the run are in no commit.
-        RetryableError: `MAX_FAILURES` runs failed one after the other, the last run failed, or the lease was lost.
+        UserError: The input or the spec is wrong; no commit contains the run's records.
+        RetryableError: `MAX_FAILURES` consecutive runs failed, the last run failed, or the lease was lost.
         JobStop: A second signal stopped the stream.
     """
     lease = stream.lock.try_acquire()
@@ -151,7 +151,7 @@ def run_stream(stream: Stream) -> IngestReport:
 
 @dataclass(slots=True)
 class _Progress:
-    """The status of a stream. Its file helps readers only, so that an error of the storage does not end the stream."""
+    """The status of a stream. Its file is only informational, so a storage error does not end the stream."""
 
     stream: Stream
     status: StreamStatus
@@ -166,7 +166,7 @@ class _Progress:
         return cls(stream, status)
 
     def write(self, **changes: Any) -> None:
-        """Change the status and write it, unless another stream has the lease and writes its own."""
+        """Change the status and write it, unless another stream holds the lease and writes its status."""
         self.status = replace(self.status, written_ms=self.stream.env.clock.now_ms(), **changes)
         try:
             self.stream.lock.check()
@@ -184,7 +184,7 @@ class _Requests:
     is_over: bool = False
 
     def heed(self) -> None:
-        """Set `stop` if the stream is asked to end, and end it at once when the time of the request has passed."""
+        """Set `stop` if a stop request exists, and end the stream immediately after the request's deadline."""
         stream = self.stream
         try:
             request = StreamFiles(stream.env.storage, stream.input).stop()
@@ -193,7 +193,7 @@ class _Requests:
             return
         if request.run_id != stream.run_id:
             return
-        # Times of this process: the clock of the host that asked may differ.
+        # Times of this process: the clock of the requesting host may differ.
         now_s = stream.env.clock.monotonic_s()
         if self.asked_s is None:
             self.asked_s = now_s
@@ -204,7 +204,7 @@ class _Requests:
             stream.interrupt()
 
     def answer(self) -> None:
-        """Remove a request that was obeyed, so that it does not stop a later try with the same id."""
+        """Remove a completed request, so that it does not stop a later attempt with the same id."""
         if self.asked_s is None:
             return
         try:
@@ -219,7 +219,7 @@ def _attend(stream: Stream, requests: _Requests) -> None:
 
 
 def _keep_lease(stream: Stream) -> None:
-    """Renew the lease before a run; raise RetryableError if another stream has it."""
+    """Renew the lease before a run; raise RetryableError if another stream holds it."""
     try:
         stream.lock.renew()
     except RetryableError as error:
@@ -270,7 +270,7 @@ def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> Inges
         if is_over or failures >= MAX_FAILURES or stream.stop.is_set:
             break
     if failure is not None:
-        # The last run failed, so the stream did not end well.
+        # The last run failed, so the stream failed.
         raise failure
     text = f"{commits} commits in {runs} runs"
     seconds = clock.monotonic_s() - started_s

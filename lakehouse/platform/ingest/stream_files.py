@@ -1,4 +1,4 @@
-"""The documents beside the lease of a stream, and what a reader without Spark sees of the stream.
+"""The documents next to a stream's lease, and the stream state for readers without Spark.
 
 .hoodie/.locks/ingest_stream[.<input>].json           lease: the stream renews it
 .hoodie/.locks/ingest_stream[.<input>].status.json    StreamStatus: the stream writes it after each run
@@ -26,7 +26,7 @@ _FOLDER = ".hoodie/.locks"
 
 @dataclass(frozen=True, slots=True)
 class StreamFiles:
-    """The documents of the streams that fill a table, or one input of it."""
+    """The documents of the streams for a table or one of its inputs."""
 
     storage: Storage
     input: str = ""
@@ -65,7 +65,7 @@ class StreamFiles:
 
 
 def open_lease(env: Env, input: str = "") -> LeaseLock:
-    """Return the lease of the streams that fill a table, or one input of it; `env` is the environment of the table."""
+    """Return the lease of the streams for a table or one of its inputs; `env` is the table's environment."""
     path = StreamFiles(env.storage, input).lease_path
     register, codec = FileRegister(env.storage, path), LeaseRecordCodec(env)
     name = f"{env.storage.root}/{path}"
@@ -73,13 +73,13 @@ def open_lease(env: Env, input: str = "") -> LeaseLock:
 
 
 def read_state(env: Env, table: str, input: str = "") -> StreamState:
-    """Return the state of the stream of a table; `env` is the environment of the table."""
+    """Return the state of a table's stream; `env` is the table's environment."""
     files = StreamFiles(env.storage, input)
     # The lease is read first: a stream writes its last status before it releases the lease.
     data, _ = FileRegister(env.storage, files.lease_path).read()
     codec = LeaseRecordCodec(env)
     lease = None if data is None else codec.decode(data)
-    # Bytes that are no lease count as a held lock, as they do for the next stream.
+    # Bytes that are not a lease count as a held lock, as for the next stream.
     alive = data is not None and (lease is None or not (lease.released or codec.is_over(data, lease)))
     status = files.status()
     holder = _holder(data)
@@ -102,9 +102,9 @@ def ask_to_stop(
     is_alive: bool,
     send: Callable[[int, int], None] = os.kill,
 ) -> bool:
-    """Store a stop request; if the stream is a process of this host, also send SIGTERM, once for each request.
+    """Store a stop request; if the stream is a process on this host, also send SIGTERM, once per request.
 
-    Returns whether the signal was sent. Without it the stream finds the request within `RENEW_MS`.
+    Returns whether the signal was sent. Without a signal the stream reads the request within `RENEW_MS`.
     """
     files = StreamFiles(env.storage, input)
     is_repeated = files.stop().run_id == request.run_id

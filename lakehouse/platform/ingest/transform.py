@@ -1,12 +1,12 @@
-"""Make the rows of a run of the records that its source read: between the read and the write of `run`.
+"""Convert the records that a source read to the rows of a run: between the read and the write in `run`.
 
-    transform    SQL or function over the views of the source; `select` for the source `table`; else the rows themselves
+    transform    SQL or function over the source's views; `select` for the source `table`; else the rows themselves
     check        rows without a record key are bad records, as for all sources
-    deletes      rows of the table that the transform does not make any more (see `Views`): all rows that it made before
+    deletes      rows of the table that the transform no longer makes (see `Views`): all rows that it made before
                  the changes, and the write drops those whose key it makes now
 
-The rows are cached while they are counted, because the write reads them again. If bad records are not expected, the
-rows are neither cached nor counted: the write refuses a row without a key, and then the run starts again and counts.
+The rows are cached while they are counted, because the write reads them again. If bad records are not expected, rows
+are neither cached nor counted: if the write refuses a row without a key, the run starts again and counts.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 def transformed(
     batch: Batch | None, spec: TableSpec, table: Table | None, dead_letters: DeadLetterBox, *, expects_bad: bool = True
 ) -> Iterator[Batch | None]:
-    """Return the batch with the rows to write, for the time of a `with` block.
+    """Return the batch with the rows to write, for the duration of a `with` block.
 
     Args:
-        batch: What the source read; None if it has no rows.
+        batch: The batch that the source read; None if it has no rows.
         spec: The spec of the table.
         table: The table; None if it does not exist yet.
         dead_letters: The folder for bad records.
-        expects_bad: Whether to count records and to set bad ones aside, also if the rows need not be counted.
+        expects_bad: Whether to count records and separate bad ones, even if the rows need not be counted.
 
     Raises:
         UserError: The transform fails, its rows lack the key, or there are more bad records than the spec allows.
@@ -66,7 +66,7 @@ def transformed(
     try:
         ((records, bad),) = count_records(marked, 1)
         log.info("table %s: the transform made %s rows, %s of them bad", spec.table, records, bad)
-        # The reader of the source writes its own bad records into the folder of the attempt.
+        # The source's reader writes its bad records into the attempt's folder.
         box = replace(dead_letters, attempt=f"{dead_letters.attempt}/transformed")
         set_aside(marked, bad, spec.table, box, allowed=max(0, section.max_bad_records - batch.bad_records))
         rows, yields = _with_deletes(section, views, good_rows(marked), spec, table)
@@ -75,7 +75,7 @@ def transformed(
             frame=rows,
             rows=records - bad,
             bad_records=batch.bad_records + bad,
-            # Only what the source did not read is a fact about the input; the transform makes other columns.
+            # Only the unread columns are information about the input; the transform makes other columns.
             columns=None if batch.columns is None else BatchColumns(rows=records - bad, drift=batch.columns.drift),
             views=None,
             replaces=views.replaces,
@@ -86,7 +86,7 @@ def transformed(
 
 
 def _needs_no_count(batch: Batch, section: IngestSpec, views: Views, made: Frame) -> bool:
-    """Return whether the write may read the rows as they are: it commits also without rows, and replaces nothing.
+    """Return whether the write may read the rows as they are: it commits even without rows, and replaces nothing.
 
     Rows to delete may be found by a join with the rows to write, which are then computed twice. So the query must give
     the same rows each time.
@@ -98,7 +98,7 @@ def _needs_no_count(batch: Batch, section: IngestSpec, views: Views, made: Frame
 
 
 def _made(section: IngestSpec, views: Mapping[str, Frame]) -> Frame:
-    """Return what the transform of a spec makes of views."""
+    """Return the result of a spec's transform for views."""
     if section.transform is None:
         return selected_columns(next(iter(views.values())), section.select)
     if section.transform.sql:
@@ -109,9 +109,9 @@ def _made(section: IngestSpec, views: Mapping[str, Frame]) -> Frame:
 def _with_deletes(
     section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table | None
 ) -> tuple[Frame, bool]:
-    """Return the rows and deletes of rows that the transform does not make any more.
+    """Return the rows, and deletes of rows that the transform no longer makes.
 
-    The flag says that the deletes are of all rows that it made before the changes, and yield to the rows of their keys.
+    The flag is true if the deletes cover all rows made before the changes, and rows with the same key replace them.
     """
     if not views.marks_deletes:
         return rows, False
@@ -119,13 +119,13 @@ def _with_deletes(
     if table is None or earlier is None:
         return with_deletes(rows, None), False
     if DELETED_COLUMN in rows.columns or section.on_delete == "clear":
-        # Deletes of the transform itself do not yield, and cleared rows are no deletes for the write.
+        # Deletes by the transform itself do not yield, and cleared rows are not deletes for the write.
         return with_deletes(rows, not_among(earlier, rows, _identity(spec, table))), False
     return with_deletes(rows, earlier), True
 
 
 def _earlier(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table) -> Frame | None:
-    """Return the columns that a delete needs of the rows that the transform made before the changes."""
+    """Return the columns that a delete needs, for rows that the transform made before the changes."""
     if views.replaces or not len(table.schema):
         return None
     needed = _delete_columns(spec, table, rows)
@@ -151,9 +151,9 @@ def _earlier(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, ta
 
 
 def _delete_columns(spec: TableSpec, table: Table, rows: Frame) -> frozenset[str]:
-    """Return the columns that a delete needs, in lower case, so that the others are neither read nor computed.
+    """Return the columns that a delete needs, in lower case, so that other columns are neither read nor computed.
 
-    These identify and order a row, or may not be null.
+    These columns identify and order a row, or may not be null.
     """
     ordering = (*spec.ordering, *table.config.ordering_fields, *spec.column_groups)
     required = [field.name for schema in (table.schema, rows.schema) for field in schema if not field.nullable]

@@ -1,4 +1,4 @@
-"""Addresses of a metastore: as they are declared, or those of an Airflow connection."""
+"""Addresses of a metastore: as declared, or from an Airflow connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PORT = 9083
 def metastore_addresses(uris: str, environ: Mapping[str, str]) -> str:
     """Return addresses with a reference resolved: `airflow:<connection id>`, or variables in `${NAME}`.
 
-    The host of a connection may be several hosts, comma separated; its port, or 9083, is that of hosts without one.
+    The host of a connection may be several hosts, comma separated; hosts without a port use its port, or 9083.
     Raises SettingError for a connection that is missing or has no host.
     """
     names = connections_of([uris])

@@ -205,7 +205,7 @@ class HiveMetastore:
         try:
             self._client.call(lambda c: c.add_partitions_req(request), AlreadyExistsException, InvalidObjectException)
         except AlreadyExistsException as error:
-            # Another program added some of these partitions at the same time.
+            # Another program concurrently added some of these partitions.
             raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run again") from error
         except InvalidObjectException as error:
             self._require(database, name)
@@ -226,7 +226,7 @@ class HiveMetastore:
         try:
             self._client.call(lambda c: c.drop_partitions_req(request), NoSuchObjectException)
         except NoSuchObjectException as error:
-            # Another program dropped the table or a partition; the next run sees the new state.
+            # Another program dropped the table or a partition; the next run reads the new state.
             self._require(database, name)
             raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run again") from error
 

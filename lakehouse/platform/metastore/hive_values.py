@@ -12,7 +12,7 @@ from pymetastore.hive_metastore.ttypes import FieldSchema, Partition, SerDeInfo,
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
 
 EXTERNAL = "EXTERNAL_TABLE"
-#: Name, type and comment of each column of a partition.
+#: Name, type and comment per column in a partition.
 ColumnFields = tuple[tuple[str, str, str | None], ...]
 
 
@@ -27,7 +27,7 @@ def to_table(table: HiveTable, into: Table | None = None) -> Table:
 
 
 def of_table(table: Table) -> HiveTable:
-    """Return the value of a Thrift table; the location of a view is empty."""
+    """Convert a Thrift table; the location of a view is empty."""
     return HiveTable(
         database=table.dbName,
         name=table.tableName,
@@ -48,7 +48,7 @@ def to_partition(database: str, name: str, partition: HivePartition, into: Parti
 
 
 def of_partition(partition: Partition, shared: dict[ColumnFields, tuple[Column, ...]]) -> HivePartition:
-    """Return the value of a Thrift partition; `shared` caches column tuples that partitions have in common."""
+    """Convert a Thrift partition; `shared` caches column tuples that partitions have in common."""
     fields = tuple((field.name, field.type, field.comment) for field in partition.sd.cols)
     if fields not in shared:
         shared[fields] = _columns(partition.sd.cols)

@@ -1,4 +1,4 @@
-"""Open the metastore that a policy or the environment names; its client is an extra package."""
+"""Open the metastore in a policy or the environment; its client is an extra package."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE, Sync
 
 
 def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", override: str = "") -> Metastore:
-    """Return a client of the metastore that `override`, the policy or the environment names; does not connect yet.
+    """Return a client for the metastore in `override`, the policy or the environment; does not connect yet.
 
     Args:
         policy: the policy of metastore sync.
-        purpose: what the metastore is needed for, for error messages.
-        override: addresses that precede those of the policy.
+        purpose: the reason why the metastore is needed, for error messages.
+        override: addresses that take precedence over the policy's.
 
     Raises:
         UserError: no address is configured, or the client is not installed.

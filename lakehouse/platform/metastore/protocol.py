@@ -1,6 +1,6 @@
 """Protocol of metastore clients. `hive.py` implements it over Thrift, `memory.py` in memory.
 
-Partition names are those of Hive, with escaped values: `dt=2025-03-01/hour=07` (see `partition_name`).
+Partition names have Hive's format, with escaped values: `dt=2025-03-01/hour=07` (see `partition_name`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column as Hive declares it: a name in lower case and a type such as `bigint` or `struct<a:int>`."""
+    """A column as declared in Hive: a name in lower case and a type such as `bigint` or `struct<a:int>`."""
 
     name: str
     type: str
@@ -21,7 +21,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """Format of files: Java class names, and properties of the SerDe."""
+    """File format: Java class names, and SerDe properties."""
 
     input_format: str
     output_format: str
@@ -56,7 +56,7 @@ class HivePartition:
 class Metastore(Protocol):
     """Client of a metastore. A call raises RetryableError if no server answers in time.
 
-    Calls on a missing table raise UserError with its name, unless their docstring says otherwise.
+    Calls on a missing table raise UserError with its name, unless documented otherwise.
     """
 
     @property
@@ -99,7 +99,7 @@ class Metastore(Protocol):
     def alter_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
         """Replace location, format and parameters of partitions in atomic batches.
 
-        Raises RetryableError if a partition does not exist any more.
+        Raises RetryableError if a partition no longer exists.
         """
         ...
 

@@ -11,7 +11,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.protocol import HivePartition, HiveTable, Metastore
 
-#: Parameters of the metastore's table and of its partitions.
+#: Parameters of the metastore's table and its partitions.
 TABLE = "lakehouse.table"
 STATE = "lakehouse.state"
 INSTANT = "lakehouse.instant"
@@ -24,7 +24,7 @@ NO_OPTIONS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPartition:
-    """A partition with its column values. A pointer has the URLs of its `files`; a copy is the folder `location`."""
+    """A partition with its column values. A pointer has `files` with URLs; a copy is the folder `location`."""
 
     values: Mapping[str, str]
     location: str

@@ -1,6 +1,6 @@
 """Convert Arrow schemas to Hive column types and to Spark's schema JSON, as Hudi's metastore sync does.
 
-Hive is case-insensitive, so its names are in lower case, also in structs; Spark's JSON keeps the case. Timestamps
+Hive is case-insensitive, so its names are in lower case, even in structs; Spark's JSON keeps the case. Timestamps
 become `bigint` unless `hoodie.datasource.hive_sync.support_timestamp` is set.
 """
 
@@ -40,7 +40,7 @@ _SPARK = {
     pa.time32("ms"): "integer",
     pa.time64("us"): "long",
 }
-#: Allowed changes of a column type, as for the columns of a table. Hudi's sync only changes int, float and structs.
+#: Allowed changes of a column type, as for table columns. Hudi's sync only changes int, float and structs.
 _WIDENINGS = {
     "int": ("bigint", "float", "double", "string"),
     "bigint": ("float", "double", "string"),

@@ -75,7 +75,7 @@ def facts_of(job: PublishJob, loaded: LoadedTable, stored: EventSpan) -> Publica
 
 
 def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationCandidate, ...]:
-    """Return the table's partitions as candidates, with the period that their path names."""
+    """Return the table's partitions as candidates, with the period in their path."""
     require_partitions(job, loaded)
     keys = loaded.config.keys
     columns, partitions = partition_columns(job, loaded), []

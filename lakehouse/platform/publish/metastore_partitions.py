@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
-    """Create database and table, or update the columns; refuse a table that is not of this publication."""
+    """Create database and table, or update the columns; refuse a table that does not belong to this publication."""
     schema = table_schema(loaded)
     if schema is None:
         raise UserError(f"{job.target}: {loaded.env.storage.root} has no columns yet; write to it first")

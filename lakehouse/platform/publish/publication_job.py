@@ -91,7 +91,7 @@ def run_publication(job: PublishJob, table: str, command: PublishCommand, spark:
 
 
 def _place(spec: PublishSpec, table: Table) -> str:
-    """Return the location of archived partitions: from the spec, or else a folder beside the table."""
+    """Return the location of archived partitions: from the spec, or else a folder next to the table."""
     if spec.location:
         return resolve(spec.location, os.environ, name="services.publish.location")
     return f"{table.location.rstrip('/')}_published/{spec.target}"

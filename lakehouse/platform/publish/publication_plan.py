@@ -11,8 +11,8 @@
     unfinished                                                continue the started change
 
 A published partition does not change: late events appear only when it is published again. An unpublished partition
-stays due, also after archive moved its commits, because the event range covers archived commits. `missed` partitions
-are not due any more: their version was cleaned, or they are older than `max_age`.
+stays due, even if archive moved its commits, because the event range covers archived commits. `missed` partitions are
+no longer due: their version was cleaned, or they are older than `max_age`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lakehouse.spec.table.publish_keys import GRANULARITIES
 
 _STEPS = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
 _UNFINISHED = frozenset({Stage.PUBLISHING, Stage.ARCHIVING, Stage.WITHDRAWING})
-#: Most periods that one plan considers: a century of days, a decade of hours.
+#: Maximum number of periods that one plan considers: a century of days, a decade of hours.
 _MAX_PERIODS = 100_000
 _UNREADABLE = (
     "the table had events before its end, but no readable commit has them: the archive of a table of version 6 "
@@ -70,8 +70,8 @@ class PublicationFacts:
 class PublishRequest:
     """Parameters of a run: partitions by name, an interval [start, end), and how to treat them.
 
-    `force` publishes again. `archive` archives at any age. `ended` says that the data of the interval is complete; its
-    partitions are then ready. `newest` chooses the newest version instead of the version by event time.
+    `force` publishes again. `archive` archives at any age. `ended` marks the interval's data as complete, so its
+    partitions are ready. `newest` chooses the newest version instead of the version by event time.
     """
 
     names: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class WaitingPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedPartition:
-    """An unpublished partition that is not due any more: `state` is LOST or EXPIRED."""
+    """An unpublished partition that is no longer due: `state` is LOST or EXPIRED."""
 
     name: str
     end_ms: int | None
@@ -145,7 +145,7 @@ class PublishPlan:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Return the names of the partitions whose versions cannot be read any more."""
+        """Return the names of the partitions whose versions can no longer be read."""
         return tuple(missed.name for missed in self.missed if missed.state is PartitionState.LOST)
 
     @property
@@ -156,7 +156,7 @@ class PublishPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlanInput:
-    """The values that a plan is made from."""
+    """The inputs of a plan."""
 
     spec: PublishSpec
     publication: Publication
@@ -167,7 +167,7 @@ class _PlanInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A partition that is ready since `since_ms`; `requested` says that a signal or a user requested it."""
+    """A partition that is ready since `since_ms`; `requested` is true if a signal or a user requested it."""
 
     since_ms: int
     reason: str
@@ -192,7 +192,7 @@ def plan_publication(
         version_at: returns the version at an event time in UTC milliseconds, None if no commit has one.
 
     Raises:
-        UserError: the request names a partition that this publication cannot have.
+        UserError: the request contains a partition that this publication cannot have.
     """
     given = _PlanInput(spec=spec, publication=publication, facts=facts, request=request, version_at=version_at)
     candidates = {candidate.name: candidate for candidate in _candidates(given)}
@@ -273,7 +273,7 @@ def _missed(
 
 
 def _candidates(given: _PlanInput) -> Iterable[PublicationCandidate]:
-    """Return the partitions of the publication, of the table and of its event range, sorted by name."""
+    """Return the partitions in the publication, the table and its event range, sorted by name."""
     spec, candidates = given.spec, dict[str, PublicationCandidate]()
     for name, partition in given.publication.partitions.items():
         candidates[name] = PublicationCandidate(name=name, paths=partition.paths, end_ms=partition.event_time_ms)
@@ -311,7 +311,7 @@ def _of(spec: PublishSpec, start: datetime) -> PublicationCandidate:
 
 
 def _periods(spec: PublishSpec, facts: PublicationFacts, request: PublishRequest) -> Iterable[PublicationCandidate]:
-    """Yield the periods from the first event (or `since`) to the last event, and those of the requested interval."""
+    """Yield the periods from the first event (or `since`) to the last event, and in the requested interval."""
     zone, step = ZoneInfo(spec.timezone), _STEPS[spec.granularity]
     spans: list[tuple[datetime, int]] = []
     since = datetime.strptime(spec.since, GRANULARITIES[spec.granularity]) if spec.since else None
@@ -359,7 +359,7 @@ def _readiness(
 
 
 def _requested(given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None) -> _Ready | None:
-    """Return the request of a user or a signal that makes a partition ready, also a published one; None for none."""
+    """Return the user request or signal that makes a partition ready, even if it is published; None for none."""
     facts, request = given.facts, given.request
     signal = given.publication.signals.get(candidate.name)
     if request.force and (request.names or request.interval_ms is not None):
@@ -433,5 +433,5 @@ def _is_archivable(given: _PlanInput, stored: PublishedPartition) -> bool:
 
 
 def iso(at_ms: int) -> str:
-    """Return UTC milliseconds as ISO 8601 text in seconds."""
+    """Format UTC milliseconds as ISO 8601 in seconds."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

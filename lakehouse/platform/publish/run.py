@@ -35,7 +35,7 @@ class PublishReport:
     """Outcome of a run, by names of partitions.
 
     `repaired` are partitions that another program had changed in the metastore. `lost` are all partitions whose
-    versions were cleaned before they were published, also in earlier runs. `expired` counts partitions older than
+    versions were cleaned before they were published, including in earlier runs. `expired` counts partitions older than
     `max_age`.
     """
 
@@ -62,7 +62,7 @@ def due(job: PublishJob, request: PublishRequest | None = None) -> PublishPlan:
 def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     """Record that partitions are ready; return their full names.
 
-    The next run publishes them, also those that are already published. Dates may be given by their value alone.
+    The next run publishes them, even if they are already published. Dates may be given by their value alone.
     """
     if "signal" not in job.spec.ready:
         raise UserError(
@@ -128,7 +128,7 @@ def run(job: PublishJob, request: PublishRequest | None = None, *, engine: Engin
 
 
 def _reported(plan: PublishPlan, done: PublishReport) -> PublishReport:
-    """Return the report of a run, completed by the partitions that its plan skipped."""
+    """Return the report of a run, including the partitions that its plan skipped."""
     expired = len(plan.missed) - len(plan.lost)
     return replace(done, waiting=len(plan.waiting), lost=plan.lost, expired=expired)
 
@@ -178,7 +178,7 @@ def _named(job: PublishJob, loaded: LoadedTable, request: PublishRequest) -> Pub
 
 
 def _archive(job: PublishJob, loaded: LoadedTable, names: Sequence[str], engine: Engine) -> tuple[str, ...]:
-    """Copy partitions one after the other; readers see the previous state of each until its copy is complete."""
+    """Copy partitions sequentially; readers get the previous state of each partition until its copy is complete."""
     done = []
     for name in names:
         folder = f"{name}/{{}}-{loaded.env.ids.uuid()[:8]}"

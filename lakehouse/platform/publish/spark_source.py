@@ -27,7 +27,7 @@ _OPTIONS = (OPTION, METASTORE_URIS, COLUMNS, WHERE)
 
 
 def schema_ddl(options: Mapping[str, str]) -> str:
-    """Return the columns of the published table as DDL of Spark, partition columns last; Hive's type names are valid.
+    """Return the published table's columns as Spark DDL, partition columns last; Hive's type names are valid.
 
     Option `columns` selects some of them. Raises UserError if the table does not exist or is not a publication, for a
     column that it lacks, and for an unknown option.
@@ -42,7 +42,7 @@ def schema_ddl(options: Mapping[str, str]) -> str:
 
 
 def plan(options: Mapping[str, str], conditions: Sequence[Predicate]) -> list[FilePartition]:
-    """Return the files of the partitions that meet the conditions; manifests of other partitions are not read."""
+    """Return the files in partitions that meet the conditions; manifests of other partitions are not read."""
     with _published(options) as (metastore, table):
         names = metastore.partition_names(table.database, table.name)
         partitions = _matching(table, metastore.partitions(table.database, table.name, names), conditions)
@@ -51,7 +51,7 @@ def plan(options: Mapping[str, str], conditions: Sequence[Predicate]) -> list[Fi
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the storage."""
+    """Return the storage options."""
     return source_options.storage_options(options)
 
 
@@ -73,7 +73,7 @@ def _matching(
 
 @contextmanager
 def _published(options: Mapping[str, str]) -> Iterator[tuple[Metastore, HiveTable]]:
-    """Open the metastore that the options name, and yield it with the published table."""
+    """Open the metastore in the options, and yield it with the published table."""
     check_options(options, _OPTIONS)
     lower_case = {key.lower(): value for key, value in options.items()}
     uris = lower_case.get(METASTORE_URIS, "")

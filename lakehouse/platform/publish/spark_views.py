@@ -53,7 +53,7 @@ def create_view(
 ) -> str:
     """Create a temporary view of a published table in the session, and return its name.
 
-    The view has the partitions that exist now; create it again to see later ones.
+    The view contains the partitions that exist now; create it again to include later partitions.
     """
     view = view or name.rpartition(".")[2]
     published(spark, metastore, name, storage_options=storage_options).createOrReplaceTempView(view)

@@ -1,4 +1,4 @@
-"""Status of a publication: the state of each partition, and whether readers of the metastore see it."""
+"""Status of a publication: the state per partition, and whether it is visible to metastore readers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lakehouse.spec.contracts.publication import PartitionState, PartitionStatus
 
 
 def status(job: PublishJob, names: str | Sequence[str] = ()) -> tuple[PartitionStatus, ...]:
-    """Return the status of all partitions in the order of their names, waiting ones included.
+    """Return the status of all partitions, including waiting ones, ordered by name.
 
-    The state is compared with the partitions of the metastore. With `names`, only these partitions are returned. Raises
-    UserError for a name that no partition of the publication can have.
+    The state is compared with the metastore's partitions. With `names`, only these partitions are returned. Raises
+    UserError for a name that is invalid for the publication.
     """
     loaded = job.table.refresh()
     whole = [_whole_name(job, loaded, name) for name in text_list(names, "names")]
@@ -70,7 +70,7 @@ def _shown(job: PublishJob) -> dict[str, HivePartition]:
 def _stored(
     job: PublishJob, loaded: LoadedTable, name: str, stored: PublishedPartition, shown: HivePartition | None
 ) -> PartitionStatus:
-    """Return the status of a partition of the stored publication; `shown` is the metastore's partition."""
+    """Return the status of a stored publication's partition; `shown` is the metastore's partition."""
     lag = None if stored.published_ms is None else (stored.published_ms - stored.ready_ms) / 1000
     visibility, visible_version = _visible(job, loaded, name, stored, shown)
     return PartitionStatus(
@@ -103,7 +103,7 @@ def _visible(
 
 
 def _planned(plan: PublishPlan, publication: Publication, shown: Mapping[str, HivePartition]) -> list[PartitionStatus]:
-    """Return the status of the partitions of the plan that the publication has not stored."""
+    """Return the status of planned partitions that are not stored in the publication."""
     rows = [
         PartitionStatus(
             partition=planned.name,

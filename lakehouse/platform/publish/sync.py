@@ -2,10 +2,10 @@
 
     load       the table: columns, partitions with data, newest write
     read       database, tables, names and details of all partitions in the metastore, in pages
-    plan       compare both; another table of the same name ends the run before any change
+    plan       compare both; a different table with the same name ends the run before any change
     apply      database, tables, then partitions added, moved and dropped; last the commit that was synced
     verify     load, read and plan again after changes of partitions: a concurrent sync may have undone some
-    record     beside the table: the time, the newest write and the settings, which decide when the service is due
+    record     next to the table: the time, the newest write and the settings, which decide when the service is due
 
 A sync may crash at any line and may run concurrently: the next one compares again and does the rest. A failed sync
 never fails a commit.
@@ -30,11 +30,11 @@ from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, T
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.options.sync import SyncPolicy
 
-#: Name of the service, and of its record beside the table; the field of the record with the newest synced write.
+#: Name of the service and its record next to the table; the record's field with the newest synced write.
 SERVICE, COMPLETION = "sync", "completion"
-#: Fields of the policy that say which tables of which metastore are written.
+#: Policy fields that determine the metastore and the tables to write.
 _TARGET = ("uris", "database", "table", "strategy", "snapshot_with_table_name", "timestamps")
-#: Comparisons of one sync at most; the next sync repairs what concurrent syncs undo after the last one.
+#: Maximum number of comparisons per sync; the next sync repairs changes that concurrent syncs undo later.
 _ROUNDS = 3
 
 
@@ -42,7 +42,7 @@ _ROUNDS = 3
 class SyncReport:
     """Outcome of a sync; `skipped` maps partitions that Hive cannot represent to the reason.
 
-    `wrote` says whether the metastore was changed at all.
+    `wrote` is true if the metastore was changed.
     """
 
     tables: tuple[SyncedTable, ...]
@@ -59,13 +59,13 @@ def plan(table: Table, metastore: Metastore, *, force: bool = False) -> SyncPlan
     """Return the plan of a sync now, without a write.
 
     With `force` the table is listed instead of using its stored partition statistics. Raises UserError if the metastore
-    has another table of the name, RetryableError if it does not answer.
+    contains a different table with the name, RetryableError if it does not answer.
     """
     return plan_loaded(table.refresh(), table.services_as_loaded.policies.sync, metastore, force=force)
 
 
 def plan_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *, force: bool = False) -> SyncPlan:
-    """Return the plan of a sync of a loaded table, as `plan` does."""
+    """Plan the sync of a loaded table, as `plan` does."""
     return _planned(loaded, policy, metastore, _Listing(force=force, save=False))
 
 
@@ -89,13 +89,13 @@ def sync_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *
         for table_plan in planned.tables:
             _apply(table_plan, metastore)
         done.append(report_of(planned))
-    # Recorded also without a change: the service compares again when the last comparison is too old.
+    # Recorded even without a change: the service compares again when the last comparison is too old.
     record_run(loaded.env, SERVICE, state=synced_state(loaded, policy))
     return _sum(done)
 
 
 def synced_state(loaded: LoadedTable, policy: SyncPolicy) -> dict[str, str]:
-    """Return what a sync of the loaded table depends on: its newest write, and the settings that name the target."""
+    """Return the inputs of a loaded table's sync: its newest write, and the settings that identify the target."""
     writes = synced_writes(loaded).by_completion()
     settings = {name: str(getattr(policy, name)) for name in _TARGET}
     return {COMPLETION: writes[-1].completion if writes else "", **settings}
@@ -127,7 +127,7 @@ def report_of(planned: SyncPlan) -> SyncReport:
 
 
 def _sum(reports: Sequence[SyncReport]) -> SyncReport:
-    """Return the report of all rounds of a sync; the last round says what is skipped."""
+    """Combine the reports from all rounds of a sync; the skipped partitions are from the last round."""
     tables: dict[str, SyncedTable] = {}
     for table in (table for report in reports for table in report.tables):
         one = tables.get(table.table, SyncedTable(table=table.table))

@@ -1,11 +1,11 @@
-"""Plan a metastore sync by comparing a table with the metastore; pure. Declarations are those of Hudi's own sync.
+"""Plan a metastore sync by comparing a table with the metastore; pure. Declarations are the same as in Hudi's own sync.
 
     copy on write                t
     merge on read, ALL           t_ro (base files), t_rt (all rows), and t (all rows)
     merge on read, RO or RT      t (base files, or all rows)
 
-The table is authoritative. Every plan compares all its partitions with all partitions of the metastore, so a later sync
-repairs what an earlier one missed. Partitions that the table lacks are dropped, and partitions at another location are
+The table is authoritative. Every plan compares all its partitions with all partitions in the metastore, so a later sync
+repairs omissions of an earlier one. Partitions that the table lacks are dropped, and partitions at another location are
 moved, even if another program created them. A path is skipped with a reason if it does not fit the partition columns,
 or if another path has the same name in Hive.
 """
@@ -34,7 +34,7 @@ _PROVIDER, _SPARK_SCHEMA = "spark.sql.sources.provider", "spark.sql.sources.sche
 _HUDI = "org.apache.hudi."
 _FORMATS = {False: "HoodieParquetInputFormat", True: "realtime.HoodieParquetRealtimeInputFormat"}
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
-#: Longest parameter value that the databases of metastores can store.
+#: Maximum length of a parameter value that metastore databases can store.
 _PIECE = 4000
 _DAY = re.compile(r"\d{4}/\d\d/\d\d(/\d\d)?")
 
@@ -70,7 +70,8 @@ class Present:
 class TablePlan:
     """Plan for one table of the metastore.
 
-    `wanted` is its future state, `changes` name what is altered, and `stamp` are the parameters that are written last.
+    `wanted` is its future state, `changes` lists the alterations, and `stamp` contains the parameters that are written
+    last.
     """
 
     wanted: HiveTable
@@ -186,7 +187,7 @@ def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, b
 
 
 def _spark_parameters(schema: pa.Schema, fields: Sequence[str]) -> dict[str, str]:
-    """Return the parameters by which Spark reads the table with Hudi; partition columns are last in its schema."""
+    """Return the parameters with which Spark reads the table through Hudi; partition columns are last in its schema."""
     data = [f for f in schema if f.name not in fields]
     missing = [pa.field(name, pa.string()) for name in fields if name not in schema.names]
     by_name = {f.name: f for f in (*schema, *missing)}
@@ -286,7 +287,7 @@ def _require_ours(wanted: HiveTable, there: HiveTable) -> None:
 
 
 def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, ...]]:
-    """Return the future state of a table, which keeps parameters of other programs, and the names of its changes."""
+    """Return the future state of a table, with parameters of other programs preserved, and the names of its changes."""
     before, after = _types(there.columns), _types(wanted.columns)
     for name in before.keys() & after.keys():
         if not is_widening(before[name], after[name]):

@@ -1,4 +1,4 @@
-"""When the oldest unpublished partition of a publication was ready, for alarms on late publications."""
+"""Compute when the oldest unpublished partition became ready, for alarms on late publications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def unpublished_since(table: Table, spec: TableSpec) -> int | None:
     declared = spec.publication()
     if declared is None:
         return None
-    # Planning needs no metastore, and no place for copies.
+    # Planning needs no metastore and no location for copies.
     job = PublishJob(
         table=table,
         policies=parse_options(spec.call_options()),

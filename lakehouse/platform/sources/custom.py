@@ -1,13 +1,12 @@
-"""The source `custom`: a class outside of this package that implements `Source` and that the deployment allows.
+"""The source `custom`: a user-provided class that implements `Source` and that the deployment allows.
 
-The class is called with a `SourceContext`, whose spec has its options, and has the methods `plan`, `read` and `verify`.
-It may have a static method `check(options, environ)`, which a run and `--check` call before there is a Spark session.
-With `plans_without_spark = True` its plan is made without a session first, so that a run without new records starts no
-Spark.
+The class is called with a `SourceContext`, whose spec contains its options, and has the methods `plan`, `read` and
+`verify`. It may have a static method `check(options, environ)`, which a run and `--check` call before there is a Spark
+session. With `plans_without_spark = True` the plan is computed before a session exists, so a run without new records
+starts no Spark.
 
-What the class returns is checked, so that a mistake is an error that names the class. `select` of the spec is applied
-to its rows, and rows without a record key are bad records, as for all sources. The frame of a batch may be an Arrow
-table.
+Return values are checked, so that an error message contains the name of the class. As for all sources, `select` of the
+spec is applied to the rows, and rows without a record key are bad records. The frame of a batch may be an Arrow table.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
 
 
 def custom_source_of(spec: TableSpec) -> CustomSourceSpec:
-    """Return the settings of the custom source of a spec."""
+    """Return the custom source settings of a spec."""
     source = ingest_of(spec).source
     assert isinstance(source, CustomSourceSpec), f"the source of table {spec.table} is {source.KIND}"
     return source
@@ -47,7 +46,7 @@ def custom_source_of(spec: TableSpec) -> CustomSourceSpec:
 def check_custom_source(
     spec: TableSpec, interval: Interval | None, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> None:
-    """Check that the class is allowed, can be imported and is a source; call its own check if it has one.
+    """Check that the class is allowed, can be imported and is a source; call its `check` method if it exists.
 
     Raises UserError with the class and the remedy.
     """
@@ -58,12 +57,12 @@ def check_custom_source(
 
 
 def plans_without_spark(spec: TableSpec, environ: Mapping[str, str]) -> bool:
-    """Return whether the class of a spec plans without Spark; raise UserError as `check_custom_source` does."""
+    """Return whether a spec's class plans without Spark; raise UserError as `check_custom_source` does."""
     return bool(getattr(source_class(custom_source_of(spec).class_name, environ), "plans_without_spark", False))
 
 
 def open_custom_source(context: SourceContext) -> CustomSource:
-    """Open the class that a spec names; raise UserError if it is not allowed, not importable or not a source."""
+    """Create an instance of a spec's class; raise UserError if it is not allowed, not importable or not a source."""
     name = custom_source_of(context.spec).class_name
     made = source_class(name, context.environ)(context)
     _require_methods(name, made)
@@ -90,7 +89,7 @@ def source_class(name: str, environ: Mapping[str, str]) -> Callable[[SourceConte
 
 
 def _require_methods(name: str, source: Any) -> None:
-    """Raise UserError for a class, or an object of it, that lacks a method of `Source` or a parameter of it."""
+    """Raise UserError for a class, or its instance, that lacks a `Source` method or one of its parameters."""
     for method, parameters in _METHODS.items():
         function = getattr(source, method, None)
         if not callable(function):
@@ -101,7 +100,7 @@ def _require_methods(name: str, source: Any) -> None:
             )
         accepted = inspect.signature(function).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
-        # The first parameters are given by position.
+        # The first parameters are passed by position.
         lacking = [one for one in parameters[1:] if one not in accepted and one != "interval" and not takes_all]
         if lacking:
             raise UserError(
@@ -113,14 +112,14 @@ def _require_methods(name: str, source: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomSource:
-    """A source of a class outside of this package; see `Source`."""
+    """A source that wraps a user-provided class; see `Source`."""
 
     name: str
     inner: Any
     context: SourceContext
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> SourcePlan:
-        """Return the plan of the class; raise UserError if it is no `SourcePlan`, or its checkpoint no text."""
+        """Return the plan of the class; raise UserError if its type or the type of its checkpoint is wrong."""
         plan = self.inner.plan(checkpoint, interval, full_refresh=full_refresh)
         if not isinstance(plan, SourcePlan):
             raise self._wrong("plan", "a SourcePlan", plan)
@@ -130,7 +129,7 @@ class CustomSource:
 
     @contextmanager
     def read(self, plan: SourcePlan, *, known: KnownColumns, dead_letters: DeadLetterBox) -> Iterator[Batch | None]:
-        """Yield the rows of the class after `select`; rows without a record key are set aside."""
+        """Yield the class's rows after `select`; rows without a record key are separated."""
         opened = self.inner.read(plan, known=known, dead_letters=dead_letters)
         if not hasattr(opened, "__enter__"):
             raise self._wrong("read", "a context manager (see contextlib.contextmanager)", opened)
@@ -144,7 +143,7 @@ class CustomSource:
                 yield rows
 
     def verify(self, plan: SourcePlan) -> None:
-        """Verify the plan by the class."""
+        """Let the class verify the plan."""
         self.inner.verify(plan)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Write dead letters: copies of the records of a run that could not be parsed or have no key."""
+"""Write dead letters: copies of a run's records that could not be parsed or have no key."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lakehouse.spark.sources import Frame
 
 log = logging.getLogger(__name__)
 
-#: The folder for dead letters that no commit names, because there were more than the spec allows.
+#: The folder for dead letters without a commit, because there were more than the spec allows.
 REFUSED = "refused"
 _RECORD_IN_MESSAGE = 300
-#: A line of a JSON object that was written over several lines.
+#: A line from a JSON object that spans several lines.
 _PRETTY = re.compile(r'\s*(\{|\[|\},?|\],?|"[^"]*"\s*:.*)\s*$')
 
 
@@ -24,7 +24,7 @@ _PRETTY = re.compile(r'\s*(\{|\[|\},?|\],?|"[^"]*"\s*:.*)\s*$')
 class DeadLetterBox:
     """The folder for the bad records of one plan. It lies outside of every table.
 
-        <folder>/<attempt>/part-*.json    bad records of one attempt; the attempt's commit names this folder
+        <folder>/<attempt>/part-*.json    bad records of one attempt; the attempt's commit refers to this folder
         <folder>/refused/part-*.json      bad records of the last attempt that found more than the spec allows
 
     Each attempt writes to a separate folder. The dead letters of a commit are therefore complete and without
@@ -89,7 +89,7 @@ def set_aside(marked: Frame, bad_records: int, table: str, box: DeadLetterBox, *
 
 
 def _hint(record: str) -> str:
-    """Return advice for a record that is one line of a JSON object over several lines."""
+    """Return advice for a record that is one line from a JSON object over several lines."""
     return (
         " If a JSON record spans lines, set options: {multiLine: 'true'} in 'ingest'." if _PRETTY.match(record) else ""
     )

@@ -1,4 +1,4 @@
-"""Parse the records of dead letters again, as the source of the table parses its records."""
+"""Parse the records in dead letters again, as the table's source parses its records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NothingReplayedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parsed:
-    """Records of letters, with the columns of `mark_bad_records`, their columns, and the fields that were not read."""
+    """Records from letters with the columns of `mark_bad_records`, their columns, and the fields that were not read."""
 
     marked: Frame
     schema: Schema
@@ -63,9 +63,9 @@ class _Parsed:
 def open_letters(
     context: SourceContext, files: FileSet, *, known: KnownColumns, dead_letters: DeadLetterBox
 ) -> Iterator[Batch]:
-    """Parse the letters in files for the time of a `with` block; those that are still bad become dead letters again.
+    """Parse the letters in files for the duration of a `with` block; bad letters become dead letters again.
 
-    Raises NothingReplayedError if all of them are, and UserError if it is unknown how to parse them.
+    Raises NothingReplayedError if all are still bad, and UserError if it is unknown how to parse them.
     """
     spec = context.spec
     letters = read_letters(context.session, files)
@@ -123,7 +123,7 @@ def _key(context: SourceContext) -> tuple[str, ...]:
 
 
 def _file_columns(context: SourceContext, known_columns: KnownColumns) -> Schema:
-    """Return the columns of the spec, and those by which earlier runs read files."""
+    """Return the columns in the spec, and the columns with which earlier runs read files."""
     declared = declared_schema(context.spec.schema)
     names = {name.lower() for name in declared.names}
     earlier = known_columns.schema or known_columns.table or ()
@@ -152,9 +152,9 @@ def _file_set(context: SourceContext, paths: Iterable[str], header: tuple[str, .
 
 
 def _by_header(context: SourceContext, sources: Iterable[str]) -> Mapping[tuple[str, ...], list[str]]:
-    """Group CSV files by the names in their headers, which the letters do not have.
+    """Group CSV files by the names in their headers, which the letters do not contain.
 
-    Raises UserError for a file that does not exist any more.
+    Raises UserError for a file that no longer exists.
     """
     settings = file_source_of(context.spec)
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -175,5 +175,5 @@ def _by_header(context: SourceContext, sources: Iterable[str]) -> Mapping[tuple[
 
 
 def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Yield messages that are in a DataFrame already."""
+    """Yield messages that are already in a DataFrame."""
     return batches

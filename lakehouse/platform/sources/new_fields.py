@@ -1,4 +1,4 @@
-"""Decide about fields of records that no column takes: they become columns, are reported, or end the run."""
+"""Handle record fields without a column: they become columns, are reported, or end the run."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from lakehouse.spark.sources import (
 from lakehouse.spec.options.schema import NEW_COLUMN
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Names of columns that belong to the platform and not to the records.
+#: Names of columns that the platform adds to records.
 _OWN = ("_hoodie_", "_kafka_", "_lakehouse_")
 
 
 def value_columns(spec: TableSpec, known_columns: KnownColumns) -> Schema:
-    """Return the columns to read from records: those of the spec, and those that earlier runs added.
+    """Return the columns to read from records: the columns in the spec and columns that earlier runs added.
 
     Rows that are stored unchanged have the table's columns. With `select` or a transform the table has other columns;
-    the newest commit then says which ones were read.
+    the newest commit then records the columns that were read.
     """
     declared = declared_schema({name: kind for name, kind in spec.schema.items() if not name.startswith(_OWN)})
     section = ingest_of(spec)
@@ -45,7 +45,7 @@ def value_columns(spec: TableSpec, known_columns: KnownColumns) -> Schema:
     names = {name.lower() for name in declared.names}
     more = [one for one in earlier if one.name.lower() not in names and not one.name.startswith(_OWN)]
     types = {one.name: one.dataType for one in earlier}
-    # A declared column may have got fields inside of it.
+    # A declared column may have new nested fields.
     columns = [
         column_of(declared, one.name, new_fields(one.dataType, types.get(one.name, one.dataType), one.name)[0])
         for one in declared
@@ -54,9 +54,9 @@ def value_columns(spec: TableSpec, known_columns: KnownColumns) -> Schema:
 
 
 def role_columns(spec: TableSpec) -> frozenset[str]:
-    """Return the columns that have a meaning for the table: delete marks, and those that the spec names.
+    """Return the columns that affect the table: delete marks, and columns in the spec.
 
-    They are read although other new columns are ignored: without its mark, for example, a delete would become a row.
+    They are read even if other new columns are ignored: without its mark, for example, a delete would become a row.
     """
     section = ingest_of(spec)
     window = section.deduplicate
@@ -80,17 +80,17 @@ def with_new_columns(
     *,
     has_types: bool = True,
 ) -> Schema:
-    """Return the columns with those of new fields, or the same columns if new fields are only reported.
+    """Return the columns with a column per new field, or the same columns if new fields are only reported.
 
     Args:
         schema: The columns that were read.
         fields: The fields that were not read.
         spec: The spec of the table.
         known: The rule for new columns.
-        has_types: Whether the types of the fields follow from their values.
+        has_types: Whether the field types are inferred from values.
 
     Raises:
-        UserError: The rule is to fail, or a new column differs from another one only in case.
+        UserError: The rule is to fail, or a new column differs from another column only in case.
     """
     rule = known_columns.policy.new_column
     if not fields:

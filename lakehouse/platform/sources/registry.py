@@ -1,4 +1,4 @@
-"""The kinds of sources. To add a source, add its reader here and its settings in `lakehouse.spec.sources.ingest`."""
+"""The source kinds. To add a source, add its reader here and its settings in `lakehouse.spec.sources.ingest`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
 from lakehouse.spec.sources.table_source import TableSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Functions that open a source, by the `KIND` of its settings. Databases are not among them: a spec may have many of
-#: their tables, whose log is read once (`lakehouse.platform.ingest.databases`).
+#: Functions that open a source, by the `KIND` of its settings. Databases are not included: a spec may contain many
+#: database tables, whose log is read once (`lakehouse.platform.ingest.databases`).
 SOURCES: dict[str, Callable[[SourceContext], Source[Any]]] = {
     FileSourceSpec.KIND: open_files_source,
     TableSourceSpec.KIND: open_tables_source,

@@ -1,12 +1,11 @@
 """The contract between an ingest run and a source.
 
-    plan      look up what the source has beyond the checkpoint, or in the data interval; read no records
+    plan      look up the records after the checkpoint, or in the data interval, without reading them
     read      turn the planned records into rows; write records that cannot become rows to the dead letters
-    verify    check, shortly before the commit, that the planned records are still what the source has
+    verify    check, shortly before the commit, that the source still contains the planned records
 
-The commit of a run carries the rows, the new checkpoint and the source's own metadata together. A run that fails
-before its commit leaves no checkpoint, so the next run plans the same records again. A source therefore keeps no state
-of its own.
+The commit of a run contains the rows, the new checkpoint and the source's metadata. A run that fails before its commit
+leaves no checkpoint, so the next run plans the same records again. A source therefore stores no state itself.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lakehouse.spark.table_changes import RowGroups
 from lakehouse.spec.contracts.job import SourceLag
 from lakehouse.spec.options.schema import SchemaPolicy
 
-#: Key of a commit's extra metadata: the columns by which the source was read, if the spec does not declare them all.
+#: Key in a commit's extra metadata: the columns with which the source was read, if the spec does not declare them all.
 SCHEMA = "lakehouse.ingest.schema"
 
 #: First moment of a data interval, and first moment after it; both with a time zone.
@@ -33,18 +32,19 @@ Interval = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
-    """What a run reads, and what its commit records about it.
+    """The records that a run reads, and the metadata that its commit stores about them.
 
     Attributes:
         units: The number of units to read, such as files or offset ranges; 0 if there is nothing to read.
-        reason: A text for people: what is read, or why nothing is.
-        fingerprint: A short text that identifies the planned records; retries of the same plan have the same one.
-        checkpoint: The checkpoint that the commit carries; None for a run by data interval.
-        metadata: The source's own entries of the commit's extra metadata.
-        names: What is read, as the report lists it, such as folders or topics.
-        missing: What was expected and is not there.
-        warning: What changed in the source and needs attention, for the report; empty if nothing.
-        lag: Records of the source after the planned ones.
+        reason: A message for users: the records to read, or why there are none.
+        fingerprint: A short string that identifies the planned records; retries of the same plan have the same
+            fingerprint.
+        checkpoint: The checkpoint that the commit stores; None for a run by data interval.
+        metadata: The source's entries in the commit's extra metadata.
+        names: The inputs, as listed in the report, such as folders or topics.
+        missing: Expected inputs that are missing.
+        warning: Changes in the source that need attention, for the report; empty if none.
+        lag: Records in the source after the planned ones.
     """
 
     units: int
@@ -63,7 +63,7 @@ class KnownColumns:
     """The columns that are known before a source is read.
 
     Attributes:
-        policy: The rules for columns that differ from the columns of the table.
+        policy: The rules for columns that differ from the table's columns.
         schema: The columns that earlier runs read; None if there are none.
         is_stored: Whether the table exists and has columns.
         previous: The extra metadata of the newest commit with a checkpoint; empty if there is none.
@@ -79,14 +79,14 @@ class KnownColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """Input of a run's transform, for a source with more than one stream of records.
+    """Transform input for a source with several record streams.
 
     Attributes:
         rows: The views.
-        removed: The same views with the rows as they were before the changes, also of deleted rows. Rows of the table
-            that the transform makes of them, and not of `rows`, are deleted. None to delete nothing.
-        groups: The groups that the run computes again: rows of the table in these groups, which the
-            transform does not make, are deleted. None to delete nothing.
+        removed: The same views with the rows before the changes, including deleted rows. Table rows that the transform
+            makes from these rows, but not from `rows`, are deleted. None to delete nothing.
+        groups: The groups that the run computes again: table rows in these groups that the transform does not make are
+            deleted. None to delete nothing.
         replaces: Whether the rows replace all rows of the table.
         marks_deletes: Whether the rows get the column `_hoodie_is_deleted`.
     """
@@ -106,17 +106,17 @@ class Batch:
         frame: The rows to write, or the view `batch` if the spec has a transform and `views` is None.
         rows: The number of rows in `frame`; None if they were not counted.
         bad_records: The number of records that were written to the dead letters.
-        schema: The columns and types by which the source was read.
+        schema: The columns and types with which the source was read.
         duplicates: The number of rows that were dropped as duplicates.
-        columns: The columns that some rows lack, and those that were not read.
+        columns: The columns that some rows lack, and columns that were not read.
         views: Input of the transform, if it is not `frame`.
         commits_empty: Whether the run commits its checkpoint although there are no rows.
         replaces: Whether the rows replace all rows of the table.
         checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.
-        metadata: Entries of the commit's extra metadata that follow from the records; they replace the plan's.
-        lag: What the source has beyond the records that were read; None for the plan's.
-        selected_from: The columns of the records before the `select` of the spec; None if they are not known.
-        deletes_yield: Whether deletes of `frame` are dropped if it has other rows with their key.
+        metadata: Entries for the commit's extra metadata that depend on the records; they replace the plan's.
+        lag: Records in the source after the records that were read; None for the plan's value.
+        selected_from: The columns of the records before the spec's `select`; None if they are not known.
+        deletes_yield: Whether deletes in `frame` are dropped if it contains other rows with their key.
     """
 
     frame: Frame
@@ -144,23 +144,23 @@ class Source(Protocol[PlanT]):
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> PlanT:
         """Choose the records of a run.
 
-        The plan is a value: as long as the source does not change, the same arguments give an equal plan.
+        The plan is deterministic: while the source does not change, the same arguments give an equal plan.
 
         Args:
-            checkpoint: The checkpoint of the newest commit that has one; None if there is none.
+            checkpoint: The checkpoint in the newest commit with a checkpoint; None if there is none.
             interval: The data interval of the run; None for a run without one.
-            full_refresh: Whether to read all records, also those before the checkpoint.
+            full_refresh: Whether to read all records, including records before the checkpoint.
 
         Raises:
             UserError: The source does not exist, or does not fit the settings or the interval.
-            SourceMissingError: Expected data has not arrived, and the settings say to wait.
+            SourceMissingError: Expected data has not arrived, and the setting is to wait.
             RetryableError: The source does not answer.
         """
 
     def read(
         self, plan: PlanT, *, known: KnownColumns, dead_letters: DeadLetterBox
     ) -> AbstractContextManager[Batch | None]:
-        """Read the planned records for the time of a `with` block; None if they hold no rows at all.
+        """Read the planned records for the duration of a `with` block; None if they contain no rows.
 
         Raises UserError, before anything is written to the table, for data that cannot be read and for more bad records
         than the spec allows.

@@ -1,4 +1,4 @@
-"""The values that a source is opened with."""
+"""The context in which a source is opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SourceContext:
         session: The Spark session that reads.
         spec: The spec of the table.
         environ: Environment variables, for `${VAR}` in settings and for connections.
-        storage_options: Options of file systems and object stores.
+        storage_options: Options for file systems and object stores.
         tables: The tables that stay open between runs.
     """
 

@@ -1,8 +1,8 @@
-"""Fields of records that no column of the table takes: their names, the number of records, an example and a type.
+"""Record fields without a column in the table: their names, the number of records, an example and a type.
 
-A task collects the fields of its records in `UnreadFields`, and the driver merges the fields of all tasks. A field
-inside of a column has a dotted name; `element` stands for the elements of a list. A field that is always null has no
-value that could be lost, so it is not collected.
+A task collects its fields in `UnreadFields`, and the driver merges the fields from all tasks. A nested field has a
+dotted name; `element` stands for list elements. A field that is always null has no value that could be lost, so it is
+not collected.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from lakehouse.model.document import parse_json
 
-#: Names that one task keeps. Records whose keys are data, such as prices by product, have any number of names.
+#: Maximum number of names per task. Records whose keys are data, such as prices by product, have any number of names.
 MOST_NAMES = 300
-#: The name that counts the records of all further names.
+#: The name under which records of all further names are counted.
 OTHERS = ("(further fields)",)
 #: A path from a record to a field.
 _Path = tuple[str, ...]
@@ -34,10 +34,10 @@ class UnreadField:
     """A field that was not read.
 
     Attributes:
-        path: The names of the columns and fields around it, and its own name; `element` for the elements of a list.
+        path: The names of the enclosing columns and fields, and the field's name; `element` for list elements.
         records: The number of records with a value in it.
         example: The start of one value, as JSON.
-        type: The type that fits all its values; null if it is unknown.
+        type: A type for all its values; null if it is unknown.
     """
 
     path: tuple[str, ...]
@@ -52,9 +52,9 @@ class UnreadField:
 
 
 class UnreadFields:
-    """The fields that the records of a task have and `target` lacks.
+    """The fields in a task's records that `target` lacks.
 
-    `infers` says that the types of arrays were inferred from text; otherwise they are the types of the source.
+    `infers` is true if array types were inferred from strings; otherwise they are the source's types.
     """
 
     def __init__(self, target: pa.StructType | None, *, infers: bool = True) -> None:
@@ -67,7 +67,7 @@ class UnreadFields:
             self._compare(records, self._target, (), None)
 
     def add_rows(self, records: pa.StructArray, paths: tuple[str, ...]) -> None:
-        """Count the fields of records or, of events, of their rows: the first of the fields `paths` with a value."""
+        """Count the fields of records or, for change events, of their rows: the first field in `paths` with a value."""
         if not paths:
             self.add_array(records)
             return
@@ -98,7 +98,7 @@ class UnreadFields:
         self.found[field.path] = field
 
     def to_json(self) -> str | None:
-        """Return the fields as text for the driver; None if there are none."""
+        """Return the fields as JSON for the driver; None if there are none."""
         if not self.found:
             return None
         return json.dumps(
@@ -109,7 +109,7 @@ class UnreadFields:
         )
 
     def _compare(self, array: pa.Array, target: pa.DataType, path: _Path, parents: pa.Array | None) -> None:
-        """Count the fields of structs in `array` that `target` lacks; `parents` has the record of each value."""
+        """Count the struct fields in `array` that `target` lacks; `parents` contains the record of each value."""
         if pa.types.is_struct(array.type) and pa.types.is_struct(target):
             types = {field.name: field.type for field in target}
             for field in array.type:
@@ -145,7 +145,7 @@ class RowFieldCollector:
         return any(_has_more(one, self.target) for one in (kinds if self.paths else [kind]))
 
     def __call__(self, records: Iterable[pa.StructArray]) -> str | None:
-        """Return the fields of all records as text for the driver; None if there are none."""
+        """Return the fields of all records as JSON for the driver; None if there are none."""
         fields = UnreadFields(self.target, infers=False)
         for one in records:
             fields.add_rows(one, self.paths)
@@ -153,7 +153,7 @@ class RowFieldCollector:
 
 
 def merged(texts: Iterable[str | None]) -> tuple[UnreadField, ...]:
-    """Return the fields in the texts of tasks, by name."""
+    """Merge the fields that tasks returned as JSON, by name."""
     fields = UnreadFields(None)
     for text in texts:
         for one in parse_json(text) if text else ():
@@ -162,7 +162,7 @@ def merged(texts: Iterable[str | None]) -> tuple[UnreadField, ...]:
 
 
 def with_fields(target: pa.StructType, fields: Iterable[UnreadField]) -> pa.StructType:
-    """Return a type that also has these fields, inside of the columns to which they belong."""
+    """Return a type that also contains these fields, nested in their columns."""
     inside: dict[str, list[UnreadField]] = {}
     new = []
     for one in fields:
@@ -178,7 +178,7 @@ def with_fields(target: pa.StructType, fields: Iterable[UnreadField]) -> pa.Stru
 
 
 def inferred_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column for values whose type Arrow inferred from JSON: times stay text, as in JSON files."""
+    """Return the column type for values whose type Arrow inferred from JSON: times stay strings, as in JSON files."""
     if pa.types.is_struct(kind):
         fields = [(field.name, inferred_type(field.type)) for field in kind]
         valued = [(name, one) for name, one in fields if not pa.types.is_null(one)]
@@ -190,7 +190,7 @@ def inferred_type(kind: pa.DataType) -> pa.DataType:
 
 
 def type_of_value(value: Any) -> pa.DataType:
-    """Return the type of a column for a value of JSON."""
+    """Return the column type for a JSON value."""
     if value is None:
         return pa.null()
     if isinstance(value, bool):
@@ -211,7 +211,7 @@ def type_of_value(value: Any) -> pa.DataType:
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that holds the values of both: the wider number, else text."""
+    """Return a type for the values of both: the wider numeric type, else string."""
     if one.equals(other) or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -266,7 +266,7 @@ def _example(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without fields that are null: Arrow adds the fields of other records."""
+    """Return a value without null fields: Arrow adds the fields of other records."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items() if one is not None}
     return [_plain(one) for one in value] if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""Suggests a table spec from a sample of a source: reading is separate from inference, which is pure."""
+"""Suggest a table spec from a source sample: reading is separate from inference, which is pure."""

@@ -1,4 +1,4 @@
-"""The Spark SQL types of Arrow types, as the product reads files that declare their types."""
+"""The Spark SQL types for Arrow types, as in ingestions of files that declare their types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES: Mapping[pa.DataType, str] = {
 
 
 def sql_type(kind: pa.DataType, *, has_local_times: bool) -> str | None:
-    """Return the Spark SQL type of an Arrow type; None for a type that Spark does not have.
+    """Return the Spark SQL type for an Arrow type; None if Spark does not support it.
 
     Args:
         kind: The type.

@@ -1,4 +1,4 @@
-"""Change events of Debezium as rows of a sample: the columns of the row, and the facts that order and delete rows."""
+"""Convert Debezium change events to sample rows: the row's columns, and the facts that order and delete rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.platform.suggest.sample import SampledColumn
 from lakehouse.spec.sources.debezium import DELETE, OPERATION
 
 _OPERATIONS = ("c", "r", "u", "d", "t")
-#: The column types of Debezium's semantic types, by the end of their names.
+#: The column types for Debezium's semantic types, by the end of their names.
 _SEMANTIC = {
     ".time.Date": "date",
     ".time.Timestamp": "timestamp",
@@ -29,7 +29,7 @@ _POSITIONS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFacts:
-    """Columns and settings of a table of change events in addition to the columns of its rows.
+    """Additional columns and settings for a table that is loaded from change events.
 
     Attributes:
         columns: The columns with facts about a change, with their types.
@@ -45,13 +45,13 @@ class EventFacts:
 
 
 def is_change_event(record: Mapping[str, Any]) -> bool:
-    """Return whether a record of JSON is a change event of Debezium."""
+    """Return whether a JSON record is a Debezium change event."""
     event = _event(record)
     return event.get("op") in _OPERATIONS and ("after" in event or "before" in event)
 
 
 def event_columns(records: Sequence[Mapping[str, Any]]) -> tuple[tuple[SampledColumn, ...], int, EventFacts]:
-    """Return the columns of the rows of events in JSON, the number of rows, and the facts about changes."""
+    """Return the row columns of JSON events, the number of rows, and the facts about changes."""
     images = [image for record in records if isinstance(image := _image(_event(record)), dict)]
     columns, notes = json_columns(JsonRows(rows=images))
     types = _declared_types(records)
@@ -62,7 +62,7 @@ def event_columns(records: Sequence[Mapping[str, Any]]) -> tuple[tuple[SampledCo
 
 
 def event_facts(connectors: set[str]) -> EventFacts:
-    """Return the facts about changes of some connectors, by the `connector` of the events."""
+    """Return the facts about changes for some connectors, by the `connector` in the events."""
     connector = next((name for name in _POSITIONS if name in connectors), "")
     position = _POSITIONS.get(connector, {"_event_origin_ts_ms": "bigint"})
     notes = ["change events of Debezium: the columns are those of the row after a change, or before a delete"]
@@ -90,7 +90,7 @@ def _image(event: Mapping[str, Any]) -> Any:
 
 
 def _declared_types(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the types of columns that the events describe by names of Debezium's types."""
+    """Return the types of columns that the events declare with Debezium's type names."""
     types = {}
     for record in records:
         schema = record.get("schema")

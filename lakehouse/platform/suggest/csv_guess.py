@@ -1,4 +1,4 @@
-"""Guesses the dialect of CSV from the beginning of a file: separator, quotes, comments and header."""
+"""Guess the CSV dialect from the beginning of a file: separator, quotes, comments and header."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _SEPARATORS = (",", ";", "\t", "|")
 #: Quote and escape: RFC 4180, backslashes before quotes, single quotes, no quotes.
 _QUOTES = (('"', '"'), ('"', "\\"), ("'", "'"), ("", ""))
 _MOST_RECORDS = 1000
-# The module refuses values of more than 128 KiB by default, which the product reads.
+# The module refuses values of more than 128 KiB by default, but ingestions accept them.
 csv.field_size_limit(1 << 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvGuess:
-    """The dialect of CSV files.
+    """A CSV dialect.
 
     Attributes:
         separator: The separator.
         quote: The quote; empty for none.
         escape: The character before a quote in a quoted value.
         comment: The first character of comments; empty for none.
-        has_header: Whether the first record has the names of the columns.
-        values: The number of values of a record.
-        fitting: The share of records with this number of values.
-        is_header_proven: Whether the values below the first record have types that its values do not have.
-        open_quote: A value that begins with a double quote, if this is not the quote; else empty.
+        has_header: Whether the first record contains the column names.
+        values: The number of values in a record.
+        fitting: The share of records that match `values`.
+        is_header_proven: Whether the later records have types that the first record's values lack.
+        open_quote: A value that begins with a double quote, if the dialect has another quote; else empty.
     """
 
     separator: str = ","
@@ -47,7 +47,7 @@ class CsvGuess:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of Spark's reader that differ from the defaults."""
+        """The Spark reader options that differ from the defaults."""
         options = {}
         if self.separator != ",":
             options["sep"] = "\\t" if self.separator == "\t" else self.separator
@@ -63,12 +63,12 @@ class CsvGuess:
 
     @property
     def dialect(self) -> CsvDialect:
-        """The dialect by which the product divides the files."""
+        """The dialect with which ingestions split the files."""
         return CsvDialect.of(self.options)
 
 
 def guess_csv(text: str) -> CsvGuess:
-    """Return the dialect of which the most records of a text have the same number of values; at least one record."""
+    """Return the dialect in which the maximum number of records have equally many values; needs one record."""
     lines = [line for line in text.splitlines() if line.strip()]
     comment = "#" if lines and lines[0].startswith("#") and not all(line.startswith("#") for line in lines) else ""
     scored = [
@@ -95,7 +95,7 @@ def guess_csv(text: str) -> CsvGuess:
 
 
 def has_header(records: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first record has names: distinct texts that are no values, above other kinds of texts."""
+    """Return whether the first record is a header: distinct names that differ in type from the values below."""
     first, rows = records[0], records[1:]
     names = [name.strip() for name in first]
     same = [row for row in rows if len(row) == len(first)]
@@ -105,7 +105,7 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     if not rows:
         return True
     has_types = any(any(_is_typed(row[number]) for row in same) for number in range(len(names)))
-    # In a file of texts only, names are distinct words that their columns do not contain.
+    # If all values are strings, names are distinct words that their columns do not contain.
     is_distinct = len({name.lower() for name in names}) == len(names)
     return has_types or (
         is_distinct
@@ -117,7 +117,7 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_types_of_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether a value of the first record has a type above values that all have one."""
+    """Return whether a value in the first record is typed, like all values below it."""
     columns = [[row[number] for row in rows if row[number]] for number in range(len(names))]
     return any(
         _is_typed(name) and bool(values) and all(map(_is_typed, values))
@@ -126,7 +126,7 @@ def _has_types_of_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> b
 
 
 def _names_above_types(records: Sequence[Sequence[str]]) -> int:
-    """Return the number of columns whose first value is a text above values that all are numbers or times."""
+    """Return the number of columns whose first value is a string, followed only by numbers or times."""
     first, rows = records[0], [row for row in records[1:] if len(row) == len(records[0])]
     count = 0
     for number, name in enumerate(first):
@@ -137,7 +137,7 @@ def _names_above_types(records: Sequence[Sequence[str]]) -> int:
 
 
 def _is_typed(text: str) -> bool:
-    """Return whether a text is a number, a time or a boolean."""
+    """Return whether a string is a number, a time or a boolean."""
     return bool(text) and text_kinds(text, TextRules()) != STRING
 
 
@@ -171,7 +171,7 @@ def _reader(lines: Iterable[str], separator: str, quotes: tuple[str, str]) -> It
 
 
 def _records(text: str, separator: str, quotes: tuple[str, str], comment: str) -> list[list[str]]:
-    """Return the first records; those before an error of syntax."""
+    """Return the first records, up to a syntax error."""
     records: list[list[str]] = []
     lines = (line for line in text.splitlines(keepends=True) if not (comment and line.startswith(comment)))
     try:
@@ -192,12 +192,12 @@ def _width(records: Sequence[Sequence[str]]) -> int:
 
 
 def _score(records: Sequence[Sequence[str]]) -> tuple[float, ...]:
-    """Return how well records fit a dialect: several values, the same number of values, values without rests."""
+    """Return how well records fit a dialect: several values, equally many values, correctly split values."""
     width = _width(records)
     fitting = [record for record in records if len(record) == width]
     header = len(records[0]) == width
     values = [value for record in fitting for value in record]
-    # A value that holds another separator, or begins with a quote, was probably divided wrongly.
+    # A value that contains another separator, or begins with a quote, was probably split wrongly.
     rests = sum(any(other in value for other in ";\t|") or value[:1] in ("'", '"') for value in values)
     return (
         width > 1 and header,

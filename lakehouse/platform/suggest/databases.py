@@ -1,4 +1,4 @@
-"""Samples tables of PostgreSQL, MySQL and MariaDB: columns and keys as the server declares them, and some rows."""
+"""Sample PostgreSQL, MySQL and MariaDB tables: columns and keys as the server declares them, and some rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
 from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
 from lakehouse.spec.table.table_spec import parse_spec
 
-#: The kind of the source by the type of an Airflow connection.
+#: The source kind by Airflow connection type.
 KINDS: Mapping[str, str] = {
     "mysql": MysqlSourceSpec.KIND,
     "mariadb": MysqlSourceSpec.KIND,
@@ -36,13 +36,13 @@ _MOST_NAMED = 20
 def sample_database(
     connection: str, tables: Sequence[str], limits: Limits, environ: Mapping[str, str]
 ) -> Sample | TableSet:
-    """Return a sample of one table, or the tables of which a spec for several consists.
+    """Return a sample of one table, or the tables for a spec with several.
 
     Args:
-        connection: The id of an Airflow connection of the type `mysql` or `postgres`.
-        tables: Names and patterns as `database.table`, of PostgreSQL `schema.table`.
-        limits: The largest sample of one table.
-        environ: Environment variables, which have the connection.
+        connection: The id of an Airflow connection, type `mysql` or `postgres`.
+        tables: Names and patterns as `database.table`, for PostgreSQL `schema.table`.
+        limits: The sample limits per table.
+        environ: Environment variables, which define the connection.
 
     Raises:
         UserError: The connection has another type or may not sign in, or no table has such a name.
@@ -65,7 +65,7 @@ def sample_database(
 
 
 def database_kind(connection: str, environ: Mapping[str, str]) -> str:
-    """Return the kind of the source of a connection; raise UserError for a type that is no database."""
+    """Return the source kind for a connection; raise UserError if its type is not a database."""
     given = connection_fields(connection, environ, name="SOURCE").kind
     if given not in KINDS:
         raise UserError(
@@ -177,7 +177,7 @@ def _described(table: SourceTable) -> str:
 
 
 def _refusals(server: DatabaseServer, tables: Sequence[SourceTable]) -> tuple[str, ...]:
-    """Return a sentence about the obstacles to an ingestion of the tables."""
+    """Return a sentence about the problems that prevent an ingestion of the tables."""
     try:
         server.check(tuple(replace(table, key=table.key or next(iter(table.unique), ())) for table in tables))
     except LakehouseError as error:

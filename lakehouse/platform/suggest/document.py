@@ -1,4 +1,4 @@
-"""Writes a suggested table spec as YAML, with the evidence and the doubts as comments."""
+"""Write a suggested table spec as YAML, with evidence and doubts as comments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDTH = 118
 
 
 def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> str:
-    """Return the text of a table spec for a sample. It is valid, and ends with a line break.
+    """Return a valid table spec for a sample as a YAML string that ends with a line break.
 
     Args:
         sample: The sample.
@@ -55,7 +55,7 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
 
 
 def several_tables_spec(tables: TableSet, *, table: str = "", location: str = "") -> str:
-    """Return the text of a spec of several tables of a database, as `suggested_spec` does for one."""
+    """Return a spec for several database tables, as `suggested_spec` does for one."""
     name = table or tables.name
     lines = [
         *_comment(tables.scope),
@@ -143,7 +143,7 @@ def _schema_lines(sample: Sample, key: KeyChoice, partition: PartitionChoice) ->
         return
     yield "schema:"
     for column in sample.columns:
-        # A day of the partition path is computed from the time, not from a text.
+        # The day in the partition path is computed from the timestamp, not from a string.
         is_key = column.name in key.columns and column.name != partition.column
         kind = column.key_type if is_key else column.type
         notes = list(column.notes)
@@ -180,7 +180,7 @@ def _comment(sentences: Iterable[str], indent: str = "") -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without characters that would end a comment."""
+    """Return a string without characters that would end a comment."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -195,9 +195,9 @@ _LETTERS = {"ß": "ss", "ø": "o", "æ": "ae", "ł": "l", "đ": "d", "%": "perce
 
 
 def with_legal_names(sample: Sample) -> Sample:
-    """Return a sample whose columns have legal names, and whose `select` gives these names to the columns.
+    """Return a sample with valid column names, and a `select` that renames the columns.
 
-    A column with fields of other names becomes a string, because `select` would have to rebuild it.
+    A column with invalid field names becomes a string, because `select` would have to rebuild it.
     """
     if sample.is_database:
         return sample
@@ -225,7 +225,7 @@ def with_legal_names(sample: Sample) -> Sample:
 
 
 def legal_name(name: str) -> str:
-    """Return a name in letters of ASCII, digits and underscores, that begins with a letter or an underscore."""
+    """Return a name of ASCII letters, digits and underscores that begins with a letter or an underscore."""
     text = "".join(_LETTERS.get(character, character) for character in name.strip().lower())
     text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     text = re.sub(r"[^a-z0-9_]+", "_", text).strip("_")
@@ -241,7 +241,7 @@ def _unique(name: str, taken: Iterable[str]) -> str:
 
 
 def _without_meta_columns(sample: Sample) -> Sample:
-    """Return a sample without the meta columns of Hudi, which a write computes itself."""
+    """Return a sample without Hudi's meta columns, which a write computes itself."""
     meta = [column.name for column in sample.columns if column.name in META_COLUMNS]
     if not meta:
         return sample
@@ -251,7 +251,7 @@ def _without_meta_columns(sample: Sample) -> Sample:
 
 
 def _without_illegal_fields(column: SampledColumn) -> SampledColumn:
-    """Return a column as a string if a field inside of it has a name that a table cannot have."""
+    """Return a column as a string if a nested field has a name that is invalid in a table."""
     illegal = re.search(r"`((?:[^`]|``)+)`", column.type)
     if illegal is None:
         return column

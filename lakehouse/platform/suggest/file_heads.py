@@ -1,4 +1,4 @@
-"""Copies of the beginnings of text files, cut after a record, which are read as the files are."""
+"""Copy the beginnings of JSON and CSV files, cut after a record, to read them like the files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class FileHead:
     Attributes:
         url: The address of the file.
         copy: The copy.
-        records: The number of copied records, without a header.
-        is_all: Whether the copy has all records.
-        lines: The number of the first line of each record, and its text.
+        records: The number of copied records, without the header.
+        is_all: Whether the copy contains all records.
+        lines: Per record, the number of its first line, and its content.
     """
 
     url: str
@@ -46,16 +46,16 @@ class FileHead:
             return same
         if dialect is None or len(dialect.separator) != 1:
             return next((line for line, text in self.lines if record.strip() in text), None)
-        # Spark's reader wrote the record again: its values are the same, and its quotes may be others.
+        # Spark's reader rewrote the record: its values are the same, but its quotes may differ.
         guess = CsvGuess(separator=dialect.separator, quote=dialect.quote, escape=dialect.escape)
         values = _plain(values_of(record, guess))
         return next((line for line, text in self.lines if values and _plain(values_of(text, guess)) == values), None)
 
 
 def copy_head(storage: Storage, file: SourceFile, folder: Path, reading: HeadReading) -> FileHead:
-    """Copy the beginning of a text file into a folder.
+    """Copy the beginning of a JSON or CSV file into a folder.
 
-    Raises UserError for a file that is one text and larger than the limit, because its beginning is no such text.
+    Raises UserError for a single JSON document above the size limit, because its beginning is not valid JSON.
     """
     options, encoding = reading.options, encoding_of(reading.options)
     text = b""
@@ -92,14 +92,14 @@ def copy_head(storage: Storage, file: SourceFile, folder: Path, reading: HeadRea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadReading:
-    """How the beginning of a file is copied.
+    """Settings for copying the beginning of a file.
 
     Attributes:
-        format: The format of the file.
-        options: The options of the reader.
-        number: The number of the file, for the name of the copy.
-        rows: The largest number of records.
-        bytes: The largest number of bytes.
+        format: The file format.
+        options: The reader options.
+        number: The file number, for the name of the copy.
+        rows: The maximum number of records.
+        bytes: The maximum number of bytes.
     """
 
     format: str
@@ -110,17 +110,17 @@ class HeadReading:
 
     @property
     def dialect(self) -> CsvDialect | None:
-        """The dialect of CSV; None for other formats."""
+        """The CSV dialect; None for other formats."""
         return CsvDialect.of(self.options) if self.format == "csv" else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether a file is one text."""
+        """Whether a file is a single document."""
         return self.format == "json" and flag(self.options, "multiLine", default=False)
 
 
 def _records(text: bytes, reading: HeadReading, *, is_all: bool) -> tuple[list[tuple[int, str]], int]:
-    """Return the first lines and the texts of the first records that are not blank, and the end of the last one."""
+    """Return the line numbers and contents of the first non-blank records, and the end of the last one."""
     dialect = reading.dialect
     has_header = dialect is not None and flag(reading.options, "header", default=True)
     most = reading.rows + has_header

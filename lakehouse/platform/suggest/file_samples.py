@@ -1,4 +1,4 @@
-"""Reads a bounded sample of files: text in records, or rows of formats with types. It needs no Spark."""
+"""Read a bounded sample of files without Spark: records of JSON and CSV, or rows of typed formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakehouse.spark.lines import TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spec.table.location import resolve
 
-#: The text of a file by which its format and dialect are guessed.
+#: The size of a file's beginning from which its format and dialect are guessed.
 HEAD_BYTES = 256 << 10
 _MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _PACKED = (".gz", ".bz2", ".zst")
@@ -27,7 +27,7 @@ _BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledFiles:
-    """The files of a path, and those of them that are sampled.
+    """The files of a path, and the sampled files among them.
 
     Attributes:
         storage: The storage of the files.
@@ -47,7 +47,7 @@ class SampledFiles:
 def choose_files(
     path: str, limits: Limits, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> SampledFiles:
-    """List a path and choose files that have data; raise UserError if there are none."""
+    """List a path and choose files with data; raise UserError if there are none."""
     listing = list_source((resolve(path, environ, name="path"),), storage_options)
     files = sorted((file for file in listing.files if file.size_bytes), key=lambda file: file.path)
     if not files:
@@ -73,7 +73,7 @@ def choose_files(
 
 
 def format_of(files: SampledFiles) -> str:
-    """Return the format of files by their first bytes, else by their names; empty for a text of an unknown format."""
+    """Return the format of files by their first bytes, else by their names; empty if both are inconclusive."""
     first = files.sampled[0]
     head = files.storage.get_range(first.path, 0, 4)
     declared = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
@@ -87,10 +87,10 @@ def format_of(files: SampledFiles) -> str:
 
 
 def encoding_of_file(storage: Storage, file: SourceFile) -> str:
-    """Return the encoding of a text file by its first bytes: `US-ASCII` if it has no other characters.
+    """Return a file's encoding by its first bytes: `US-ASCII` if they contain no other characters.
 
-    A text with more characters of UTF-8 than wrong bytes is UTF-8: its records with wrong bytes are bad records, while
-    another encoding would change all other records.
+    A file with more valid multi-byte UTF-8 characters than invalid bytes is UTF-8: records with invalid bytes are bad
+    records, while another encoding would change all other records.
     """
     start = storage.get_range(file.path, 0, 2)
     marked = next((name for mark, name in _BOMS.items() if start.startswith(mark)), None)
@@ -99,7 +99,7 @@ def encoding_of_file(storage: Storage, file: SourceFile) -> str:
     head = b"\n".join(_lines(storage, file.path, TextLayout(), HEAD_BYTES))
     if head.isascii():
         return "UTF-8" if storage.get_range(file.path, 0, 3) == codecs.BOM_UTF8 else "US-ASCII"
-    # The last character may be cut off.
+    # The last character may be truncated.
     others = [
         character for character in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if character > "\x7f"
     ]
@@ -108,7 +108,7 @@ def encoding_of_file(storage: Storage, file: SourceFile) -> str:
 
 
 def text_records(storage: Storage, path: str, layout: TextLayout, most_bytes: int) -> Iterator[str]:
-    """Yield records of a text file, at least one, until they have this number of bytes."""
+    """Yield records of a JSON or CSV file up to this number of bytes, at least one."""
     for record in _lines(storage, path, layout, most_bytes):
         yield record.decode("utf-8", "replace")
 
@@ -142,5 +142,5 @@ def _lines(storage: Storage, path: str, layout: TextLayout, most_bytes: int) -> 
 
 
 def share(limits: Limits, files: Sequence[SourceFile]) -> Limits:
-    """Return the limits of one of some files."""
+    """Return the limits per file for a number of files."""
     return Limits(rows=max(1, limits.rows // len(files)), files=1, bytes=max(1, limits.bytes // len(files)))

@@ -1,4 +1,4 @@
-"""Samples files of a path: finds the format and the dialect, and infers the columns."""
+"""Sample the files of a path: detect the format and the dialect, and infer the columns."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from lakehouse.spark.lines import TextLayout
 from lakehouse.spec.sources.file_source import TYPED
 from lakehouse.spec.sources.interval_path import PLACEHOLDER
 
-#: Formats of files that a suggestion reads.
+#: File formats that a suggestion reads.
 FORMATS = ("csv", "json", *TYPED)
 _NO_VALUES = "Files of other formats need another program to become CSV or JSON lines"
-#: The least share of records with the same number of values, of a text whose name does not say that it is CSV.
+#: The minimum share of records with equally many values to detect CSV in a file without a CSV suffix.
 _LEAST_FITTING = 0.9
 
 
 @dataclass(slots=True)
 class _Problems:
-    """Records that are bad: their number, and the first one."""
+    """Bad records: their number, and the first one."""
 
     records: int = 0
     first: str = ""
@@ -62,7 +62,7 @@ class _Problems:
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows of texts from files with possibly different headers, in columns by name."""
+    """Rows of strings from files with possibly different headers, in columns by name."""
 
     names: dict[str, str] = field(default_factory=dict)
     columns: dict[str, list[str | None]] = field(default_factory=dict)
@@ -96,11 +96,11 @@ def sample_files(
     """Return a sample of the files of a path.
 
     Args:
-        path: A file, a folder or a pattern, as `ingest.path` has it.
-        format: One of `FORMATS`; empty to find it by the files.
-        limits: The largest sample.
+        path: A file, a folder or a pattern, as in `ingest.path`.
+        format: One of `FORMATS`; empty to detect it.
+        limits: The sample limits.
         environ: Environment variables, for `${VAR}` in the path.
-        storage_options: Options of the storage that holds the files.
+        storage_options: Options of the storage that contains the files.
 
     Raises:
         UserError: There are no files with data, the format is unknown, or no record can be read.
@@ -119,7 +119,7 @@ def sample_files(
 
 
 def _format_of_text(files: SampledFiles, encoding: str) -> str:
-    """Return `json` or `csv` for files whose names have no known suffix; raise UserError for other texts."""
+    """Return `json` or `csv` for files without a known suffix; raise UserError for other content."""
     first = files.sampled[0]
     head = _head(files, encoding)
     if head.lstrip().startswith(("{", "[")):
@@ -137,8 +137,9 @@ def _format_of_text(files: SampledFiles, encoding: str) -> str:
 def _encoding(files: SampledFiles) -> tuple[str, tuple[str, ...]]:
     """Return the encoding of the sampled files, and notes if they have several.
 
-    Of several it is UTF-8, by which the records of other files are bad records. A file of UTF-8 that is read in another
-    encoding has wrong texts without an error. Raises UserError for UTF-16 with others, which share no line breaks.
+    If they have several, the result is UTF-8, so the records of other files are bad records: reading a UTF-8 file in
+    another encoding gives wrong strings without an error. Raises UserError for UTF-16 mixed with others, because their
+    line breaks differ.
     """
     examples: dict[str, str] = {}
     for file in files.sampled:
@@ -196,7 +197,7 @@ def _csv(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sampl
 def _add_records(
     records: Iterable[str], keys: list[str], rows: _Rows, reading: tuple[CsvGuess, _Problems, str, int]
 ) -> tuple[int, int]:
-    """Add the rows of one file; return the numbers of characters and of records that were read."""
+    """Add a file's rows; return the numbers of characters and records that were read."""
     guess, problems, url, most = reading
     size, number, ends = 0, 0, re.escape(guess.separator)
     quoted_empty = re.compile(rf"(?:^|{ends}){re.escape(guess.quote * 2)}(?:$|{ends})" if guess.quote else r"(?!)")
@@ -283,7 +284,7 @@ def _json(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Samp
 
 
 def _events(sample: Sample, rows: JsonRows) -> Sample:
-    """Return the sample of change events of Debezium."""
+    """Return the sample of Debezium change events."""
     columns, count, facts = event_columns(rows.rows)
     return replace(
         sample,
@@ -318,7 +319,7 @@ def _section(path: str, format: str, options: Mapping[str, str]) -> dict[str, ob
 
 
 def _scope(path: str, files: SampledFiles, rows: int, size: int | None, *, is_cut: bool) -> tuple[str, ...]:
-    """Return sentences about what was read; `is_cut` says that a sampled file may have more rows."""
+    """Return sentences about the sample; `is_cut` is true if a sampled file may contain more rows."""
     read = len(files.sampled)
     all_files = _counted(files.files, "file")
     which = all_files if read == files.files else f"{read:,} of {all_files}"
@@ -340,7 +341,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def table_name(path: str) -> str:
-    """Return a name for the table of a path: its last part without suffixes, in the letters of names."""
+    """Return a table name for a path: its last part without suffixes, in valid characters."""
     parts = [part for part in re.split(r"[/\\]", path.partition("://")[2] or path) if not re.search(r"[*?{\[]", part)]
     last = next((part for part in reversed(parts) if part not in ("", ".", "..")), "table")
     stem = last.partition(".")[0] or last.strip(".")
@@ -384,7 +385,7 @@ def _typed_column(
 
 
 def _widest(types: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the type that has the values of all types without a change; string if there is none."""
+    """Return a type that represents the values of all types without a change; string if there is none."""
     present = [kind for kind in types if not pa.types.is_null(kind)]
     if len(present) < 2:
         return (present or types)[0]

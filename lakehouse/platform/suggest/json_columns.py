@@ -1,4 +1,4 @@
-"""Rows of JSON as columns of a sample."""
+"""JSON rows as sample columns."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lakehouse.platform.suggest.time_patterns import DATE_PATTERNS, TIMESTAMP_PA
 
 @dataclass(slots=True)
 class JsonRows:
-    """The rows of files of JSON.
+    """The rows in JSON files.
 
     Attributes:
         rows: The records.
-        spans_lines: Whether records, or the array that holds them, span lines.
+        spans_lines: Whether records, or the array that contains them, span lines.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     spans_lines: bool = False
 
     def add_file(self, lines: Iterator[str], most: int, bad: Callable[[int, str, str], None]) -> int:
-        """Add the records of a file; return the number of characters that were read.
+        """Add a file's records; return the number of characters that were read.
 
         Args:
-            lines: The lines, without blank ones.
-            most: The largest number of records.
-            bad: Gets the number, the reason and the text of each line that is no record.
+            lines: The non-blank lines.
+            most: The maximum number of records.
+            bad: Receives the number, the reason and the content of each invalid line.
         """
         first = next(lines, "")
         if _spans_lines(first):
@@ -62,7 +62,7 @@ class JsonRows:
 
 
 def json_columns(rows: JsonRows) -> tuple[tuple[SampledColumn, ...], tuple[str, ...]]:
-    """Return the columns of the records, and notes about those that the spec cannot declare."""
+    """Return the columns of the records, and notes about columns that the spec cannot declare."""
     types: dict[str, JsonType] = {}
     for row in rows.rows:
         for name, value in row.items():
@@ -89,7 +89,7 @@ def json_columns(rows: JsonRows) -> tuple[tuple[SampledColumn, ...], tuple[str, 
 
 
 def _same_names(names: Iterable[str]) -> list[list[str]]:
-    """Return the groups of names that differ in case only."""
+    """Return the groups of names that differ only in case."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.lower(), []).append(name)
@@ -134,12 +134,12 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _spans_lines(first: str) -> bool:
-    """Return whether the first line of a file is the beginning of a record or of an array, and not all of it."""
+    """Return whether the first line is an incomplete record or array."""
     if not first.lstrip().startswith(("{", "[")):
         return False
     try:
         json_records(first)
     except NotJsonError:
-        # A line that is cut off and one that is damaged look the same, so the rest of the line decides.
+        # A truncated line and a damaged line look the same, so the rest of the line decides.
         return first.strip() in ("{", "[", "[{") or first.rstrip().endswith((",", "{", "["))
     return False

@@ -1,4 +1,4 @@
-"""Types of JSON values, as the product infers them: numbers, nested objects and arrays; conflicts are strings."""
+"""Types of JSON values, inferred as in ingestions: numbers, nested objects and arrays; conflicts are strings."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _DOUBLE_DIGITS = 15
 
 
 class NotJsonError(ValueError):
-    """A text is not JSON, or an object in it has a key twice."""
+    """A string is not JSON, or an object in it contains a key twice."""
 
 
 @dataclass(slots=True)
 class JsonType:
-    """The type of values that were added.
+    """The common type of the added values.
 
     Attributes:
-        kinds: The kinds of the values: boolean, integer, fraction, string, object, array.
-        fields: The types of the fields of objects.
-        elements: The type of the elements of arrays.
-        digits: The digits of the longest integer that no bigint holds; 0 for none.
+        kinds: The value kinds: boolean, integer, fraction, string, object, array.
+        fields: The field types of objects.
+        elements: The element type of arrays.
+        digits: The maximum number of digits in integers that exceed bigint; 0 for none.
         inexact: Whether an integer would be rounded as a double.
     """
 
@@ -38,7 +38,7 @@ class JsonType:
     inexact: bool = False
 
     def add(self, value: Any) -> None:
-        """Add one value; None is a value of every type."""
+        """Add one value; None belongs to every type."""
         if value is None:
             return
         if isinstance(value, bool):
@@ -80,7 +80,7 @@ class JsonType:
 
     @property
     def reason(self) -> str:
-        """Why objects are strings."""
+        """The reason why objects are stored as strings."""
         if not self.fields:
             return "objects without fields, as text"
         names: dict[str, str] = {}
@@ -91,22 +91,22 @@ class JsonType:
         return "objects as text"
 
     def _has_usable_fields(self) -> bool:
-        # A table has no two fields whose names differ in case only, and no struct without fields.
+        # A table cannot contain two fields whose names differ only in case, or a struct without fields.
         return bool(self.fields) and len({name.lower() for name in self.fields}) == len(self.fields)
 
 
 def quoted(name: str) -> str:
-    """Return a name as DDL has it."""
+    """Return a name for DDL, quoted if necessary."""
     return name if _SIMPLE_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def json_records(text: str) -> list[dict[str, Any]]:
-    """Return the objects of a text: one after the other, or in an array; raise NotJsonError for other texts."""
+    """Parse concatenated objects or an array of objects; raise NotJsonError for any other string."""
     return list(_objects(text, is_cut=False))
 
 
 def first_records(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text that may be cut off."""
+    """Yield the objects in a string that may be truncated."""
     yield from _objects(text, is_cut=True)
 
 
@@ -147,7 +147,7 @@ def _pairs(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _fraction(text: str) -> float | str:
-    """Return a number; a text that a double cannot hold makes its column a string."""
+    """Return a number; a number that a double cannot represent makes its column a string."""
     value = float(text)
     lost = abs(value) == float("inf") or (value == 0 and re.match(r"[^eE]*[1-9]", text) is not None)
     return text if lost else value

@@ -1,4 +1,4 @@
-"""Samples a topic of Kafka: the newest messages of each partition, as JSON, Avro or change events of Debezium."""
+"""Sample a Kafka topic: the newest messages per partition, as JSON, Avro or Debezium change events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OFFSET = "_kafka_offset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Messages:
-    """The sampled messages with a value, the sentence about their number, and the number of others."""
+    """The sampled messages with a value, a sentence about their number, and the number of messages without a value."""
 
     keys: Sequence[bytes | None]
     values: pa.Array
@@ -39,13 +39,13 @@ class _Messages:
 
 
 def sample_topic(connection: str, topic: str, limits: Limits, environ: Mapping[str, str]) -> Sample:
-    """Return a sample of the newest messages of a topic.
+    """Return a sample of a topic's newest messages.
 
     Args:
-        connection: The id of an Airflow connection of the type `kafka`.
+        connection: The id of an Airflow connection, type `kafka`.
         topic: The topic.
-        limits: The largest sample, divided among the partitions.
-        environ: Environment variables, which have the connection.
+        limits: The sample limits, divided among the partitions.
+        environ: Environment variables, which define the connection.
 
     Raises:
         UserError: The topic does not exist or has no messages with a value, or needs a schema registry.
@@ -116,7 +116,7 @@ def _client() -> Any:
 
 
 def _json_records(values: pa.Array) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return the objects of messages, and notes about messages that are none."""
+    """Return the JSON objects in messages, and notes about other messages."""
     records: list[dict[str, Any]] = []
     bad: list[str] = []
     for value in values.to_pylist():
@@ -159,7 +159,7 @@ def _with_offset(
     read: tuple[_Messages, tuple[SampledColumn, ...], int],
     notes: tuple[str, ...],
 ) -> Sample:
-    """Return the sample of rows that the offset orders: messages with one key are in one partition."""
+    """Return the sample of rows ordered by offset: messages with the same key are in one partition."""
     messages, columns, rows = read
     return Sample(
         name=table_name(topic),
@@ -218,7 +218,7 @@ def _raw(topic: str, section: Mapping[str, object], messages: _Messages) -> Samp
 
 
 def _avro(topic: str, section: Mapping[str, object], messages: _Messages, registry: Mapping[str, str]) -> Sample:
-    """Return the sample of Avro messages: columns of the newest schema, values of the messages that have it."""
+    """Return the sample of Avro messages: columns from the newest schema, values from messages with this schema."""
     ids = schema_ids(messages.values)
     newest = int(ids.max())
     answer = fetched_schema(registry, newest, kind="AVRO")
@@ -253,7 +253,7 @@ def _avro_column(column: pa.Field, rows: pa.Table, debezium: str) -> SampledColu
 
 
 def _message_key(keys: Sequence[bytes | None], columns: Sequence[SampledColumn]) -> tuple[str, ...]:
-    """Return the columns that the keys of messages name as JSON objects; empty if they do not."""
+    """Return the column names in message keys that are JSON objects; empty if they are not."""
     names = [column.name for column in columns]
     key: tuple[str, ...] = ()
     for text in keys:

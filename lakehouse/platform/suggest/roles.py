@@ -1,4 +1,4 @@
-"""Candidates for the record key, the ordering and the partition columns of a sample, with their evidence."""
+"""Choose the record key, ordering and partition columns of a sample, with the evidence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from lakehouse.platform.suggest.sample import Sample, SampledColumn
 from lakehouse.platform.suggest.text_columns import epoch_unit
 
-#: Columns of a key at most.
+#: Maximum number of key columns.
 _MOST_KEY_COLUMNS = 5
 _KEY_WORDS = re.compile(r"(^|_)(id|key|uuid|guid|code|no|nr|number|sku)$|^(id|key)", re.IGNORECASE)
-#: Names of columns that grow with each change of a record, and with its creation only.
+#: Names of columns that grow with each change of a record, and columns that are set once at its creation.
 _CHANGE_WORDS = re.compile(
     r"(^|_)(updated|modified|changed|last_?update|ts|timestamp|version|seq|sequence|lsn|offset|event_time|time_hour)"
     r"(_|$)|(updated|modified|changed)_?(at|on|time|date)?$",
@@ -26,7 +26,7 @@ _CREATE_WORDS = re.compile(
 _TEMPORAL = ("date", "timestamp", "timestamp_ntz")
 _INTEGERS = ("int", "bigint", "smallint", "tinyint")
 _FLOATS = ("float", "double")
-#: Rows of a day below which partitions by day become small files.
+#: Rows per day below which daily partitions would contain small files.
 _FEW_ROWS_OF_A_DAY = 10_000
 
 
@@ -49,7 +49,7 @@ class OrderingChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChoice:
-    """The partition column, None for none; `settings` are those of a TIMESTAMP column, empty for a plain one."""
+    """The partition column or None; `settings` is only set for a TIMESTAMP column."""
 
     column: str | None = None
     settings: Mapping[str, object] | None = None
@@ -59,14 +59,14 @@ class PartitionChoice:
 def choose_key(sample: Sample) -> KeyChoice:
     """Return the columns that identify a row.
 
-    A declared key comes before a name such as `id`, and this before any columns that are unique together.
+    A declared key takes precedence over a name such as `id`, and such a name over columns that are unique together.
     """
     if sample.key:
         return KeyChoice(columns=sample.key, is_unique=True, evidence=("the key that the source declares",))
     usable = [column for column in sample.columns if _is_usable(column)]
     rows = sample.rows
     if sample.changes_rows and any(_is_exact(column, sample) for column in usable):
-        # Rows are versions of records, so a column that is unique in them is no key.
+        # Rows are versions of records, so a column that is unique per row is not a key.
         return _named_key(usable, rows, sample)
     single = [column for column in usable if _distinct([column]) == rows]
     named = [column for column in single if _KEY_WORDS.search(column.name)]
@@ -85,7 +85,7 @@ def choose_key(sample: Sample) -> KeyChoice:
 
 
 def _named_key(usable: Sequence[SampledColumn], rows: int, sample: Sample) -> KeyChoice:
-    """Return the column that is named like the key of a table and has several versions of a record."""
+    """Return the column that is named like a table's key and contains several versions of a record."""
     column = next(column for column in usable if _is_exact(column, sample))
     distinct = _distinct([column])
     return KeyChoice(
@@ -105,7 +105,7 @@ def _is_exact(column: SampledColumn, sample: Sample) -> bool:
 
 
 def _combined_key(usable: Sequence[SampledColumn], rows: int, sample: Sample) -> KeyChoice:
-    # A column named like a key that is not unique has several versions of a record.
+    # If a column named like a key is not unique, the sample contains several versions of a record.
     if any(_is_exact(column, sample) for column in usable):
         return _named_key(usable, rows, sample)
     chosen = _greedy([column for column in usable if column.type not in (*_FLOATS, "boolean")], rows)
@@ -136,7 +136,7 @@ def _combined_key(usable: Sequence[SampledColumn], rows: int, sample: Sample) ->
 
 
 def _greedy(columns: Sequence[SampledColumn], rows: int) -> list[SampledColumn]:
-    """Return columns that are unique together, each of which is needed, or else those with most values."""
+    """Return a minimal set of columns that are unique together, or else columns chosen by number of distinct values."""
     chosen: list[SampledColumn] = []
     count = 0
     while count < rows and len(chosen) < _MOST_KEY_COLUMNS:
@@ -157,9 +157,9 @@ def _greedy(columns: Sequence[SampledColumn], rows: int) -> list[SampledColumn]:
 
 
 def _widened(chosen: Sequence[SampledColumn], usable: Sequence[SampledColumn]) -> list[SampledColumn]:
-    """Return columns of a key with further ones that are ids or times by name and type, those with most values first.
+    """Extend key columns by other columns that are ids or times by name and type, ordered by distinct values.
 
-    Columns that are unique together in a sample often are not in all rows, and a key that is too wide loses no row.
+    Columns that are unique in a sample are often not unique in all rows, and a key that is too wide loses no row.
     """
     more = [
         column
@@ -199,7 +199,7 @@ def _rank(column: SampledColumn) -> int:
 
 
 def choose_partition(sample: Sample, key: KeyChoice, ordering: OrderingChoice) -> PartitionChoice:
-    """Return the column of days by which the table is partitioned: that of a creation, which does not change."""
+    """Return the day column for partitioning: the creation time, which does not change."""
     candidates = [(column, days) for column in sample.columns if (days := _days(column)) is not None]
     usable = [(column, days) for column, days in candidates if not column.nulls and column.name != ordering.column]
     usable = usable or [(column, days) for column, days in candidates if not column.nulls]
@@ -239,7 +239,7 @@ def _settings(column: SampledColumn) -> dict[str, object]:
 
 
 def _days(column: SampledColumn) -> int | None:
-    """Return the number of days of a column of times; None for other columns."""
+    """Return the number of distinct days in a time column; None for other columns."""
     values = [value for value in column.values if value is not None]
     if not values:
         return None

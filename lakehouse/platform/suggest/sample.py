@@ -11,12 +11,12 @@ NULL_TEXTS = ("NA", "N/A", "n/a", "NULL", "null", "Null", "None", "none", "nil",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The largest sample.
+    """Limits of a sample.
 
     Attributes:
-        rows: The number of rows, or of messages.
+        rows: The number of rows or messages.
         files: The number of files.
-        bytes: The number of bytes of records, unpacked.
+        bytes: The uncompressed size of the records in bytes.
     """
 
     rows: int = 10_000
@@ -26,16 +26,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledColumn:
-    """A column of a sample.
+    """A sample column.
 
     Attributes:
         name: The name in the table.
         type: The Spark SQL type.
-        values: One value for each row: a text, number, or other hashable value; None for null.
-        notes: Sentences about the type, for comments of the spec.
-        key_type: The type as column of the record key: a string where `007` and `7` have to be different keys.
-        source_name: The name in the source, if it is another one; else empty.
-        time_format: The pattern by which texts of the column are times, in the letters of Joda; empty for none.
+        values: One value per row: a string, number, or other hashable value; None for null.
+        notes: Sentences about the type, for comments in the spec.
+        key_type: The type as record key column: a string where `007` and `7` have to be different keys.
+        source_name: The name in the source, if it differs; else empty.
+        time_format: The Joda pattern to parse the column's strings as times; empty for none.
     """
 
     name: str
@@ -58,15 +58,15 @@ class Sample:
 
     Attributes:
         name: A name for the table, from the source.
-        columns: The columns, in the order of the source.
+        columns: The columns, in source order.
         rows: The number of sampled rows.
-        ingest: The keys of the `ingest` section that the sample decides.
-        scope: Sentences about what was read: files, rows and bytes, and whether that is all.
-        notes: Sentences about the source that the spec has as comments.
+        ingest: The keys of the `ingest` section that follow from the sample.
+        scope: Sentences about the sample: files, rows and bytes, and whether it is complete.
+        notes: Sentences about the source, for comments in the spec.
         is_database: Whether the source is a table of a database: its log orders the changes, and the spec may not
             declare a schema.
-        key: The columns of the key that the source declares; empty for none.
-        ordering: The ordering columns that the source has; empty to choose one of the columns.
+        key: The key columns that the source declares; empty for none.
+        ordering: The ordering columns of the source; empty to choose one of the columns.
         ordering_note: Why they order the rows.
         facts: Columns in addition to the columns of the rows, with their types.
         settings: Further settings of the table spec.
@@ -90,12 +90,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSet:
-    """Several tables of a database, which one spec ingests.
+    """Several database tables that one spec ingests.
 
     Attributes:
         name: A name for the ingestion.
         ingest: The keys of the `ingest` section.
-        scope: Sentences about the records of the sample.
+        scope: Sentences about the sampled records.
         notes: Sentences about the tables.
     """
 
@@ -112,5 +112,5 @@ def shown(value: object, most: int = 40) -> str:
 
 
 def ascii_quoted(text: str) -> str:
-    """Return a text in single quotes, with escapes instead of line breaks and control characters."""
+    """Return a string in single quotes, with escapes instead of line breaks and control characters."""
     return "'" + "".join(c if c.isprintable() else repr(c)[1:-1] for c in text) + "'"

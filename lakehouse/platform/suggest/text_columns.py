@@ -1,7 +1,7 @@
-"""Columns of texts, as CSV has them: types, and the reader options that make the most columns typed.
+"""Infer types of string columns, such as in CSV, and the reader options that type as many columns as possible.
 
-An option is chosen only if a text proves it: `12,50` is a number in `de-DE` and none in `en-US`. It is not chosen if
-another column loses its type by it.
+An option is chosen only if a value requires it: `12,50` is a number in `de-DE`, but not in `en-US`. It is not chosen if
+another column would lose its type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakehouse.platform.suggest.time_patterns import DATE_PATTERNS, TIMESTAMP_PA
 
 #: Epoch milliseconds and seconds between 2000 and 2100.
 _EPOCHS = {"milliseconds": 1000, "seconds": 1}
-#: Digits that a double keeps of every number.
+#: Decimal digits that a double always preserves.
 _DOUBLE_DIGITS = 17
 _FROM, _TO = 946_684_800, 4_102_444_800
 _TIME_WORDS = ("time", "date", "_at", "ts", "epoch", "created", "updated", "modified")
@@ -37,7 +37,7 @@ _TIME_WORDS = ("time", "date", "_at", "ts", "epoch", "created", "updated", "modi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextColumns:
-    """The columns of a sample of texts, and the options by which they have these types."""
+    """The typed columns of a sample, and the reader options for these types."""
 
     columns: tuple[SampledColumn, ...]
     rules: TextRules
@@ -45,7 +45,7 @@ class TextColumns:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of Spark's reader."""
+        """The Spark reader options."""
         named = {
             "nullValue": self.rules.null_text,
             "locale": self.rules.locale,
@@ -56,11 +56,11 @@ class TextColumns:
 
 
 def typed_columns(names: Sequence[str], texts: Sequence[Sequence[str | None]]) -> TextColumns:
-    """Return the columns of texts with types, and the reader options that these types need.
+    """Infer column types from strings; return the columns and the reader options that these types need.
 
     Args:
-        names: The names of the columns.
-        texts: For each column the texts of all rows: None for an empty value, an empty text for one in quotes.
+        names: The column names.
+        texts: For each column, the strings of all rows: None for an empty value, an empty string for a quoted one.
     """
     counts = [Counter(text for text in column if text is not None) for column in texts]
     rules = _with_null_text(counts)
@@ -87,7 +87,7 @@ def _typed(counts: Iterable[Counter[str]], rules: TextRules) -> frozenset[int]:
 
 
 def _with_null_text(counts: Sequence[Counter[str]]) -> TextRules:
-    """Return the rules with the null text that gives the most columns a type; without one if none does."""
+    """Return the rules with the null value that types as many columns as possible; without one if none helps."""
     plain = TextRules()
     votes: Counter[str] = Counter()
     for count in counts:
@@ -102,14 +102,14 @@ def _with_null_text(counts: Sequence[Counter[str]]) -> TextRules:
     before = _typed(counts, plain)
     for text, _ in votes.most_common():
         changed = replace(plain, null_text=text)
-        # With a null text an empty value in quotes is no null any more.
+        # With a null value, an empty value in quotes is no longer null.
         if before < _typed(counts, changed):
             return changed
     return plain
 
 
 def _is_value(text: str) -> bool:
-    """Return whether a text is a number or a time in some notation."""
+    """Return whether a string is a number or a time in any notation."""
     return (
         text_kinds(text, TextRules()) != STRING
         or any(number_in_sql(text, locale) is not None for locale in LOCALES)
@@ -129,7 +129,7 @@ def _with_locale(counts: Sequence[Counter[str]], rules: TextRules) -> TextRules:
 
 
 def _proves(count: Counter[str], rules: TextRules) -> bool:
-    """Return whether a text of a column is a number in the locale of the rules only."""
+    """Return whether any column value is a number only in the locale of the rules."""
     others = [locale for locale in LOCALES if locale != rules.locale]
     return any(
         number_in_sql(text, rules.locale) is not None and all(number_in_sql(text, other) is None for other in others)
@@ -143,7 +143,7 @@ def _with_patterns(counts: Sequence[Counter[str]], rules: TextRules) -> TextRule
         fitting: Counter[str] = Counter()
         for number, count in enumerate(counts):
             possible = patterns_of(_values(count, rules), patterns) if number not in before else ()
-            # 01/02/2026 is a day of January or of February: only a text with a day after the 12th decides.
+            # 01/02/2026 is in January or February: only a value with a day after the 12th is unambiguous.
             fitting.update(possible if len(possible) == 1 else ())
         for pattern, _ in fitting.most_common(1):
             changed = replace(rules, date_format=pattern) if name == "date_format" else _with_times(rules, pattern)
@@ -173,7 +173,7 @@ def _column(name: str, texts: Sequence[str | None], count: Counter[str], rules: 
 
 
 def _value(text: str | None, kind: str, rules: TextRules) -> str | None:
-    """Return a text, in the notation of SQL if it is a number; None for null."""
+    """Return a string, in SQL notation if it is a number; None for null."""
     if rules.is_null(text):
         return None
     return number_in_sql(text or "", rules.locale) or text if kind != "string" else text
@@ -203,7 +203,7 @@ def _is_ambiguous(text: str) -> bool:
 
 
 def _rounded_note(values: Sequence[str], rules: TextRules) -> tuple[str, ...]:
-    """Return a note if a column of doubles has numbers with more digits than a double keeps."""
+    """Return a note if a double column contains numbers with more digits than a double preserves."""
     numbers = [number_in_sql(text, rules.locale) for text in values]
     changed = next((number for number in numbers if number is not None and _is_rounded(number)), None)
     if changed is None:
@@ -217,7 +217,7 @@ def _is_rounded(number: str) -> bool:
 
 
 def _mixed_notes(values: Sequence[str], count: Counter[str], rules: TextRules) -> tuple[str, ...]:
-    """Return a note if most texts of a column of strings have a narrower type."""
+    """Return a note if at least half of a string column's values have a narrower type."""
     groups: dict[str, list[str]] = {}
     for text in values:
         groups.setdefault(_group(text, rules), []).append(text)
@@ -251,7 +251,7 @@ def _epoch_notes(name: str, values: Sequence[str], kind: str, rules: TextRules) 
 
 
 def epoch_unit(name: str, values: Iterable[int]) -> str:
-    """Return `milliseconds` or `seconds` if integers are probably times since 1970; else an empty text."""
+    """Return `milliseconds` or `seconds` if integers are probably times since 1970; else an empty string."""
     numbers = list(values)
     if not numbers or not any(word in name.lower() for word in _TIME_WORDS):
         return ""
@@ -260,7 +260,7 @@ def epoch_unit(name: str, values: Iterable[int]) -> str:
 
 
 def epoch_notes(name: str, values: Iterable[int]) -> tuple[str, ...]:
-    """Return a note about a column of integers that are probably times since 1970."""
+    """Return a note about an integer column that probably contains times since 1970."""
     numbers = list(values)
     unit = epoch_unit(name, numbers)
     if not unit:

@@ -1,6 +1,6 @@
-r"""The type of a column of texts, by the rules of `lakehouse.spark.inferred_types`, without Spark.
+r"""Infer the type of a string column by the rules in `lakehouse.spark.inferred_types`, without Spark.
 
-A test compares both on the same texts. A type is inferred if every text is the usual notation of one of its values:
+A test compares both on the same strings. A type is inferred if every string is the usual notation of a value:
 
     12 | 3000000000 | 20 to 38 digits | 0.5    int | bigint | decimal | double
     2026-01-31 | 2026-01-31 10:00              date | timestamp
@@ -44,20 +44,20 @@ _TIME = re.compile(
 _OFFSET = re.compile(r"Z|(?:UTC|GMT|UT)?(?:[+-]([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)?", re.ASCII)
 _REGION = re.compile(r"[A-Za-z]+(/[A-Za-z_+-]+)+", re.ASCII)
 _SPECIAL = frozenset(("NaN", "Infinity", "Inf", "INF", "+Infinity", "+INF", "-Infinity", "-Inf", "-INF"))
-#: Grouping and decimal separator of the locales that a suggestion may set, as Java knows them.
+#: Grouping and decimal separators, as in Java, for the locales that a suggestion may set.
 LOCALES: Mapping[str, tuple[str, str]] = {"de-DE": (".", ","), "en-US": (",", ".")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRules:
-    """The options of the reader that decide about types.
+    """The reader options that determine types.
 
     Attributes:
-        null_text: The text of a null value. A value that is empty without quotes, None here, is always null; one
-            with quotes, an empty text here, only without another null text.
-        locale: A locale of `LOCALES`; empty for numbers in the notation of SQL.
-        date_format: The pattern of dates; empty for ISO dates.
-        timestamp_format: The pattern of times; empty for ISO times.
+        null_text: The string for null. An unquoted empty value (None here) is always null; a quoted one (an empty
+            string here) only if `null_text` is not set.
+        locale: A locale in `LOCALES`; empty for numbers in SQL notation.
+        date_format: The date pattern; empty for ISO dates.
+        timestamp_format: The timestamp pattern; empty for ISO times.
     """
 
     null_text: str = ""
@@ -66,12 +66,12 @@ class TextRules:
     timestamp_format: str = ""
 
     def is_null(self, text: str | None) -> bool:
-        """Return whether a text means null."""
+        """Return whether a string means null."""
         return text is None or text == self.null_text
 
 
 def text_kinds(text: str, rules: TextRules) -> int:
-    """Return the bits of all types of which a text is a value in the usual notation."""
+    """Return the bits of all types for which a string is a value in the usual notation."""
     numbers = _number_kinds(_in_sql(text, rules.locale))
     if numbers:
         return numbers
@@ -86,7 +86,7 @@ def text_kinds(text: str, rules: TextRules) -> int:
 
 
 def common_kinds(texts: Iterable[str], rules: TextRules) -> int:
-    """Return the bits of the types that fit all texts; all bits without texts."""
+    """Return the bits of the types that fit all strings; all bits without strings."""
     bits = (1 << 8) - 1
     for text in texts:
         bits &= text_kinds(text, rules)
@@ -96,7 +96,7 @@ def common_kinds(texts: Iterable[str], rules: TextRules) -> int:
 
 
 def text_type(texts: Iterable[str], rules: TextRules) -> str:
-    """Return the Spark SQL type of texts that are not null; `string` without texts."""
+    """Return the Spark SQL type for non-null strings; `string` without strings."""
     distinct = tuple(texts)
     bits = common_kinds(distinct, rules) if distinct else STRING
     chosen = next(bit for bit in _NAMES if bits & bit)
@@ -107,7 +107,7 @@ def text_type(texts: Iterable[str], rules: TextRules) -> str:
 
 
 def number_in_sql(text: str, locale: str) -> str | None:
-    """Return a number of a locale in the notation of SQL; None if the text is no number of the locale."""
+    """Convert a number from a locale to SQL notation; None if the string is not a number in the locale."""
     localized = _in_sql(text, locale)
     return localized if localized is not None and _number_kinds(localized) else None
 
@@ -124,7 +124,7 @@ def _in_sql(text: str, locale: str) -> str | None:
 
 
 def _number_kinds(number: str | None) -> int:
-    """Return the bits of the types of a number; 0 for a text that is no number."""
+    """Return the type bits for a number; 0 if the string is not a number."""
     if number is None:
         return 0
     if _WHOLE.fullmatch(number):

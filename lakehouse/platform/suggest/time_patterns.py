@@ -1,4 +1,4 @@
-"""Patterns of dates and times that are not ISO, in the letters of `dateFormat` and `timestampFormat`."""
+"""Patterns for dates and times that are not ISO, in the syntax of `dateFormat` and `timestampFormat`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import date
 from functools import cache
 
-#: Patterns that a suggestion may set. Two patterns of one row read different days from the same text.
+#: Patterns that a suggestion may set. Two patterns in one row parse the same string as different days.
 DATE_PATTERNS = ("dd.MM.yyyy", "yyyy/MM/dd", "dd/MM/yyyy", "MM/dd/yyyy", "dd-MM-yyyy", "MM-dd-yyyy")
 _TIMES = ("HH:mm:ss", "HH:mm")
 TIMESTAMP_PATTERNS = tuple(f"{day} {time}" for day in DATE_PATTERNS for time in _TIMES)
@@ -22,7 +22,7 @@ _LETTERS = {
 
 
 def matches_pattern(text: str, pattern: str) -> bool:
-    """Return whether a text is a day, or a time of a day, that has exactly this pattern."""
+    """Return whether a string is a day, or a timestamp, with exactly this pattern."""
     match = _expression(pattern).fullmatch(text)
     if match is None:
         return False
@@ -34,7 +34,7 @@ def matches_pattern(text: str, pattern: str) -> bool:
 
 
 def patterns_of(texts: Collection[str], patterns: Collection[str]) -> tuple[str, ...]:
-    """Return the patterns that all texts have; several if the texts are ambiguous, none without texts."""
+    """Return the patterns that match all strings; several if the strings are ambiguous, none without strings."""
     return tuple(pattern for pattern in patterns if texts and all(matches_pattern(text, pattern) for text in texts))
 
 

@@ -1,17 +1,17 @@
 """The binlog of MySQL and MariaDB as Arrow tables of row changes.
 
-    columns      columns of source tables, and the Arrow type of each type: the only table of types
-    positions    sets of GTIDs, and places in the log; the ordering value of changes
-    changes      what the decoder gives: batches of row changes and schema events
-    events       types of events, headers, checksums
-    table_map    the description of a table in the log
-    row_code     one generated function for each description, which splits rows into raw values
+    columns      columns of source tables and the Arrow type per SQL type: the only type mapping
+    positions    GTID sets and log positions; the ordering value of changes
+    changes      output of the decoder: batches of row changes and schema events
+    events       event types, headers, checksums
+    table_map    table descriptions in the log
+    row_code     one generated function per table description that splits rows into raw values
     values       raw values to Arrow arrays
-    json_text    binary JSON of MySQL to text
-    statements   what the statements of query events do to tables
-    decoder      events to changes of whole transactions; knows no socket
+    json_text    MySQL binary JSON to JSON strings
+    statements   effects of the statements in query events on tables
+    decoder      events to changes of whole transactions; does no I/O
     dump         events from a server, through PyMySQL; needs the extra `mysql`
 
-The decoder skips no event silently. An event type that it does not know, and everything that changes rows without row
-events, is an error or a `SchemaEvent`.
+The decoder skips no event silently. An unknown event type, or a statement that changes rows without row events, results
+in an error or a `SchemaEvent`.
 """

@@ -1,4 +1,4 @@
-"""Rows of one version of a table: raw values per kind of event, and their tables of Arrow."""
+"""Rows of one table version: raw values per event kind, converted to Arrow tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakehouse.platform.sources.binlog.values import Converter
 
 _KINDS = (INSERT, UPDATE, DELETE)
 _CODES = pa.array(_KINDS, pa.string())
-#: Raw values of so many rows become Arrow arrays, also within a transaction.
+#: Number of rows after which raw values are converted to Arrow arrays, even within a transaction.
 _MOST_ROWS = 65_536
 _MOST_BYTES = 64 << 20
 #: Each row has two ordering values: one for the delete of its old key, and its own.
@@ -36,12 +36,12 @@ STEP = 2
 
 
 class RowSink:
-    """The rows of one kind of event with the same columns in their images.
+    """The rows of one event kind whose images contain the same columns.
 
     Args:
         version: The version of the table.
         kind: `insert`, `update` or `delete`.
-        images: The columns that each image has, as places in the table: before and after of an update, else one.
+        images: Column indexes in each image: two images (before, after) for an update, else one.
     """
 
     def __init__(self, version: TableVersion, kind: str, images: Sequence[tuple[int, ...]]) -> None:
@@ -67,12 +67,12 @@ class RowSink:
         self.parts: list[pa.Table] = []
 
     def add(self, data: bytes, place: int, end: int, first: int, committed_us: int) -> int:
-        """Append the rows of an event between two places; return their number.
+        """Append an event's rows between two offsets; return their number.
 
         Args:
-            data: The event, or the data that it has compressed.
-            place: The place of the first row.
-            end: The place behind the last row.
+            data: The event, or its decompressed data.
+            place: The offset of the first row.
+            end: The offset behind the last row.
             first: The ordering value before the first row.
             committed_us: The commit time.
         """
@@ -106,11 +106,11 @@ class RowSink:
 
 @dataclass(slots=True)
 class TableVersion:
-    """A description of a table, and the rows that have it.
+    """A table description, and the rows with this description.
 
     Attributes:
         map: The description.
-        key: The places of the key columns; empty if the table has no key.
+        key: The indexes of the key columns; empty if the table has no key.
         zero_dates: `null` or `text`.
         sinks: The rows per kind of event and images.
     """
@@ -128,7 +128,7 @@ class TableVersion:
 
     @classmethod
     def of(cls, table_map: TableMap, key: Sequence[str] | None, zero_dates: str) -> TableVersion:
-        """Return a version whose key are columns of these names; None for the primary key."""
+        """Return a version with these key columns; None for the primary key."""
         if key is None:
             return cls(table_map, table_map.key, zero_dates)
         names = [one.column.name for one in table_map.columns]
@@ -138,7 +138,7 @@ class TableVersion:
         return cls(table_map, tuple(names.index(name) for name in key), zero_dates)
 
     def sink(self, kind: str, bitmaps: bytes) -> RowSink:
-        """Return the rows of a kind of event whose bitmaps of present columns are these."""
+        """Return the rows of an event kind whose bitmaps of present columns match."""
         sink = self.sinks.get((kind, bitmaps))
         if sink is None:
             size = (len(self.map.columns) + 7) // 8
@@ -148,7 +148,7 @@ class TableVersion:
         return sink
 
     def converted(self, sink: RowSink, positions: np.ndarray, times: np.ndarray) -> list[pa.Table]:
-        """Return the tables of the raw values of a sink."""
+        """Return a sink's raw values as tables."""
         arrays = self._converter.arrays(sink.images[-1])
         absent = [n for n in range(len(self.map.columns)) if n not in arrays]
         if sink.kind != UPDATE:
@@ -198,7 +198,7 @@ class TableVersion:
             ),
         ]
 
-    # parameters: one for each column that a table of changes has
+    # parameters: one per column of a change table
     def _table(
         self, kind: str, arrays: dict[int, pa.Array], positions: np.ndarray, times: np.ndarray, absent: list[int]
     ) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What the decoder gives: batches of row changes, and statements that changed tables, of whole transactions."""
+"""Output of the decoder for whole transactions: batches of row changes, and statements that changed tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakehouse.platform.sources.binlog.positions import BinlogPosition
 #: Columns of changes in addition to the columns of the table.
 CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-#: Types of the columns that each batch has. `_unavailable` is a list of texts and only there if columns are absent.
+#: Types of the columns in each batch. `_unavailable` is a list of strings and only present if columns are absent.
 CONTROL = pa.schema(
     [
         pa.field(CHANGE, pa.dictionary(pa.int8(), pa.string())),
@@ -36,7 +36,7 @@ class TableName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """Changes of one table with one list of columns, in the order of the log.
+    """Changes of one table with the same columns, in log order.
 
     An update that changes the key is a delete of the old key and an insert of the new one, in this order.
 
@@ -44,8 +44,8 @@ class ChangeBatch:
         table: The table.
         columns: The columns of the table when it was changed.
         key: The names of the key columns; empty if the table has no key.
-        rows: The columns of the table (after the change; of a delete before it), and those of `CONTROL`.
-        zero_dates: Per column, the number of dates that no calendar has and that are therefore null.
+        rows: The columns of the table (after the change; for a delete, before it) and the `CONTROL` columns.
+        zero_dates: Per column, the number of invalid calendar dates, which become null.
     """
 
     table: TableName
@@ -60,15 +60,15 @@ class SchemaEvent:
     """A statement that changed a table without row events.
 
     Attributes:
-        kind: `create`, `alter`, `drop`, `rename` or `truncate`. `alter` with `changes_rows` may have given existing
-            rows other values. A truncated or dropped partition is `truncate` with `changes_rows` of the same table.
-        table: The table; `*` as the table for all tables of a dropped database.
+        kind: `create`, `alter`, `drop`, `rename` or `truncate`. `alter` with `changes_rows` may have changed values in
+            existing rows. A truncated or dropped partition is `truncate` with `changes_rows` of the same table.
+        table: The table; its name is `*` for all tables of a dropped database.
         position: The ordering value, in the order of the changes.
-        statement: The text of the statement.
+        statement: The SQL statement.
         committed_us: The commit time in microseconds.
         renamed_to: The new name of `rename`.
         changes_rows: Whether rows may differ from the row events, so that the table needs a new snapshot.
-        skipped: Tables whose log begins behind the statement, so that it does not concern them.
+        skipped: Tables whose log begins after the statement, so it does not affect them.
     """
 
     kind: str
@@ -86,10 +86,10 @@ class DecodedLog:
     """The changes of whole transactions.
 
     Attributes:
-        changes: Batches and schema events. Those of one table are in the order of the log; batches of different tables
-            have no order, except by `_position`.
+        changes: Batches and schema events. Batches of one table are in log order; batches of different tables are
+            ordered only by `_position`.
         position: The position after the last transaction.
-        transactions: The number of transactions, also of those that changed no wanted table.
+        transactions: The number of transactions, including those that changed no wanted table.
         rows: The number of rows in all batches.
     """
 

@@ -1,13 +1,13 @@
-"""What the tables of Python lack or have otherwise than MySQL and MariaDB, whose tables are the same.
+"""Differences between Python's character tables and the tables that MySQL and MariaDB share.
 
-`?` stands for a character that Unicode does not have for the server: it prints such a character as a question mark.
+`?` marks a character that the server cannot map to Unicode and prints as a question mark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Characters of the bytes from 0x80 on, of character sets that Python does not have. Other bytes are ASCII.
+#: Characters for bytes 0x80 and above, for character sets that Python lacks. Other bytes are ASCII.
 UPPER_HALVES: Mapping[str, str] = {
     "armscii8": "".join(map(chr, range(0x80, 0xA0)))
     + ("\xa0❁§։)(»«—.՝,-՟…՜՛՞ԱաԲբԳգԴդԵեԶզԷէԸըԹթԺժԻիԼլԽխԾծԿկՀհՁձՂղՃճՄմՅյՆնՇշՈոՉչՊպՋջՌռՍսՎվՏտՐրՑցՒւՓփՔքՕօՖֆ’'"),
@@ -29,7 +29,7 @@ UPPER_HALVES: Mapping[str, str] = {
     "swe7": "?" * 128,
 }
 
-#: Characters of bytes by which a character set of one byte differs from Python's.
+#: Characters of bytes that differ from Python's, for single-byte character sets.
 SINGLE_BYTES: Mapping[str, Mapping[int, str]] = {
     "cp866": {0xFC: "ⁿ", 0xFD: "²"},
     "cp1256": dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), "?"),
@@ -70,7 +70,7 @@ _IBM = (
     "\ufa24\ufa25郞\ufa26鄕\ufa27\ufa28閒\uf9dc\ufa29霻靍靑\ufa2a\ufa2b"
     "\ufa2c馞髙魲\ufa2d黑"
 )
-#: Characters of byte sequences by which a character set of several bytes differs from Python's.
+#: Characters of byte sequences that differ from Python's, for multi-byte character sets.
 SEQUENCES: Mapping[str, Mapping[bytes, str]] = {
     "big5": {
         **_row(b"\xf9", 0xD6, "碁銹裏墻恒粧嫺"),

@@ -1,7 +1,7 @@
-"""Text of all character sets of MySQL and MariaDB, decoded as the servers do when they send it to a client.
+"""Decode strings in all MySQL and MariaDB character sets as the servers do when they send them to a client.
 
-A snapshot has texts as the server converts them, and the log has their bytes, so both must give the same characters.
-Tables of Python are used where they are those of the servers; `charset_tables` has the differences.
+A snapshot contains strings that the server converted, and the log contains their bytes, so both must give the same
+characters. Python's codecs are used where they match the servers; `charset_tables` contains the differences.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import lru_cache
 from lakehouse.errors import UnsupportedError
 from lakehouse.platform.sources.binlog.charset_tables import SEQUENCES, SINGLE_BYTES, UPPER_HALVES
 
-#: Character sets whose texts are UTF-8 as they are.
+#: Character sets whose bytes are valid UTF-8 without conversion.
 UTF8 = ("utf8", "utf8mb3", "utf8mb4", "ascii")
-#: The encoding of Python for each character set with one byte per character.
+#: Python's encoding per single-byte character set.
 _SINGLE = {
     "latin1": "cp1252",
     "latin2": "iso8859_2",
@@ -39,7 +39,7 @@ _SINGLE = {
     "tis620": "tis_620",
     **dict.fromkeys(UPPER_HALVES, "ascii"),
 }
-# Byte sequences that are one character for the servers, even if Unicode has no such character; any other byte is one.
+# Byte sequences that the servers read as one character, even if it is not in Unicode; any other byte is a character.
 _GBK = rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]|."
 _GB18030 = rb"[\x81-\xfe][0-9][\x81-\xfe][0-9]|" + _GBK
 _GB2312 = rb"[\xa1-\xf7][\xa1-\xfe]|."
@@ -47,13 +47,13 @@ _BIG5 = rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]|."
 _EUC_KR = rb"[\x81-\xfe][A-Za-z\x81-\xfe]|."
 _EUC_JP = rb"\x8f[\xa1-\xfe]{2}|\x8e[\xa1-\xdf]|[\xa1-\xfe]{2}|."
 _SJIS = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]|."
-#: The encoding of Python, and the form of a character, for each character set with several bytes per character.
+#: Python's encoding and the form of a character, per multi-byte character set.
 _SEVERAL = {
     "gbk": ("gbk", _GBK),
     "gb2312": ("gb2312", _GB2312),
     "gb18030": ("gb18030", _GB18030),
     "big5": ("big5", _BIG5),
-    # The table of the servers has all syllables, as code page 949 has.
+    # The servers' table contains all syllables, like code page 949.
     "euckr": ("cp949", _EUC_KR),
     "ujis": ("euc_jp", _EUC_JP),
     "eucjpms": ("euc_jp", _EUC_JP),
@@ -68,13 +68,13 @@ _NOT_ASCII = ("swe7",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Several:
-    """A character set with several bytes per character.
+    """A multi-byte character set.
 
     Attributes:
-        encoding: The encoding of Python.
+        encoding: Python's encoding.
         form: The form of one character.
-        changed: The sequences that the servers decode otherwise than Python.
-        occurs: Whether a text can have one of them.
+        changed: The byte sequences that the servers decode differently from Python.
+        occurs: Matches one of these sequences.
     """
 
     encoding: str
@@ -83,7 +83,7 @@ class _Several:
     occurs: re.Pattern[bytes]
 
     def decode(self, data: bytes) -> str:
-        """Return the text of bytes."""
+        """Return the decoded bytes."""
         if not self.changed or self.occurs.search(data) is None:
             try:
                 return data.decode(self.encoding)
@@ -103,7 +103,7 @@ class _Several:
 
 
 def is_ascii_based(charset: str) -> bool:
-    """Return whether ASCII bytes are the same characters in a character set."""
+    """Return whether a character set is compatible with ASCII."""
     return charset in UTF8 or (charset in (*_SINGLE, *_SEVERAL) and charset not in _NOT_ASCII)
 
 
@@ -117,10 +117,10 @@ def require_known(charset: str) -> None:
 
 
 def decode(data: bytes, charset: str) -> str:
-    """Return the text of bytes as the servers convert it to Unicode, with `?` for each invalid character.
+    """Decode bytes as the servers convert them to Unicode, with `?` for each invalid character.
 
     Raises:
-        UnicodeDecodeError: The bytes are no UTF-8, in a character set that the server does not convert.
+        UnicodeDecodeError: The bytes are not valid UTF-8, in a character set that the server does not convert.
         UnsupportedError: The character set is not known.
     """
     require_known(charset)
@@ -136,16 +136,16 @@ def decode(data: bytes, charset: str) -> str:
 
 
 def _wide(data: bytes, charset: str) -> str:
-    """Return the text of units of two or four bytes; half of a pair of surrogates is no character."""
+    """Decode two-byte or four-byte units; an unpaired surrogate is an invalid character."""
     text = data.decode(_WIDE[charset], "surrogatepass")
     if charset == "ucs2":
-        # Each unit is a character, also of a pair.
+        # Each unit is a character, even in a surrogate pair.
         text = _BEYOND_UCS2.sub("??", text)
     return _SURROGATE.sub("?", text)
 
 
 def decode_statement(data: bytes, charset: str) -> str:
-    """Return the text of a statement; U+FFFD for bytes that are no text."""
+    """Return the decoded statement, with U+FFFD for invalid bytes."""
     if charset in UTF8:
         return data.decode("utf-8", "replace")
     return decode(data, charset)

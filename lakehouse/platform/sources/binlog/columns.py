@@ -1,21 +1,21 @@
-"""Columns of tables of MySQL and MariaDB, and the Arrow type of each type.
+"""Columns of MySQL and MariaDB tables, and the Arrow type per SQL type.
 
-`TYPES` is the only table of types, for the log, the chunks of snapshots and the creation of tables. Values are exact:
+`TYPES` is the only type mapping: for the log, snapshot chunks and table creation. Values are exact:
 
     integers              int8 to int64, unsigned ones uint8 to uint64; `tinyint(1)` is an integer
     decimal(p, s)         decimal128(p, s), or decimal256(p, s) for more than 38 digits
-    float, double         float32, float64: the stored value, of which the server prints fewer digits
-    bit(n)                boolean for bit(1), else binary with the highest bits first
+    float, double         float32, float64: the stored value; the server prints fewer digits
+    bit(n)                boolean for bit(1), else big-endian binary
     date                  date32
     datetime, timestamp   timestamp[us], timestamp[us, UTC]
-    time                  text as the server prints it, such as `-01:02:03.000004`, because it exceeds a day
+    time                  string as the server prints it, such as `-01:02:03.000004`, because it exceeds a day
     year                  int16; the year 0 is 0
-    text of any charset   string; so are enum, set, json, uuid, inet4 and inet6
+    strings, any charset  string; so are enum, set, json, uuid, inet4 and inet6
     bytes                 binary; `binary(n)` has all n bytes
     geometry              binary in the well-known format (WKB), without the SRID
 
-A date without a day in the calendar, such as `0000-00-00` or `2026-02-00`, is null; readers count these values. With
-`zero_dates="text"`, all dates and times are text as the server prints them, timestamps in UTC.
+An invalid date, such as `0000-00-00` or `2026-02-00`, is null; readers count these values. With `zero_dates="text"`,
+all dates and times are strings as the server prints them, timestamps in UTC.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _MOST_DIGITS = 38
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceColumn:
-    """A column of a table.
+    """A table column.
 
     Attributes:
         name: The name.
-        type: The type, as `data_type` of `information_schema.columns` prints it: `int`, `varchar`, `datetime`.
+        type: The type, as in `information_schema.columns.data_type`: `int`, `varchar`, `datetime`.
         unsigned: Whether a number has no sign.
-        precision: All digits of a decimal, or the bits of a bit.
-        scale: The digits of a decimal, or of the seconds of a time, after the point.
+        precision: Total digits of a decimal, or the width of a bit column.
+        scale: Fractional digits of a decimal, or of a time's seconds.
         length: The bytes of `binary(n)`.
-        charset: The character set of text.
-        values: The values of enum and set, in their order.
+        charset: The character set of a string.
+        values: The values of an enum or set, in order.
         compressed: Whether MariaDB stores the column compressed.
     """
 
@@ -86,7 +86,7 @@ GEOMETRIES = (
     "geomcollection",
 )
 DATES = ("date", "datetime", "timestamp")
-#: The Arrow type of each type of a column.
+#: The Arrow type per column type.
 TYPES: Mapping[str, Callable[[SourceColumn], pa.DataType]] = {
     "tinyint": _integer(pa.int8(), pa.uint8()),
     "smallint": _integer(pa.int16(), pa.uint16()),
@@ -114,7 +114,7 @@ def arrow_type(column: SourceColumn, *, zero_dates: str = "null") -> pa.DataType
 
     Args:
         column: The column.
-        zero_dates: `null`, or `text` for dates and times as text.
+        zero_dates: `null`, or `text` for dates and times as strings.
 
     Raises UnsupportedError for a type that is not in `TYPES`.
     """

@@ -1,4 +1,4 @@
-"""Events of the binlog to changes of whole transactions. The decoder knows no socket and no clock."""
+"""Decode binlog events to changes of whole transactions. The decoder uses no socket and no clock."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _STANDALONE = 1
 _MARIADB_GTID = struct.Struct("<QIB")
 _NUMBER = struct.Struct("<q")
 _QUERY = struct.Struct("<IIBHH")
-# Places in events: the type, the id of the table, what follows a query's numbers.
+# Offsets in events: the type, the table id, the data after a query's fixed fields.
 _KIND_AT, _TABLE_END, _STATUS_AT = 4, events.HEADER_BYTES + 6, events.HEADER_BYTES + _QUERY.size
-# Places in a GTID event of MySQL: UUID after the flags, number, logical clock, two numbers, commit time.
+# Offsets in a MySQL GTID event: UUID after the flags, number, logical clock, two numbers, commit time.
 _UUID_AT, _LOGICAL_CLOCK, _LOGICAL_CLOCK_TYPE = events.HEADER_BYTES + 1, events.HEADER_BYTES + 25, 2
 _COMMIT_TIME_END = events.HEADER_BYTES + 49
 _ARTIFICIAL = 0x20
@@ -57,9 +57,9 @@ _SERVER_EVENTS = (
     events.HEARTBEAT,
     events.HEARTBEAT_2,
 )
-#: Events that themselves tell whether they have a checksum.
+#: Events whose data determines whether they have a checksum.
 _BEFORE_CHECKSUMS = (events.FORMAT_DESCRIPTION, events.ROTATE)
-#: The kind of change of each type of row event, whether it has extra data, and whether its rows are compressed.
+#: Per row event type: the kind of change, whether it has extra data, and whether its rows are compressed.
 _ROWS = {
     **{number: (INSERT, *facts) for number, facts in events.WRITE_ROWS.items()},
     **{number: (UPDATE, *facts) for number, facts in events.UPDATE_ROWS.items()},
@@ -74,13 +74,13 @@ class DecoderSettings:
 
     Attributes:
         flavor: `mysql` or `mariadb`.
-        wants: Whether the changes of a table are wanted.
-        collations: The character set of each id of a collation, as `information_schema.collations` lists them.
-        keys: Key columns of tables whose primary key is not the key, or that have none.
-        catalog: Columns of tables as the catalog knows them; only types that the log has no name for are looked at.
-        zero_dates: `null`, or `text` for dates and times as text.
-        starts: The place at which the log of each table begins; events before it are left out for the table.
-        folds_names: Whether the server stores names of tables in lower case; statements have them as they were written.
+        wants: Returns whether the changes of a table are wanted.
+        collations: The character set per collation id, as in `information_schema.collations`.
+        keys: Key columns of tables that have no primary key or use other columns as their key.
+        catalog: Table columns from the catalog; used only for types that the log cannot express.
+        zero_dates: `null`, or `text` for dates and times as strings.
+        starts: The position at which each table's log begins; earlier events of the table are skipped.
+        folds_names: Whether the server stores table names in lower case; statements contain them as written.
     """
 
     flavor: str
@@ -94,7 +94,7 @@ class DecoderSettings:
 
 
 class Decoder:
-    """Takes the events of a log one after another, and gives the changes of whole transactions.
+    """Decodes the events of a log in order, and returns the changes of whole transactions.
 
         decoder = Decoder(settings, start)
         for event in events:
@@ -102,13 +102,13 @@ class Decoder:
             if decoder.at_border and ...:
                 decoded = decoder.take()
 
-    After an error the decoder cannot be used any more. The facts of an error have `tables`, the names of the tables
-    that it concerns, if they are known; the log can be read for other tables.
+    After an error the decoder cannot be used any more. The error's facts contain `tables`, the names of the affected
+    tables, if known; the log can still be read for other tables.
 
     Attributes:
-        order: The ordering value of the place after the last whole transaction; 0 if its file is not known.
-        at_border: Whether no transaction is open, so that `take` gives all changes that were fed.
-        rows: The number of rows since the last `take`, also of the open transaction.
+        order: The ordering value after the last whole transaction; 0 if its file is not known.
+        at_border: Whether no transaction is open, so that `take` returns all changes so far.
+        rows: The number of rows since the last `take`, including the open transaction.
         transactions: The number of whole transactions since the last `take`.
     """
 
@@ -124,15 +124,15 @@ class Decoder:
         self.order = start.order
         self.transactions = 0
         self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
-        # Without the GTIDs of the start, GTIDs of later transactions are no position to continue from.
+        # If the start has no GTIDs, reading cannot continue from the GTIDs of later transactions.
         self._knows_gtids = bool(start.gtid) or not start.file
         self._uuids: dict[bytes, str] = {}
         self._committed_us = 0
-        # The ordering value of the last row of the open transaction, and whether it has wanted rows.
+        # The last row's ordering value in the open transaction, and whether the transaction has wanted rows.
         self._last = 0
         self._is_begun = False
         self._starts = TableStarts(start, settings.starts)
-        # The tables whose log begins behind the open transaction, and those that it has rows of.
+        # The tables whose log begins behind the open transaction, and the tables with rows in it.
         self._skipped: frozenset[TableName] = frozenset()
         self._touched: set[TableName] = set()
         self._tables: dict[bytes, TableVersion | None] = {}
@@ -157,7 +157,7 @@ class Decoder:
     def take(self) -> DecodedLog:
         """Return the changes since the last call.
 
-        Those of an open transaction are left out, and no event may follow then.
+        Changes of an open transaction are left out, and then no event may follow.
         """
         upto = None if self.at_border else self.order
         for name in list(self._pending):
@@ -182,7 +182,7 @@ class Decoder:
         Raises:
             CorruptLogError: The event contradicts itself, or its checksum is wrong.
             UnsupportedError: The event, a type or a character set is not supported.
-            SnapshotNeededError: The log does not say which rows of a wanted table changed.
+            SnapshotNeededError: The log does not contain the changed rows of a wanted table.
             UserError: The log lacks metadata of columns.
         """
         end = len(event)
@@ -224,7 +224,7 @@ class Decoder:
             raise
 
     def _move_border(self) -> None:
-        """Move the place after the last transaction behind events that belong to none."""
+        """Move the position after the last transaction behind events outside of transactions."""
         order = self._file_order + (self._offset << ROW_BITS)
         if self._file and order > self.order:
             self._border = (self._file, self._offset, self._border[2])
@@ -278,7 +278,7 @@ class Decoder:
             )
 
     def _describe_file(self, created_s: int) -> None:
-        """Note when the current file was created; raise SnapshotNeededError if it replaced the file of the start."""
+        """Record when the current file was created; raise SnapshotNeededError if it replaced the start's file."""
         before = self._created.get(self._file, 0)
         if before and before != created_s:
             raise SnapshotNeededError(
@@ -288,7 +288,7 @@ class Decoder:
         self._created[self._file] = created_s
 
     def _refuse(self, event: tuple[str, str]) -> None:
-        """Raise UnsupportedError for an event that can concern every table; not if the log of none has begun."""
+        """Raise UnsupportedError for an event that can affect every table, unless no table's log has begun."""
         name, remedy = event
         tables = self._starts.begun(frozenset() if self.at_border else self._skipped)
         if tables != ():
@@ -296,14 +296,14 @@ class Decoder:
             raise UnsupportedError(text, **({} if tables is None else {"tables": tables}))
 
     def _skip(self) -> None:
-        """Note the tables whose log begins behind the transaction that begins."""
+        """Record the tables whose log begins behind the new transaction."""
         self._skipped = self._starts.skipped(self._gtid, self._last)
 
     def _wants(self, name: TableName) -> bool:
         return self.settings.wants(name) and name not in self._skipped
 
     def _begin(self, time_s: int, size: int) -> None:
-        """Open a transaction that begins with an event of this size."""
+        """Open a transaction whose first event has this size."""
         if not self.at_border:
             raise CorruptLogError("a transaction begins within another one; the log or the connection is damaged")
         self.at_border, self._is_begun = False, False
@@ -320,7 +320,7 @@ class Decoder:
         (number,) = _NUMBER.unpack_from(event, _UUID_AT + 16)
         self._gtid = (uuid, number)
         if end >= _COMMIT_TIME_END and event[_LOGICAL_CLOCK] == _LOGICAL_CLOCK_TYPE:
-            # The highest bit says that the time of the original server follows.
+            # If the top bit is set, the original server's timestamp follows.
             time = int.from_bytes(event[_COMMIT_TIME_END - 7 : _COMMIT_TIME_END], "little")
             self._committed_us = time & _TIME_BITS
 
@@ -348,10 +348,10 @@ class Decoder:
         self._tables.clear()
 
     def _rotate(self, event: bytes, header: events.Header) -> None:
-        """Go on with another file. The first event of a dump is a rotation that is not in the log."""
+        """Continue with another file. The first event of a dump is a rotation that is not in the log."""
         end = len(event)
         if header.flags & _ARTIFICIAL:
-            # It belongs to no file, so the description of a file does not tell whether it has a checksum.
+            # It belongs to no file, so no format description determines whether it has a checksum.
             end -= events.CHECKSUM_BYTES * events.ends_with_checksum(event)
         elif self._has_checksums:
             end -= events.CHECKSUM_BYTES
@@ -362,7 +362,7 @@ class Decoder:
         self._file, self._offset, self._file_order = file, offset, ordering_value(file, 0)
 
     def _describe(self, number: bytes, body: bytes) -> None:
-        """Note the description of the table that has a number in the rows that follow."""
+        """Record the table description for a table id in the following rows."""
         if self._skipped and name_of(body)[0] in self._skipped:
             self._tables[number] = None
             return
@@ -380,7 +380,7 @@ class Decoder:
             return TableVersion.of(wire_map, settings.keys.get(name), settings.zero_dates)
 
     def _table_of(self, event: bytes) -> TableVersion | None:
-        """Return the version of the table of a row event; None if the table is not wanted, or the event has no rows."""
+        """Return a row event's table version; None if the table is not wanted or the event has no rows."""
         number = event[events.HEADER_BYTES : _TABLE_END]
         try:
             return self._tables[number]
@@ -472,7 +472,7 @@ class Decoder:
         return statements.folded(statement) if self.settings.folds_names else statement
 
     def _statement(self, event: bytes, end: int) -> tuple[str, str, int]:
-        """Return the text of a statement, its default database, and its mode."""
+        """Return a statement, its default database, and its mode."""
         _, _, size, _, status = _QUERY.unpack_from(event, events.HEADER_BYTES)
         start = _STATUS_AT + status
         database = event[start : start + size].decode("utf-8")
@@ -499,7 +499,7 @@ class Decoder:
         )
 
     def _unknown(self, statement: statements.Statement, text: str) -> None:
-        """Raise SnapshotNeededError if a statement that is not understood has the name of a wanted table."""
+        """Raise SnapshotNeededError if an unknown statement contains the name of a wanted table."""
         wanted = tuple(str(name) for name in sorted(statement.names) if self._wants(name))
         if wanted:
             raise SnapshotNeededError(
@@ -535,7 +535,7 @@ class Decoder:
             )
 
     def _load(self, body: bytes) -> None:
-        """Refuse LOAD DATA by statement of a wanted table. 13 bytes about its file are before the status variables."""
+        """Refuse statement-based LOAD DATA into a wanted table. 13 bytes about its file precede the variables."""
         _, _, size, _, status = _QUERY.unpack_from(body)
         start = _QUERY.size + 13 + status
         database = body[start : start + size].decode("utf-8")
@@ -557,7 +557,7 @@ class Decoder:
 
 @contextmanager
 def _concerning(names: Sequence[TableName]) -> Iterator[None]:
-    """Add the tables that an error concerns to its facts."""
+    """Add the affected tables to an error's facts."""
     try:
         yield
     except LakehouseError as error:
@@ -566,7 +566,7 @@ def _concerning(names: Sequence[TableName]) -> Iterator[None]:
 
 
 def _is_behind(one: ChangeBatch | SchemaEvent, upto: int) -> bool:
-    """Return whether a change is of a transaction that is not whole."""
+    """Return whether a change belongs to an incomplete transaction."""
     if isinstance(one, SchemaEvent):
         return one.position > upto
     return not one.rows.num_rows

@@ -1,7 +1,7 @@
 """Reads the binlog of a server through PyMySQL's connection. It needs the extra `mysql`.
 
-A server has one dump for each server id: another reader with the same id ends the first one. Each reader therefore
-needs an id of its own. Reading ends at the log's end, and does not wait for more.
+A server has one dump per server id: another reader with the same id ends the first one. Each reader therefore needs a
+unique id. Reading ends at the log's end, and does not wait for more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakehouse.platform.sources.binlog.decoder import Decoder, DecoderSettings
 from lakehouse.platform.sources.binlog.events import FORMAT_DESCRIPTION, Header, header_of
 from lakehouse.platform.sources.binlog.positions import MYSQL, BinlogPosition, MysqlGtids, covers
 
-#: Returns a new connection of PyMySQL.
+#: Returns a new PyMySQL connection.
 Connect = Callable[[], Any]
 _DUMP_GTID = 0x1E
 _NON_BLOCKING = 1
@@ -38,17 +38,17 @@ _CLOCK = SystemClock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRead:
-    """The part of a log to read.
+    """The range of a log to read.
 
     Attributes:
-        start: The place to start from: its GTIDs, or its file and offset if it has none.
-        server_id: The id of this reader, which no other reader and no server of the group has.
-        wants: Whether the changes of a table are wanted.
-        until: The first place at which reading can end; None for the end of the log.
+        start: The start position: its GTIDs, or its file and offset if it has none.
+        server_id: The id of this reader, unique among all readers and servers of the group.
+        wants: Returns whether the changes of a table are wanted.
+        until: The first position at which reading can end; None for the end of the log.
         limit_bytes: Reading ends with the transaction that exceeds this number of bytes; None for no limit.
         limit_s: Reading ends with the transaction that exceeds this time; None for no limit.
-        batch_bytes: The bytes of the log after which changes are given.
-        timeout_s: The longest time without a packet.
+        batch_bytes: The number of log bytes after which changes are returned.
+        timeout_s: The maximum time without a packet.
         keys: See `DecoderSettings`.
         catalog: See `DecoderSettings`.
         zero_dates: See `DecoderSettings`.
@@ -70,11 +70,11 @@ class LogRead:
 
 
 def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
-    """Yield the changes of the log from a place, in batches of whole transactions; the last batch can be empty.
+    """Yield the log's changes from a position, in batches of whole transactions; the last batch can be empty.
 
     Raises:
-        SnapshotNeededError: The server does not have the log from the place on any more, or the log does not say which
-            rows changed.
+        SnapshotNeededError: The server no longer has the log from this position, or the log does not contain the
+            changed rows.
         RetryableError: The connection was lost, the server does not answer, or the log ends before `until`.
         UserError: The account lacks a right, or the log lacks metadata.
         UnsupportedError, CorruptLogError: See `Decoder.feed`.
@@ -93,20 +93,20 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
             folds_names=folds_names,
         )
         decoder = Decoder(settings, read.start)
-        # A transaction is in the file before its GTID is among those of the server. Without a file of the start it is
-        # not known whether such a transaction is before `until`, so the log is read.
+        # A transaction is in the file before the server's GTID set contains it. If the start position has no file, such
+        # a transaction may precede `until`, so the log is read.
         is_comparable = read.until is not None and bool(read.start.file or not read.until.file)
         if read.until is not None and is_comparable and covers(read.start, read.until):
             yield decoder.take()
             return
         yield from _decoded(open_dump(connection, read), decoder, read)
     finally:
-        # The dump goes on, so the connection cannot be used for anything else, not even to quit.
+        # The dump continues, so the connection cannot be used for anything else, not even to quit.
         connection._force_close()
 
 
 def file_created_s(connect: Connect, read: LogRead) -> int:
-    """Return the time at which the server created the file of a read, in seconds; 0 if the file has no description.
+    """Return when the server created the file of a read, in seconds; 0 if the file has no format description.
 
     Args:
         connect: Returns a new connection.
@@ -165,20 +165,20 @@ def _connected(connect: Connect) -> Any:
 
 
 def _prepared(connection: Any, read: LogRead) -> tuple[dict[int, str], bool]:
-    """Set the variables of the session that a dump needs.
+    """Set the session variables that a dump needs.
 
-    Return the character set of each collation, and whether the server stores names of tables in lower case.
+    Return the character set per collation, and whether the server stores table names in lower case.
     """
     try:
         with connection.cursor() as cursor:
-            # A reader that knows checksums: the events come as they are in the file, with or without one.
+            # Announce support for checksums: the server then sends events as they are in the file, with or without one.
             cursor.execute("set @master_binlog_checksum = 'CRC32'")
             cursor.execute(f"set @master_heartbeat_period = {_HEARTBEAT_NS}")
             if read.start.flavor == MYSQL:
-                # A server ends dumps with the same UUID, or without one those with the same server id.
+                # A server ends dumps with the same UUID or, without a UUID, with the same server id.
                 cursor.execute("set @slave_uuid = %s", (str(UUID(int=read.server_id)),))
             else:
-                # Without this capability, GTID events come as events without meaning.
+                # Without this capability, the server replaces GTID events by placeholders.
                 cursor.execute("set @mariadb_slave_capability = 4")
                 if read.start.gtid or not read.start.file:
                     cursor.execute("set @slave_connect_state = %s", (read.start.gtid,))
@@ -194,7 +194,7 @@ def _collations(cursor: Any, flavor: str) -> dict[int, str]:
     cursor.execute("select id, character_set_name from information_schema.collations where id is not null")
     collations.update((int(number), str(name)) for number, name in cursor.fetchall() if name is not None)
     if flavor != MYSQL:
-        # MariaDB from 10.10: collations without a character set of their own have an id for each character set.
+        # MariaDB from 10.10: collations without a fixed character set have an id per character set.
         cursor.execute(
             "select 1 from information_schema.columns where table_schema = 'information_schema' and "
             "table_name = 'COLLATION_CHARACTER_SET_APPLICABILITY' and column_name = 'ID'"
@@ -209,7 +209,7 @@ def _collations(cursor: Any, flavor: str) -> dict[int, str]:
 
 
 def open_dump(connection: Any, read: LogRead) -> Iterator[bytes]:
-    """Send the command of a dump and yield its events, from their headers to their checksums."""
+    """Send the dump command and yield its events, from header to checksum."""
     start = read.start
     if start.flavor == MYSQL and (start.gtid or not start.file):
         command, body = _DUMP_GTID, _gtid_command(start, read.server_id)
@@ -261,7 +261,7 @@ def _packets(read: Callable[[int], bytes]) -> Iterator[bytes]:
         first, stop = place + 4, place + 4 + size
         place = stop
         if size == _LARGEST_PACKET or large:
-            # A packet of the largest size goes on in the next one.
+            # A packet of the maximum size continues in the next one.
             large.append(buffer[first:stop])
             if size == _LARGEST_PACKET:
                 continue
@@ -282,13 +282,13 @@ def _checked(packet: bytes, first: int, stop: int) -> bytes:
     if first < stop and packet[first] == _ERROR:
         (code,) = struct.unpack_from("<H", packet, first + 1)
         text = packet[first + 3 : stop].decode("utf-8", "replace")
-        # A mark and five characters of the state precede the message.
+        # A marker and the five characters of the SQLSTATE precede the message.
         raise pymysql.err.OperationalError(code, text[6:] if text.startswith("#") else text)
     raise CorruptLogError(f"a packet of {stop - first} bytes is no event of a binlog")
 
 
 def _translated(error: Exception) -> Exception:
-    """Return an error of PyMySQL as one of this package."""
+    """Convert a PyMySQL error to an error of this package."""
     code = error.args[0] if error.args else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code in _ACCESS_DENIED:

@@ -1,4 +1,4 @@
-"""Types of binlog events of MySQL and MariaDB, their headers and checksums."""
+"""Event types, headers and checksums in the binlogs of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_QUERY_COMPRESSED = 162, 163, 165
 WRITE_ROWS = {23: (False, False), 30: (True, False), 166: (False, True), 169: (True, True)}
 UPDATE_ROWS = {24: (False, False), 31: (True, False), 167: (False, True), 170: (True, True)}
 DELETE_ROWS = {25: (False, False), 32: (True, False), 168: (False, True), 171: (True, True)}
-#: Events that change no rows by themselves. The statements that follow values of variables are looked at.
+#: Events that change no rows by themselves. The statements that follow variable values are checked.
 IGNORED = {
     STOP: "STOP",
     5: "INTVAR",
@@ -41,7 +41,7 @@ IGNORED = {
     161: "BINLOG_CHECKPOINT",
     164: "START_ENCRYPTION",
 }
-#: Events that are known and not supported, with the way out.
+#: Known but unsupported events, with the remedy.
 REFUSED = {
     TRANSACTION_PAYLOAD: (
         "TRANSACTION_PAYLOAD (compressed transactions of MySQL)",
@@ -64,7 +64,7 @@ class Header(NamedTuple):
 
 
 def header_of(event: bytes) -> tuple[int, int, int, int, int, int]:
-    """Return the fields of `Header`; raise CorruptLogError if the event is shorter or longer than it says."""
+    """Return the fields of `Header`; raise CorruptLogError if the event's length is not the one in its header."""
     if len(event) < HEADER_BYTES:
         raise CorruptLogError(f"an event of the binlog has {len(event)} bytes, less than a header")
     fields = _HEADER.unpack_from(event)
@@ -81,7 +81,7 @@ def has_checksums(event: bytes, header: Header) -> bool:
 
     Raises CorruptLogError if its checksum is wrong, UnsupportedError if the algorithm is not known.
     """
-    # The byte before the checksum names the algorithm.
+    # The byte before the checksum is the algorithm.
     algorithm = event[-CHECKSUM_BYTES - 1] if len(event) > _SHORTEST_DESCRIPTION else -1
     if algorithm not in (_NO_CHECKSUMS, _CRC32):
         raise UnsupportedError(
@@ -129,7 +129,7 @@ def decompressed(data: bytes, place: int, end: int) -> bytes:
 
 
 def length_encoded(data: bytes, place: int) -> tuple[int, int]:
-    """Return a length-encoded number and the place behind it; raise CorruptLogError if the data end before."""
+    """Return a length-encoded number and the offset behind it; raise CorruptLogError for truncated data."""
     try:
         first = data[place]
         if first < 0xFB:

@@ -1,4 +1,4 @@
-"""Binary JSON of MySQL to text as the server prints it: keys in their stored order, `", "` and `": "` between parts."""
+"""Convert MySQL binary JSON to strings as the server prints them: stored key order, separators `", "` and `": "`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _OBJECTS, _ARRAYS, _LITERAL, _STRING, _OPAQUE = (0, 1), (2, 3), 4, 12, 15
 _LITERALS = {0: "null", 1: "true", 2: "false"}
 _NUMBERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q", 11: "<d"}
 _DEEPEST = 100
-#: Powers of ten of numbers that the server prints without an exponent.
+#: Exponents for which the server prints a number without an exponent.
 _SMALLEST_EXPONENT, _LARGEST_EXPONENT = -15, 14
 _DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def json_text(data: bytes) -> str:
-    """Return the text of a JSON document; raise CorruptLogError if the bytes are none.
+    """Return a JSON document as a string; raise CorruptLogError for invalid bytes.
 
-    A column that had no value when its table got it has no bytes; the server prints null.
+    Rows from before the column was added have no bytes; the server prints null.
     """
     if not data:
         return "null"
     try:
-        # Each value has its own bytes, so a document has fewer values than bytes.
+        # Values do not share bytes, so a document contains fewer values than bytes.
         return _value(data[0], data[1:], 0, [len(data)])
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise CorruptLogError(f"a JSON document of {len(data)} bytes is damaged: {error}") from error
@@ -81,7 +81,7 @@ def _container(kind: int, data: bytes, depth: int, left: list[int]) -> str:
 
 
 def _sized(data: bytes, place: int) -> bytes:
-    """Return bytes after their length, which has seven bits in each byte, the lowest ones first."""
+    """Return length-prefixed bytes; the length is encoded with seven bits per byte, little-endian."""
     size = shift = 0
     while True:
         byte = data[place]

@@ -1,17 +1,18 @@
-"""Places in the binlog: GTIDs of MySQL and MariaDB, files and offsets, and the ordering value of changes.
+"""Binlog positions: GTIDs of MySQL and MariaDB, files and offsets, and the ordering value of changes.
 
-MySQL names a place by a set of GTIDs, `uuid:1-5:7,uuid:1-3`. A set is no number: transactions of several sources
-interleave, and the set may have gaps. MariaDB names it by the newest GTID of each domain, `domain-server-sequence`.
+A MySQL position is a GTID set, `uuid:1-5:7,uuid:1-3`. GTID sets are not totally ordered: transactions from several
+sources interleave, and the set may have gaps. A MariaDB position is the newest GTID per domain,
+`domain-server-sequence`.
 
 The ordering value of a change is an int64 that grows along the log of one server:
 
-    file number (20 bits) | offset of the transaction in the file (33 bits) | number of the row (10 bits)
+    file number (20 bits) | offset of the transaction in the file (33 bits) | row number (10 bits)
 
-The number of the row overflows into the offset. It stays below the ordering value of the next transaction, because a
-row takes more than 1/1024 byte in the log even if MariaDB compresses it; the decoder checks this. The value is the same
-when the same log is read again. It does not go on after a failover, because another server has other files: the log is
-then read from the GTIDs, and the order of commits is that of the changes. The largest file number is 1,048,575, and the
-largest file has 8 GiB; positions beyond are an error.
+The row number overflows into the offset. It stays below the ordering value of the next transaction, because a row takes
+more than 1/1024 byte in the log even if MariaDB compresses it; the decoder checks this. Reading the same log again
+gives the same values. The values do not continue after a failover, because another server has other files: the log is
+then read from the GTIDs, and changes are ordered by commit. File numbers above 1,048,575 and files above 8 GiB are an
+error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def ordering_value(file: str, offset: int) -> int:
-    """Return the ordering value of a place in the log; changes after the place have larger ones.
+    """Return the ordering value of a log position; changes after the position have larger values.
 
     Raises UnsupportedError if the file's number or the offset is too large.
     """
@@ -49,17 +50,17 @@ def ordering_value(file: str, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinlogPosition:
-    """A place in the log between two transactions.
+    """A log position between two transactions.
 
     Attributes:
         flavor: `mysql` or `mariadb`.
-        gtid: The GTIDs of all transactions before the place, as the server writes them; empty without GTIDs, and for
-            the first log that the server has.
+        gtid: The GTIDs of all transactions before the position, as the server prints them; empty without GTIDs, and for
+            the server's first log.
         file: The file of the log; empty if it is not known.
         offset: The offset in the file.
-        committed_us: The commit time of the last transaction before the place, in microseconds; 0 if not known.
+        committed_us: The commit time of the last transaction before the position, in microseconds; 0 if not known.
         created_s: The time at which the server created the file, in seconds; 0 if not known. After RESET MASTER a file
-            has the same name and another time.
+            with the same name has a different time.
     """
 
     flavor: str
@@ -71,7 +72,7 @@ class BinlogPosition:
 
     @property
     def order(self) -> int:
-        """The ordering value of the place; 0 if the file is not known."""
+        """The ordering value of the position; 0 if the file is not known."""
         return ordering_value(self.file, self.offset) if self.file else 0
 
     def to_json(self) -> str:
@@ -81,7 +82,7 @@ class BinlogPosition:
 
     @classmethod
     def from_json(cls, text: str) -> BinlogPosition:
-        """Return the position that `to_json` wrote; raise UserError for another text."""
+        """Parse the output of `to_json`; raise UserError for any other string."""
         try:
             given = json.loads(text)
             return cls(
@@ -90,7 +91,7 @@ class BinlogPosition:
                 file=str(given["file"]),
                 offset=int(given["offset"]),
                 committed_us=int(given["committed_us"]),
-                # Positions of earlier releases do not have it.
+                # Positions from earlier releases lack it.
                 created_s=int(given.get("created_s", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -107,7 +108,7 @@ def covers(position: BinlogPosition, other: BinlogPosition) -> bool:
 
 
 class MysqlGtids:
-    """A set of GTIDs of MySQL that can grow.
+    """A mutable MySQL GTID set.
 
     Attributes:
         intervals: Per UUID the intervals `[first, end)`, ascending and not adjacent.
@@ -118,7 +119,7 @@ class MysqlGtids:
 
     @classmethod
     def parse(cls, text: str) -> MysqlGtids:
-        """Return the set of a text such as `uuid:1-5:7`; raise UserError for another text."""
+        """Parse a set such as `uuid:1-5:7`; raise UserError for an invalid string."""
         gtids = cls()
         for part in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *ranges = (piece.strip() for piece in part.split(":"))
@@ -131,7 +132,7 @@ class MysqlGtids:
         return gtids
 
     def add(self, uuid: str, first: int, end: int) -> None:
-        """Add the numbers from `first` to before `end` of a server."""
+        """Add a server's transaction numbers in `[first, end)`."""
         ranges = self.intervals.setdefault(uuid, [])
         if ranges and ranges[-1][1] == first:
             ranges[-1][1] = end
@@ -163,7 +164,7 @@ class MysqlGtids:
 
 
 class MariadbGtids:
-    """The newest GTID of each domain of MariaDB.
+    """The newest GTID per MariaDB domain.
 
     Attributes:
         newest: Per domain the server and the sequence number.
@@ -174,7 +175,7 @@ class MariadbGtids:
 
     @classmethod
     def parse(cls, text: str) -> MariadbGtids:
-        """Return the position of a text such as `0-1-100,5-2-7`; raise UserError for another text."""
+        """Parse a position such as `0-1-100,5-2-7`; raise UserError for an invalid string."""
         gtids = cls()
         for part in filter(None, (part.strip() for part in text.split(","))):
             match = _MARIADB_GTID.fullmatch(part)
@@ -184,11 +185,11 @@ class MariadbGtids:
         return gtids
 
     def set(self, domain: int, server: int, sequence: int) -> None:
-        """Note the newest GTID of a domain."""
+        """Record a domain's newest GTID."""
         self.newest[domain] = (server, sequence)
 
     def covers(self, other: MariadbGtids) -> bool:
-        """Return whether each domain is at least as far as in another position."""
+        """Return whether each domain has reached another position."""
         return all(
             domain in self.newest and self.newest[domain][1] >= sequence
             for domain, (_, sequence) in other.newest.items()
@@ -199,5 +200,5 @@ class MariadbGtids:
 
 
 def gtids(flavor: str, text: str) -> MysqlGtids | MariadbGtids:
-    """Return the GTIDs of a text as a server of this flavor writes them."""
+    """Parse GTIDs as a server of this flavor prints them."""
     return MysqlGtids.parse(text) if flavor == MYSQL else MariadbGtids.parse(text)

@@ -1,12 +1,11 @@
-"""One generated function for the rows of each description of a table: it splits rows into raw values.
+"""Generate one function per table description that splits rows into raw values.
 
-A row is a bitmap of nulls, then the values that are not null, one behind the other. Columns of a fixed size that follow
-one another are one slice of bytes; numpy splits it later for all rows at once. The code is straight: a number is read
-only for the length of a value whose size differs. Rows with nulls get a function of their own per combination of nulls,
-which fills their places with zeros.
+A row is a null bitmap followed by the non-null values. Adjacent fixed-size columns are one slice of bytes, which numpy
+splits later for all rows together. The code has no branches: it reads a number only as the length of a variable-size
+value. Each combination of nulls gets a separate function, which fills null values with zeros.
 
-The functions do not check each place: a slice beyond the end is shorter than it has to be, and then the last place is
-behind the end of the event. `split` compares it with the end, so truncated rows are an error.
+The functions do not check each offset: a slice beyond the end is too short, and then the last offset is behind the end
+of the event. `split` compares both, so truncated rows are an error.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 from lakehouse.errors import CorruptLogError
 from lakehouse.platform.sources.binlog.table_map import WireColumn
 
-#: Combinations of nulls with a function of their own; rows of further ones share a slower one.
+#: Maximum number of null combinations with a separate function; the others share a slower one.
 _MOST_FUNCTIONS = 256
 _READ = {1: "data[{0}]", 2: "u16(data, {0})[0]", 3: "u16(data, {0})[0] | data[{0} + 2] << 16", 4: "u32(data, {0})[0]"}
 _UNPACK = {"u16": struct.Struct("<H").unpack_from, "u32": struct.Struct("<I").unpack_from}
@@ -27,15 +26,15 @@ _UNPACK = {"u16": struct.Struct("<H").unpack_from, "u32": struct.Struct("<I").un
 
 @dataclass(slots=True)
 class RawColumns:
-    """Raw values of one image of rows.
+    """Raw values of one row image.
 
     Attributes:
-        columns: The columns that the image has, in their order, as places in the table.
+        columns: The columns in the image, in order, as indexes in the table.
         wires: Their descriptions.
-        wanted: Places in `columns` whose values are kept.
-        nulls: The bitmap of nulls of each row.
-        slices: For each group of fixed columns the bytes of each row.
-        values: For each column of other sizes its value in each row, None for null.
+        wanted: Indexes in `columns` whose values are kept.
+        nulls: The null bitmap per row.
+        slices: For each group of fixed-size columns, the bytes per row.
+        values: For each variable-size column, its value per row, None for null.
     """
 
     columns: tuple[int, ...]
@@ -51,12 +50,12 @@ class RawColumns:
 
     @property
     def null_bytes(self) -> int:
-        """The bytes of the bitmap of nulls."""
+        """The size of the null bitmap in bytes."""
         return (len(self.columns) + 7) // 8
 
     @property
     def groups(self) -> list[list[int]]:
-        """The wanted columns of fixed size that follow one another, as places in `columns`."""
+        """Adjacent wanted columns of fixed size, as indexes in `columns`."""
         groups: list[list[int]] = []
         for n in sorted(self.wanted):
             if not self.wires[n].width:
@@ -69,10 +68,10 @@ class RawColumns:
 
 
 class RowSplitter:
-    """Splits the rows of events into raw values.
+    """Splits row events into raw values.
 
-    `before` and `after` are the images of a row, `None` if the event has only one: writes have the image after, deletes
-    the image before, updates both.
+    `before` and `after` are the row images: inserts have only the image after, deletes only the image before, updates
+    both. A missing image is `None`.
     """
 
     def __init__(self, images: Sequence[RawColumns]) -> None:
@@ -80,7 +79,7 @@ class RowSplitter:
         self._split = self._generated()
 
     def split(self, data: bytes, place: int, end: int) -> int:
-        """Append the rows between two places of `data` to the raw values; return their number.
+        """Append the rows between two offsets in `data` to the raw values; return their number.
 
         Raises CorruptLogError if the last row does not end at `end`.
         """
@@ -117,7 +116,7 @@ class RowSplitter:
 
 
 class _Functions(dict[bytes, Callable[..., int]]):
-    """The function of each bitmap of nulls; it is generated when the bitmap first occurs."""
+    """The function per null bitmap; generated when the bitmap first occurs."""
 
     def __init__(self, image: RawColumns, number: int, names: dict[str, Any]) -> None:
         self._image, self._number, self._names = image, number, names
@@ -158,7 +157,7 @@ def _bind(names: dict[str, Any], image: RawColumns, number: int) -> None:
 
 
 def _row_code(image: RawColumns, number: int, ahead: int, nulls: int | None) -> list[str]:
-    """Return the code of one row that begins `ahead` bytes behind `place`; `nulls` are its null columns."""
+    """Return the code for one row that begins `ahead` bytes behind `place`; `nulls` are its null columns."""
     lines: list[str] = []
     null = nulls or 0
     group_of = {n: g for g, group in enumerate(image.groups) for n in group}
@@ -207,7 +206,7 @@ def _row_code(image: RawColumns, number: int, ahead: int, nulls: int | None) -> 
 
 
 def _general_code(image: RawColumns, number: int) -> list[str]:
-    """Return the code of a row that tests for each column whether it is null."""
+    """Return the code for a row that tests per column whether it is null."""
     lines: list[str] = []
     group_of = {n: g for g, group in enumerate(image.groups) for n in group}
     for n, wire in enumerate(image.wires):

@@ -1,7 +1,7 @@
-"""Places at which the log of single tables begins, behind the place from which the log is read for other tables.
+"""Positions at which the log of single tables begins, after the position from which the log is read for other tables.
 
-Changes before the start of a table are not decoded, whatever they are: a table that is read again needs none of them,
-and they may contain the event because of which it is read again.
+Changes before a table's start are never decoded: a table that is read again needs none of them, and they may contain
+the event that caused the new snapshot.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from lakehouse.platform.sources.binlog.positions import MYSQL, BinlogPosition, M
 
 
 class TableStarts:
-    """The starts of tables that begin behind the start of a read.
+    """The starts of tables whose log begins after the start of a read.
 
     Args:
-        read: The place from which the log is read.
-        starts: The place at which the log of each table begins.
+        read: The position from which the log is read.
+        starts: The position at which each table's log begins.
     """
 
     def __init__(self, read: BinlogPosition, starts: Mapping[TableName, BinlogPosition]) -> None:
@@ -37,7 +37,7 @@ class TableStarts:
 
         Args:
             gtid: The GTID of the transaction; None if it has none.
-            order: The ordering value of the place at which the transaction begins.
+            order: The ordering value at which the transaction begins.
         """
         if not self._sets and not self._orders:
             return frozenset()

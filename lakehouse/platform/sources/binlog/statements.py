@@ -1,7 +1,7 @@
-"""What the statements of query events do to tables. Statements are divided into tokens; nothing else is parsed.
+"""Determine the effects of query-event statements on tables. Statements are tokenized; nothing else is parsed.
 
-The mode of the session that wrote a statement (`sql_mode`) decides what its quotes mean. A statement that is none of
-those that are known, or has no name where one has to be, is `UNKNOWN`: it could change a table unseen.
+The session's `sql_mode` decides how quotes in a statement are interpreted. An unknown statement, or one without a name
+where a name is required, is `UNKNOWN`: it could change a table without a row event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakehouse.platform.sources.binlog.changes import TableName
 
 BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ROLLBACK_TO, XA = "begin", "commit", "rollback", "savepoint", "rollback_to", "xa"
 DML, DDL, OTHER, UNKNOWN = "dml", "ddl", "other", "unknown"
-#: Modes in which double quotes enclose names, and in which a backslash in a string is an ordinary character.
+#: SQL modes: double quotes enclose names; a backslash in a string is an ordinary character.
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 
 
@@ -34,7 +34,7 @@ def _token(mode: int) -> re.Pattern[str]:
     )
 
 
-#: Statements that change rows, and the words behind the names of their tables.
+#: Statements that change rows, and the words after their table names.
 _DML = {
     "insert": ("values", "value", "set", "select", "(", "on"),
     "replace": ("values", "value", "set", "select", "(", "on"),
@@ -46,7 +46,7 @@ _DML = {
 }
 #: Statements that call functions, which can change any table.
 _CALLS = ("call", "do", "select", "values", "(")
-#: Statements that change no rows of tables, and kinds of objects that are no tables, as the words behind a verb.
+#: Statements that change no table rows, and kinds of objects other than tables, as the words after a verb.
 _HARMLESS_VERBS = (
     *("analyze", "change", "check", "checksum", "explain", "flush", "grant", "install", "kill", "lock", "optimize"),
     *("purge", "repair", "reset", "revoke", "set", "show", "shutdown", "start", "stop", "uninstall", "unlock", "use"),
@@ -69,7 +69,7 @@ _OBJECTS = (
     *("spatial", "sql", "srs", "tablespace", "trigger", "undo", "unique", "user", "vector", "view"),
 )
 _QUOTES = ("'", '"', "`")
-#: Words between a verb and the name of its table.
+#: Words between a verb and its table name.
 _FILLERS = ("if", "not", "exists", "ignore", "online", "offline", "or", "replace", "temporary")
 #: Clauses of ALTER TABLE that change no row, by their first words.
 _HARMLESS = (
@@ -106,9 +106,9 @@ _HARMLESS = (
     ("stats_persistent",),
     ("page_compressed",),
 )
-# Status variables of a query event that precede its character set: their bytes, or a text with its length before.
+# Status variables that precede the character set in a query event: their size, or a length-prefixed string.
 _MODE, _CHARSET, _STATUS_BYTES, _STATUS_TEXTS = 1, 4, {0: 4, 1: 8, 3: 4}, (6,)
-#: What gives a new column a value in existing rows. Texts are left out of clauses.
+#: Words that give a new column a value in existing rows. Clauses contain no string literals.
 _VALUE = re.compile(r"\bnot null\b|\bdefault (?!null\b)|\bdefault$|\bas \(|\bgenerated\b|\bauto_increment\b|\bserial\b")
 _INDEX_WORDS = {"index", "key", "unique", "fulltext", "spatial", "constraint", "foreign", "check", "primary"}
 
@@ -129,10 +129,10 @@ class Statement:
 
     Attributes:
         kind: One of the constants of this module.
-        tables: The effects of a statement of kind `DDL` on tables, in its order.
-        names: The tables that a statement of kind `DML` can name; also other names, such as those of columns. Of kind
-            `UNKNOWN` all names.
-        is_opaque: Whether a statement of kind `DML` can change any table.
+        tables: The effects on tables, in statement order, for kind `DDL`.
+        names: For kind `DML`, the names that can be tables, and other names such as column names. For kind `UNKNOWN`,
+            all names.
+        is_opaque: Whether a `DML` statement can change any table.
     """
 
     kind: str
@@ -148,36 +148,36 @@ class _Tokens:
         self.database = database
         self.items = items
         self.place = 0
-        #: Whether something else was at a place where a name has to be.
+        #: Whether a required name was missing.
         self.lacks_name = False
 
     def word(self, ahead: int = 0) -> str:
-        """Return the word at the place in lower case; empty for another token, also for a quoted name."""
+        """Return the current word in lower case; empty for another token, such as a quoted name."""
         place = self.place + ahead
         kind, text = self.items[place] if place < len(self.items) else ("", "")
         return text.lower() if kind in ("word", "sign") else ""
 
     def skip(self, *words: str) -> bool:
-        """Step over words that follow one another; return whether they are there."""
+        """Skip consecutive words; return whether they are present."""
         if all(self.word(n) == word for n, word in enumerate(words)):
             self.place += len(words)
             return True
         return False
 
     def skip_any(self, words: Sequence[str]) -> None:
-        """Step over words of a list."""
+        """Skip words in a list."""
         while self.word() in words:
             self.place += 1
 
     def name(self) -> str:
-        """Return the name at the place and step over it."""
+        """Return the current name and skip it."""
         kind, text = self.items[self.place] if self.place < len(self.items) else ("", "")
         self.place += 1
         self.lacks_name |= kind not in ("name", "word")
         return text[1:-1].replace(text[0] * 2, text[0]) if kind == "name" else text
 
     def table(self) -> TableName:
-        """Return the name of a table at the place, of the default database if it has none, and step over it."""
+        """Return the current table name, in the default database if it is not qualified, and skip it."""
         # `.t` is the table `t` of the default database.
         self.skip(".")
         first = self.name()
@@ -187,7 +187,7 @@ class _Tokens:
         return TableName(self.database, first)
 
     def tables(self) -> Iterator[TableName]:
-        """Yield the names of tables with commas between."""
+        """Yield comma-separated table names."""
         yield self.table()
         while self.skip(","):
             yield self.table()
@@ -201,12 +201,12 @@ def _tokens(text: str, mode: int) -> Iterator[tuple[str, str]]:
 
 
 def classify(text: str, database: str, mode: int = 0) -> Statement:
-    """Return the kind of a statement, and the tables that it changes.
+    """Return a statement's kind and the tables that it changes.
 
     Args:
         text: The statement.
         database: Its default database.
-        mode: The `sql_mode` of its session, as the log has it.
+        mode: The session's `sql_mode` in the log.
     """
     items = list(_tokens(text, mode))
     items = items[_statement_place(items) :]
@@ -221,13 +221,13 @@ def classify(text: str, database: str, mode: int = 0) -> Statement:
 
 
 def _mentioned(items: Sequence[tuple[str, str]], database: str) -> frozenset[TableName]:
-    """Return each name, or pair of names, that can be a table, also those in the quotes of texts."""
+    """Return each name, or pair of names, that can be a table, even inside string literals."""
     names = [("word", text[1:-1]) if kind == "text" else (kind, text) for kind, text in items]
     return _named(_Tokens(names, database), ())
 
 
 def _statement_place(items: Sequence[tuple[str, str]]) -> int:
-    """Return the place of the statement behind `SET STATEMENT variable = value FOR` of MariaDB; 0 if it has none."""
+    """Return the index of the statement after MariaDB's `SET STATEMENT variable = value FOR`; 0 without this prefix."""
     words = [text.lower() if kind == "word" else "" for kind, text in items]
     return words.index("for") + 1 if words[:2] == ["set", "statement"] and "for" in words else 0
 
@@ -256,18 +256,18 @@ def _classified(tokens: _Tokens) -> Statement:
     return Statement(kind=OTHER if is_known else UNKNOWN)
 
 
-#: Verbs of tables and of other objects.
+#: Statement verbs for tables and for other objects.
 _VERBS = ("create", "alter", "drop", "rename")
 
 
 def _is_of_object(tokens: _Tokens) -> bool:
-    """Return whether a statement is about an object that is no table, or about a temporary table."""
+    """Return whether a statement affects a temporary table or an object other than a table."""
     words = [text.lower() if kind == "word" else "" for kind, text in tokens.items[1:6]]
     return any(word in ("temporary", *_OBJECTS) for word in words)
 
 
 def folded(statement: Statement) -> Statement:
-    """Return a statement with the names of a server that stores them in lower case, and takes them in any case."""
+    """Return a statement with names in lower case, for a server that stores them so and accepts any case."""
 
     def lower(name: TableName) -> TableName:
         return TableName(name.database.lower(), name.table.lower())
@@ -280,7 +280,7 @@ def folded(statement: Statement) -> Statement:
 
 
 def mode_of(status: bytes) -> int:
-    """Return the `sql_mode` of a statement from the status variables of its event; 0 if they lack it."""
+    """Return a statement's `sql_mode` from its event's status variables; 0 if they lack it."""
     place = 0
     while place < len(status) and status[place] in _STATUS_BYTES:
         if status[place] == _MODE:
@@ -290,7 +290,7 @@ def mode_of(status: bytes) -> int:
 
 
 def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
-    """Return the character set of a statement from the status variables of its event; utf8mb4 if they lack it."""
+    """Return a statement's character set from its event's status variables; utf8mb4 if they lack it."""
     place = 0
     while place < len(status):
         code = status[place]
@@ -307,7 +307,7 @@ def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
 
 
 def _named(tokens: _Tokens, ends: Sequence[str]) -> frozenset[TableName]:
-    """Return each name, or pair of names with a point between, that can be a table, before the first word of `ends`."""
+    """Return each name, or dotted pair of names, that can be a table, before the first word in `ends`."""
     names = set()
     for place, (kind, text) in enumerate(tokens.items):
         if kind in ("word", "sign") and text.lower() in ends:
@@ -400,7 +400,7 @@ def _alter(tokens: _Tokens) -> Iterator[TableStatement]:
 
 
 def _clauses(tokens: _Tokens) -> Iterator[list[tuple[str, str]]]:
-    """Yield the clauses of ALTER TABLE: what commas outside of parentheses separate."""
+    """Yield the clauses of ALTER TABLE, separated by commas outside of parentheses."""
     depth = 0
     clause: list[tuple[str, str]] = []
     for kind, text in tokens.items[tokens.place :]:
@@ -420,11 +420,11 @@ def _is_harmless(words: Sequence[str]) -> bool:
     if any(tuple(words[: len(start)]) == start for start in _HARMLESS):
         return True
     if words[:1] == ["drop"]:
-        # A column that is gone. A primary key that is gone changes what a key is.
+        # A dropped column. A dropped primary key changes the key columns.
         return words[1:2] != ["primary"] and words[1:2] != ["system"] and words[1:2] != ["partition"]
     if words[:1] == ["add"] and not set(words[1:3]) & _INDEX_WORDS:
         if words[1:2] in (["partition"], ["system"], ["period"]):
             return words[1] == "partition"
-        # Existing rows have null in a new column without a default.
+        # Existing rows get null in a new column without a default.
         return _VALUE.search(" ".join(words)) is None
     return False

@@ -1,4 +1,4 @@
-"""The description of a table that precedes its row events: TABLE_MAP with full metadata."""
+"""The table description before row events: TABLE_MAP with full metadata."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from lakehouse.platform.sources.binlog.columns import SourceColumn, arrow_type
 from lakehouse.platform.sources.binlog.events import length_encoded
 from lakehouse.platform.sources.binlog.positions import MARIADB
 
-# Types of columns in the log.
+# Column types in the log.
 _INTEGERS = {1: ("tinyint", 1), 2: ("smallint", 2), 9: ("mediumint", 3), 3: ("int", 4), 8: ("bigint", 8)}
 _FLOAT, _DOUBLE, _DATE, _YEAR, _VARCHAR, _BIT, _TIMESTAMP_2, _DATETIME_2, _TIME_2 = 4, 5, 10, 13, 15, 16, 17, 18, 19
 _BLOB_COMPRESSED, _VARCHAR_COMPRESSED, _VECTOR, _JSON, _DECIMAL = 140, 141, 242, 245, 246
 _ENUM, _SET, _BLOBS, _VAR_STRING, _STRING, _GEOMETRY = 247, 248, (249, 250, 251, 252), 253, 254, 255
 _OLD = {0: "decimal", 7: "timestamp", 11: "time", 12: "datetime", 14: "date"}
-#: Bytes of metadata of each type; other types have none.
+#: Metadata size per type in bytes; other types have none.
 _METADATA_BYTES = {
     **dict.fromkeys((_FLOAT, _DOUBLE, _JSON, _GEOMETRY, _TIMESTAMP_2, _DATETIME_2, _TIME_2, *_BLOBS), 1),
     **dict.fromkeys((_BLOB_COMPRESSED, _VECTOR), 1),
     **dict.fromkeys((_VARCHAR, _BIT, _DECIMAL, _ENUM, _SET, _VAR_STRING, _STRING, _VARCHAR_COMPRESSED), 2),
 }
-#: Bytes of 0 to 9 digits of a decimal.
+#: Size of 0 to 9 decimal digits in bytes.
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-# Fields of optional metadata.
+# Optional metadata fields.
 _SIGNS, _CHARSET, _CHARSETS, _NAMES, _SET_VALUES, _ENUM_VALUES = 1, 2, 3, 4, 5, 6
 _KEY, _KEY_WITH_PREFIX, _LIST_CHARSET, _LIST_CHARSETS = 8, 9, 10, 11
 _BINARY_COLLATION = 63
 _BLOB_NAMES = {1: "tinyblob", 2: "blob", 3: "mediumblob", 4: "longblob"}
 _TEXT_NAMES = {1: "tinytext", 2: "text", 3: "mediumtext", 4: "longtext"}
-#: Types of MariaDB that are `binary(n)` in the log. Only the catalog knows them.
+#: MariaDB types that are `binary(n)` in the log. Only the catalog distinguishes them.
 _HIDDEN = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireColumn:
-    """A column and how its values are in the log.
+    """A column and the encoding of its values in the log.
 
     Attributes:
         column: The column.
-        width: The bytes of each value; 0 if they differ.
-        prefix: The bytes of the length before a value; 0 if all have `width` bytes.
+        width: The size of each value in bytes; 0 if it varies.
+        prefix: The size of the length before a value in bytes; 0 if all have `width` bytes.
     """
 
     column: SourceColumn
@@ -53,12 +53,12 @@ class WireColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMap:
-    """The description of a table in the log.
+    """A table description in the log.
 
     Attributes:
         name: The table.
-        columns: The columns in their order.
-        key: The places of the columns of the primary key; empty if there is none.
+        columns: The columns in order.
+        key: The indexes of the primary key columns; empty if there is none.
     """
 
     name: TableName
@@ -67,8 +67,8 @@ class TableMap:
 
 
 def name_of(body: bytes) -> tuple[TableName, int]:
-    """Return the name of the table of a TABLE_MAP body after its table id, and the place behind it."""
-    # Two bytes of flags, then both names with a length before and a zero behind.
+    """Return the table name in a TABLE_MAP body after its table id, and the offset behind it."""
+    # Two bytes of flags, then both names: length-prefixed and zero-terminated.
     place, names = 2, []
     for _ in range(2):
         size = body[place] if place < len(body) else 0
@@ -88,11 +88,11 @@ def parse_table_map(
     Args:
         flavor: `mysql` or `mariadb`.
         body: The body, without header, table id and checksum.
-        collations: The character set of each id of a collation.
-        catalog: The columns of the table as the catalog knows them, for types that the log has no name for.
+        collations: The character set per collation id.
+        catalog: The table's columns from the catalog, for types that the log cannot express.
 
     Raises:
-        UserError: The event lacks names of columns.
+        UserError: The event lacks column names.
         UnsupportedError: A column has a type or a character set that is not supported.
         CorruptLogError: The body contradicts itself.
     """
@@ -101,7 +101,7 @@ def parse_table_map(
     codes = body[place : place + count]
     size, place = length_encoded(body, place + count)
     metadata = body[place : place + size]
-    # A bit per column tells whether it can be null; rows tell which values are.
+    # One bit per column: whether it is nullable; which values are null is in the rows.
     place += size + (count + 7) // 8
     if len(codes) < count or len(metadata) < size or place > len(body):
         raise CorruptLogError(f"the TABLE_MAP event of {name} ends within its columns")
@@ -122,7 +122,7 @@ def parse_table_map(
 
 @dataclass(slots=True)
 class _Kind:
-    """A column without names, signs and character sets."""
+    """A column before its name, signedness and character set are set."""
 
     code: int
     metadata: bytes
@@ -134,14 +134,14 @@ class _Kind:
 
     @property
     def is_text(self) -> bool:
-        """Whether the list of character sets has the column; that of MariaDB also has geometries."""
+        """Whether the character-set list contains the column; MariaDB's list also contains geometries."""
         if self.code == _GEOMETRY:
             return self.is_mariadb
         return self.code in (_VARCHAR, _VAR_STRING, _STRING, *_BLOBS, _BLOB_COMPRESSED, _VARCHAR_COMPRESSED)
 
     @property
     def is_number(self) -> bool:
-        """Whether the list of signs has the column; that of MariaDB also has years."""
+        """Whether the signedness list contains the column; MariaDB's list also contains years."""
         if self.code == _YEAR:
             return self.is_mariadb
         return self.code in (*_INTEGERS, _FLOAT, _DOUBLE, _DECIMAL)
@@ -156,7 +156,7 @@ def _kinds(name: TableName, codes: bytes, metadata: bytes, *, is_mariadb: bool) 
             raise CorruptLogError(f"the TABLE_MAP event of {name} ends within the metadata of its columns")
         place += width
         if code == _STRING:
-            # The type of enum and set, and bits 8 and 9 of the length of char, are in the first byte.
+            # The first byte contains the type of enum and set, and bits 8 and 9 of a char's length.
             if own[0] & 0x30 != 0x30:
                 code, own = _STRING, ((((own[0] & 0x30) ^ 0x30) << 4) | own[1]).to_bytes(2, "little")
             elif own[0] in (_ENUM, _SET):
@@ -170,7 +170,7 @@ def _kinds(name: TableName, codes: bytes, metadata: bytes, *, is_mariadb: bool) 
 
 
 def _fields(name: TableName, body: bytes, place: int) -> dict[int, bytes]:
-    """Return the fields of optional metadata by their types."""
+    """Return the optional metadata fields by type."""
     fields = {}
     while place < len(body):
         kind = body[place]
@@ -202,7 +202,7 @@ def _texts(data: bytes, place: int, count: int) -> tuple[list[bytes], int]:
 
 
 def _charsets(fields: Mapping[int, bytes], count: int, default: int, each: int) -> list[int | None]:
-    """Return the collation of each of `count` columns; None if the log does not tell it."""
+    """Return the collation per column for `count` columns; None if the log does not contain it."""
     if default in fields:
         first, *pairs = _numbers(fields[default])
         exceptions = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -254,7 +254,7 @@ def _described(
 
 
 def _signs(kinds: Sequence[_Kind], data: bytes) -> list[bool]:
-    """Return whether each column has no sign: one bit for each number, the first one in the highest bit."""
+    """Return whether each column is unsigned: one bit per numeric column, starting at the top bit."""
     numbers = [place for place, kind in enumerate(kinds) if kind.is_number]
     if len(data) != (len(numbers) + 7) // 8:
         raise CorruptLogError(f"a TABLE_MAP event has {len(data)} bytes of signs for {len(numbers)} numbers")
@@ -331,7 +331,7 @@ def _column(kind: _Kind, name: str, charset: str, unsigned: bool) -> WireColumn:
 
 
 def _check(wire: WireColumn) -> None:
-    """Raise ValueError if a column has sizes that its type does not have."""
+    """Raise ValueError if a column's sizes are invalid for its type."""
     column, width, prefix = wire.column, wire.width, wire.prefix
     widths = {"float": (4, 4), "double": (8, 8), "bit": (1, 8), "enum": (1, 2), "set": (1, 8)}
     least, most = widths.get(column.type, (0, 255))
@@ -351,7 +351,7 @@ def _unsupported(name: str, code: int) -> str:
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Return the bytes of a decimal in the log."""
+    """Return the size of a decimal in the log in bytes."""
     whole = precision - scale
     if whole < 0:
         raise ValueError(f"decimal({precision}, {scale}) does not exist")
@@ -359,7 +359,7 @@ def decimal_bytes(precision: int, scale: int) -> int:
 
 
 def _hidden(wire: WireColumn, catalog: Sequence[SourceColumn]) -> WireColumn:
-    """Return the column with the type of the catalog if the log has no name for it."""
+    """Return the column with its type from the catalog if the log cannot express it."""
     own = wire.column
     hidden = next((one for one in catalog if one.name == own.name and one.type in _HIDDEN), None)
     if hidden is not None and own.type in ("binary", "char") and wire.prefix == 1:
@@ -371,7 +371,7 @@ def _key(name: TableName, fields: Mapping[int, bytes], count: int) -> tuple[int,
     if _KEY in fields:
         numbers = _numbers(fields[_KEY])
     else:
-        # Pairs of a place and the length of its prefix.
+        # Pairs of an offset and the length of its prefix.
         numbers = _numbers(fields.get(_KEY_WITH_PREFIX, b""))[::2]
     if any(place >= count for place in numbers):
         raise CorruptLogError(f"the TABLE_MAP event of {name} has a key of columns that do not exist")

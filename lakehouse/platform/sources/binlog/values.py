@@ -1,4 +1,4 @@
-"""Raw values of rows to Arrow arrays, for all rows of a column at once."""
+"""Convert raw values to Arrow arrays, one column at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 _SECOND_US = 1_000_000
 _DAY_US = 86_400 * _SECOND_US
-#: Bytes of the SRID before the WKB of a geometry.
+#: Size of the SRID before a geometry's WKB in bytes.
 _SRID_BYTES = 4
 _ZEROS = re.compile("0+")
 _INT_DIGITS = 18
@@ -34,20 +34,20 @@ _INT_DIGITS = 18
 
 @dataclass(slots=True)
 class Converter:
-    """Makes arrays of raw values.
+    """Converts raw values to arrays.
 
     Attributes:
-        zero_dates: `null`, or `text` for dates and times as text.
-        zeros: Per column, the number of dates that are null because no calendar has them.
+        zero_dates: `null`, or `text` for dates and times as strings.
+        zeros: Per column, the number of invalid dates, which became null.
     """
 
     zero_dates: str = "null"
     zeros: dict[str, int] = field(default_factory=dict)
 
     def arrays(self, image: RawColumns) -> dict[int, pa.Array]:
-        """Return an array per wanted column, by its place in the table.
+        """Return an array per wanted column, by its index in the table.
 
-        Raises CorruptLogError for values that their type does not have.
+        Raises CorruptLogError for values that are invalid for their type.
         """
         rows = len(image.nulls)
         bitmaps = np.frombuffer(b"".join(image.nulls), np.uint8).reshape(rows, image.null_bytes)
@@ -84,7 +84,7 @@ class Converter:
             raise CorruptLogError(f"column {column.name!r} has a value that is no {column.type}: {error}") from error
 
     def _fixed(self, column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
-        """Return the array of a column whose values all have the same number of bytes."""
+        """Return the array of a fixed-size column."""
         kind = arrow_type(column, zero_dates=self.zero_dates)
         match column.type:
             case "decimal":
@@ -140,7 +140,7 @@ class Converter:
 
 
 def _little(raw: Raw) -> I64:
-    """Return unsigned numbers of up to 8 bytes with the lowest byte first."""
+    """Return unsigned little-endian numbers of up to 8 bytes."""
     wide = np.zeros((len(raw), 8), np.uint8)
     wide[:, : raw.shape[1]] = raw
     numbers: I64 = wide.view("<i8").reshape(-1)
@@ -148,7 +148,7 @@ def _little(raw: Raw) -> I64:
 
 
 def _big(raw: Raw) -> I64:
-    """Return unsigned numbers of up to 7 bytes with the highest byte first; 0 for no bytes."""
+    """Return unsigned big-endian numbers of up to 7 bytes; 0 for no bytes."""
     wide = np.zeros((len(raw), 8), np.uint8)
     if raw.shape[1]:
         wide[:, 8 - raw.shape[1] :] = raw
@@ -167,7 +167,7 @@ def _integers(column: SourceColumn, raw: Raw, kind: Any) -> NDArray[Any]:
 
 
 def _microseconds(scale: int, raw: Raw) -> I64:
-    """Return the fraction of seconds in microseconds."""
+    """Return fractional seconds in microseconds."""
     microseconds: I64 = _big(raw) * 10 ** (6 - (scale + 1) // 2 * 2)
     return microseconds
 
@@ -188,7 +188,7 @@ def _date_fields(column: SourceColumn, raw: Raw) -> tuple[I64, ...]:
 
 
 def _days(year: I64, month: I64, day: I64) -> I64:
-    """Return the days since 1970-01-01 of dates of the Gregorian calendar."""
+    """Convert Gregorian dates to days since 1970-01-01."""
     shifted = year - (month <= 2)
     era = shifted // 400
     of_era = shifted - era * 400
@@ -198,7 +198,7 @@ def _days(year: I64, month: I64, day: I64) -> I64:
 
 
 def _civil(days: I64) -> tuple[I64, I64, I64]:
-    """Return year, month and day of days since 1970-01-01."""
+    """Convert days since 1970-01-01 to year, month and day."""
     shifted = days + 719_468
     era = shifted // 146_097
     of_era = shifted - era * 146_097
@@ -226,7 +226,7 @@ def _digits(values: I64, width: int) -> Raw:
 
 
 def _texts(parts: Sequence[Raw], mask: Mask | None, nulls: Mask) -> pa.Array:
-    """Return texts from columns of ASCII characters; `kept` says which characters belong to each text."""
+    """Return strings from columns of ASCII characters; `kept` masks the characters that belong to each string."""
     table = np.concatenate(parts, axis=1) if parts else np.zeros((len(nulls), 0), np.uint8)
     if mask is None:
         mask = np.ones(table.shape, bool)
@@ -261,7 +261,7 @@ def _date_text(column: SourceColumn, fields: tuple[I64, ...], nulls: Mask) -> pa
 def _times(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
     bits = (raw.shape[1] - 3) * 8
     packed = _big(raw) - (1 << (23 + bits))
-    # Places of null hold zeros.
+    # Null values contain zeros.
     packed = np.where(nulls, 0, packed)
     is_negative, size = packed < 0, np.abs(packed)
     clock = size >> bits
@@ -280,7 +280,7 @@ def _times(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
 
 
 def _decimals(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
-    """Groups of up to nine digits, the highest one first; a negative number is the complement, zero has the top bit."""
+    """Groups of up to nine digits, big-endian; a negative number is the complement, zero has the top bit."""
     whole = column.precision - column.scale
     digits = [whole % 9] * bool(whole % 9) + [9] * (whole // 9)
     digits += [9] * (column.scale // 9) + [column.scale % 9] * bool(column.scale % 9)
@@ -309,7 +309,7 @@ def _decimals(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
 
 
 def _limbs(groups: Sequence[I64], digits: Sequence[int], is_negative: Mask, count: int) -> NDArray[np.uint32]:
-    """Return numbers of groups of digits as two's complement in limbs of 32 bits, the lowest one first."""
+    """Convert digit groups to two's complement numbers in 32-bit limbs, little-endian."""
     limbs = np.zeros((count, len(is_negative)), np.uint64)
     for group, size in zip(groups, digits, strict=True):
         carry = group.astype(np.uint64)
@@ -326,7 +326,7 @@ def _limbs(groups: Sequence[I64], digits: Sequence[int], is_negative: Mask, coun
 
 
 def _enum(column: SourceColumn, numbers: I64, nulls: Mask) -> pa.Array:
-    # An invalid value is 0 and printed as an empty text.
+    # An invalid value is 0 and printed as an empty string.
     values = pa.array(["", *column.values], pa.string())
     if (numbers > len(column.values)).any():
         raise CorruptLogError(f"value {int(numbers.max())} of an enum of {len(column.values)}")
@@ -342,7 +342,7 @@ def _set(column: SourceColumn, numbers: I64, nulls: Mask) -> pa.Array:
 
 
 def _varying(column: SourceColumn, values: list[bytes | None]) -> pa.Array:
-    """Return the array of a column whose values have different sizes."""
+    """Return the array of a variable-size column."""
     if column.compressed:
         values = [value if value is None else _decompressed(value) for value in values]
     match column.type:
@@ -355,7 +355,7 @@ def _varying(column: SourceColumn, values: list[bytes | None]) -> pa.Array:
                 raise CorruptLogError("a geometry has no SRID")
             return pa.array([value if value is None else value[_SRID_BYTES:] for value in values], pa.binary())
         case "binary":
-            # The log leaves out zeros at the end.
+            # The log omits trailing zeros.
             longest = max((len(value) for value in values if value is not None), default=0)
             if longest > column.length:
                 raise CorruptLogError(f"a value has {longest} bytes, the column {column.length}")
@@ -390,7 +390,7 @@ def _address(column: SourceColumn, value: bytes) -> str:
 
 
 def _inet6(value: bytes) -> str:
-    """Return an address of IPv6 as MariaDB prints it: also one zero is left out, an address of IPv4 has points."""
+    """Return an IPv6 address as MariaDB prints it: even a single zero group is omitted; IPv4 parts are dotted."""
     groups = [int.from_bytes(value[n : n + 2], "big") for n in range(0, 16, 2)]
     runs = [match.span() for match in _ZEROS.finditer("".join("0" if not group else "x" for group in groups))]
     first, end = max(runs, key=lambda run: run[1] - run[0], default=(8, 8))
@@ -403,7 +403,7 @@ def _inet6(value: bytes) -> str:
 
 
 def _decompressed(value: bytes) -> bytes:
-    """Return a value of a compressed column of MariaDB: a byte with the size of the length, the length, zlib data."""
+    """Decompress a MariaDB column value: a byte with the size of the length, the length, zlib data."""
     if not value or value[0] == 0:
         return value[1:]
     head = value[0]

@@ -17,10 +17,10 @@ from lakehouse.spec.table.table_spec import TableSpec
 def check_database_source(
     spec: TableSpec, interval: Interval | None, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> None:
-    """Check the connection, the settings and rights of the server, and the tables with their types and keys.
+    """Check the connection, the server's settings and privileges, and the tables with their types and keys.
 
     Raises:
-        UserError: A run cannot succeed; the message names the value and the remedy.
+        UserError: A run cannot succeed; the message contains the value and the remedy.
         RetryableError: The server does not answer.
     """
     settings = ingest_of(spec).database

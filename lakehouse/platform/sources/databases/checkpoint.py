@@ -1,4 +1,4 @@
-"""The checkpoint of a table whose source is a database: the position of the log, and the loaded part of the table."""
+"""The checkpoint of a table with a database source: the log position, and the loaded part of the table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseCheckpoint:
-    """The state of a source table in the commits of its table.
+    """The state of a source table, stored in the commits of the target table.
 
     Attributes:
         table: The source table, as `database.table`.
         position: All changes before it are in the table.
-        loaded: The largest key of the snapshot that is loaded; None if none is. Chunks are loaded in the order of keys.
+        loaded: The last loaded key of the snapshot; None if none is loaded. Chunks are loaded in key order.
         is_complete: Whether the whole snapshot is loaded.
-        purges: Whether rows that the source does not have are deleted when the snapshot is complete.
+        purges: Whether rows that are missing in the source are deleted when the snapshot is complete.
         kinds: The types of the source's columns when the run was planned.
-        resnapshot: The id of the run that asked for the snapshot again; empty if none did.
+        resnapshot: The id of the run that requested a new snapshot; empty if none did.
         incarnation: See `SourceTable`.
     """
 
@@ -57,9 +57,9 @@ class DatabaseCheckpoint:
 
     @classmethod
     def from_json(cls, text: str) -> DatabaseCheckpoint:
-        """Parse the text of a checkpoint.
+        """Parse a checkpoint.
 
-        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        Raises UnsupportedError for a newer version, CorruptTableError for a string that `to_json` did not write.
         """
         try:
             value = parse_json(text)

@@ -1,4 +1,4 @@
-"""Rows whose key is an empty string, which a table of Hudi cannot have: they are bad records."""
+"""Rows whose key is an empty string, which Hudi tables cannot store: they are bad records."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def has_keyless(rows: pa.Table, key: Sequence[str]) -> bool:
     return lacking is not None and bool(pc.any(lacking).as_py())
 
 
-# parameters: the rows, what a key is, and what the spec allows
+# parameters: the rows, the definition of a key, and the limits in the spec
 def without_keyless(
     rows: Frame, key: Sequence[str], source_table: str, box: DeadLetterBox, *, table: str, allowed: int
 ) -> tuple[Frame, int]:
-    """Return the rows that have a key, and the number of others, which are now dead letters.
+    """Return the rows with a key, and the number of other rows, which become dead letters.
 
-    Deletes without a key are left out: no stored row has their key.
+    Deletes without a key are dropped: no stored row has their key.
 
     Args:
-        rows: Rows with the mark of deletes.
+        rows: Rows with the delete marker.
         key: The key columns.
         source_table: The source table, for the dead letters.
         box: The folder of the dead letters.
-        table: The table that is written, for messages.
+        table: The target table, for messages.
         allowed: The number of rows without a key that the spec allows.
 
     Raises UserError if there are more than `allowed`.

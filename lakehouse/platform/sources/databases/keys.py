@@ -1,7 +1,7 @@
-"""Compare the key of a target table with the unique keys of its source table, and names of targets with each other.
+"""Compare a target table's key with the unique keys of its source table, and target names with each other.
 
-Rows of the source with one record key are merged into one row of the target. So the record key must contain the columns
-of a unique index of the source without null, or `ingest.keys` must state that its columns are unique.
+Source rows with the same record key are merged into one target row. So the record key must contain the columns of a
+non-null unique source index, or `ingest.keys` must declare its columns unique.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def require_unique(table: SourceTable, key: tuple[str, ...], settings: DatabaseS
 
 
 def unlogged_key(table: SourceTable) -> tuple[str, ...]:
-    """Return the columns of a unique index that the log does not have; empty if there are none."""
+    """Return the columns of a unique index that are missing in the log; empty if there are none."""
     names = {column.name for column in table.columns}
     return next((columns for columns in table.unique if not set(columns) <= names), ())
 
 
 @contextmanager
 def changed_keys(table: SourceTable | None, spec: TableSpec, settings: DatabaseSettings) -> Iterator[None]:
-    """Raise UserError with a way out if opening a target fails because the source table got another primary key."""
+    """Raise UserError with a remedy if opening a target fails because the source table's primary key changed."""
     try:
         yield
     except UserError as error:
@@ -64,7 +64,7 @@ def changed_keys(table: SourceTable | None, spec: TableSpec, settings: DatabaseS
 
 
 def target_problems(settings: DatabaseSettings, names: Iterable[str]) -> Mapping[str, UserError]:
-    """Return the errors of source tables, by name, whose targets have unsafe names or the name of another target."""
+    """Return errors by source table name, for targets with unsafe names or the name of another target."""
     sources: dict[str, list[str]] = {}
     for name in names if settings.into else ():
         sources.setdefault(settings.target_of(name), []).append(name)

@@ -1,4 +1,4 @@
-"""Choose what a commit reads of a table: chunks of its snapshot, and a window of the log. Pure functions."""
+"""Choose the snapshot chunks and the log window that a commit reads for a table. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class DatabasePlan(SourcePlan):
     """The records of one table that a commit reads.
 
     Attributes:
-        table: The source table; with the columns of its target if it does not exist any more.
+        table: The source table; if it no longer exists, with the columns of its target.
         key: The key columns; empty to append.
-        state: The checkpoint before this commit, with what the plan changed about the snapshot.
-        previous: The text of the checkpoint that the plan continues; None for a new table.
+        state: The checkpoint before this commit, with the plan's changes to the snapshot state.
+        previous: The serialized checkpoint that the plan continues; None for a new table.
         chunks: The chunks to read.
-        keys: Chunks of the whole table whose keys are read, to delete rows that the source does not have.
+        keys: Chunks of the whole table whose keys are read, to delete rows that are missing in the source.
         exists: Whether the source table exists.
         waits: Whether a later commit reads the snapshot, because the table is far behind the log.
-        is_ahead: Whether the window ends before the log of the table begins, so that it has no changes of the table.
+        is_ahead: Whether the window ends before the table's log begins, so that it contains no changes of the table.
     """
 
     table: SourceTable
@@ -49,14 +49,14 @@ class DatabasePlan(SourcePlan):
 
     @property
     def completes(self) -> bool:
-        """Whether this commit makes the snapshot complete."""
+        """Whether this commit completes the snapshot."""
         if self.state.is_complete or self.waits:
             return False
         return not self.chunks or self.chunks[-1].upto is None
 
     @property
     def read_table(self) -> SourceTable:
-        """The table as its log is read: with its key, and without changes that its rows have already."""
+        """The table for reading its log: with its key, and without changes that its rows already contain."""
         table = replace(self.table, key=self.key, start=self.state.position)
         if self.is_ahead or (self.waits and not self.key):
             return replace(table, seen=SEES_ALL)
@@ -67,16 +67,16 @@ class DatabasePlan(SourcePlan):
 
 
 def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSettings) -> tuple[str, ...]:
-    """Return the key columns of a table; empty if its rows are appended.
+    """Return a table's key columns; empty if its rows are appended.
 
     Args:
         table: The table.
-        declared: The record key that the spec of the table declares; empty if it declares none.
+        declared: The record key in the table spec; empty if it declares none.
         settings: The settings of the source.
 
     Raises:
-        UserError: The table has no key, and the settings do not say what to do about it, rows are hidden, or a declared
-            key is narrower than those of the table.
+        UserError: The table has no key and the settings do not handle this case, rows are hidden, or a declared key is
+            narrower than the table's keys.
         UnsupportedError: The log of the table cannot be decoded, so its snapshot is not read either.
     """
     if table.refusal:
@@ -154,9 +154,9 @@ def next_state(
         table: The source table as it is now.
         known: The checkpoint of its newest commit.
         position: Where its log is read from.
-        resnapshot: The id of the run if it asks for the snapshot again; empty if it does not.
+        resnapshot: The id of the run if it requests a new snapshot; otherwise empty.
         exists: Whether the source table exists.
-        lacks_log: Whether the log did not have the changes of the table until now.
+        lacks_log: Whether the log did not contain the table's changes until now.
     """
     state = replace(state, position=position)
     if not exists:
@@ -171,16 +171,16 @@ def next_state(
 
 
 def is_replaced(state: DatabaseCheckpoint, table: SourceTable) -> bool:
-    """Return whether a source table is another one than that of a checkpoint, or its log has a gap.
+    """Return whether a source table is not the table in the checkpoint, or its log has a gap.
 
-    Checkpoints of earlier versions have only the first parts of the text.
+    Checkpoints of earlier versions contain only the first parts of the string.
     """
     before, now = state.incarnation.split(":"), table.incarnation.split(":")
     return before != now[: len(before)]
 
 
 def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: str) -> DatabaseCheckpoint:
-    """Return a state whose snapshot starts again, and ends with deletes of rows that the source does not have."""
+    """Return a state whose snapshot starts again, and ends with deletes of rows that are missing in the source."""
     return DatabaseCheckpoint(
         table=state.table,
         position=state.position,
@@ -192,10 +192,9 @@ def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: st
 
 
 def values_changed(kinds: Mapping[str, str], table: SourceTable) -> bool:
-    """Return whether rows got other values by a change of the columns, which the log does not contain.
+    """Return whether a column change modified rows without events in the log.
 
-    That is a new column whose value in older rows is not null, a column that had another name, or another type of a
-    column.
+    Such changes are a new column whose value in older rows is not null, a renamed column, and a new column type.
     """
     places = {place_of(kind) for kind in kinds.values()} - {""}
     for column in table.columns:
@@ -208,13 +207,13 @@ def values_changed(kinds: Mapping[str, str], table: SourceTable) -> bool:
 
 
 def place_of(kind: str) -> str:
-    """Return the part of a kind that identifies a column, also under another name; empty if it has none."""
+    """Return the column id in a kind, which stays when the column is renamed; empty if there is none."""
     last = kind.rpartition(":")[2]
     return last if last.startswith(PLACE) else ""
 
 
 def widens(before: str, after: str) -> bool:
-    """Return whether a column has the same values after its kind changed: only numbers of the kind grew."""
+    """Return whether a column keeps its values after a change of its kind: only numbers in the kind grew."""
     old, new = before.split(":"), after.split(":")
     if len(old) != len(new):
         return False
@@ -226,11 +225,11 @@ def widens(before: str, after: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEvents:
-    """The effects of statements in a window of the log on a table.
+    """The effects of the statements in a log window on a table.
 
     Attributes:
         emptied_at: The position of the last statement that removed all rows; None if none did.
-        resnapshot: Whether the rows that the table has now are not those of its log.
+        resnapshot: Whether the table's current rows differ from its log.
         notes: The events, for the report.
     """
 
@@ -247,19 +246,19 @@ def apply_events(
     snapshots: bool = True,
     same_columns: bool = False,
 ) -> TableEvents:
-    """Return the effects of statements in a window on a table; raise UserError if the settings do not allow them.
+    """Return the effects of a window's statements on a table; raise UserError if the settings forbid them.
 
     Args:
-        events: The statements of the table in the order of the log.
+        events: The table's statements in log order.
         settings: The settings of the source.
         exists: Whether the source has a table of this name now.
-        snapshots: Whether the table's snapshot can be read again: it has a key, or the spec wants its snapshot.
-        same_columns: Whether the columns are those before the window. Other columns are compared by the next plan.
+        snapshots: Whether the table's snapshot can be read again: it has a key, or the spec enables its snapshot.
+        same_columns: Whether the columns are the same as before the window. The next plan compares changed columns.
     """
     emptied, rereads = None, False
     notes = []
     for event in events:
-        # A truncated partition is no truncated table.
+        # A truncated partition is not a truncated table.
         policy = (
             "" if event.changes_rows else {"truncate": settings.truncate, "drop": settings.drop}.get(event.kind, "")
         )
@@ -272,7 +271,7 @@ def apply_events(
         if (event.kind, policy) in (("truncate", "apply"), ("drop", "delete")):
             emptied = event.position
         elif event.kind == "drop" and exists:
-            # The table of this name now is another one. Rows of the old one must go, whatever the policy.
+            # Another table now has this name. Rows of the old table are deleted, regardless of the policy.
             emptied = event.position
         elif event.kind == "rename" or (event.changes_rows and (event.kind == "truncate" or same_columns)):
             rereads = True

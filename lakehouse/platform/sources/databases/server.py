@@ -1,4 +1,4 @@
-"""The protocol of a database server, and the values that it gives."""
+"""The interface of a database server, and its value types."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ import pyarrow as pa
 CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
 CONTROL = (CHANGE, POSITION, COMMITTED, UNAVAILABLE)
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-#: The first character of the part of a kind that identifies a column.
+#: Prefix of the column id in a kind.
 PLACE = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceColumn:
-    """A column of a source table.
+    """A source table's column.
 
     Attributes:
         name: The name.
-        kind: What decides about its values: a name and numbers, such as `decimal:10:2`. If only numbers grow, values
-            stay the same. A last part `#5` identifies the column, if its log does not tell that a column got another
-            name.
+        kind: A type name and numbers that determine its values, such as `decimal:10:2`. If only numbers grow, values
+            stay the same. A last part `#5` is the column id, for logs without events for renamed columns.
         type: The Arrow type of its values in chunks and changes.
-        fills_null: Whether rows that exist when the column is added have null in it; otherwise they have a value that
-            the log does not contain.
+        fills_null: Whether existing rows get null when the column is added; otherwise they get a value that is not in
+            the log.
     """
 
     name: str
@@ -40,48 +39,48 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Which changes the rows of a table have already. The log is read without them.
+    """The changes that a table's rows already contain. The log is read without them.
 
     Attributes:
-        order: All changes up to this place, at the scale of the column `POSITION`.
-        transactions: The transactions whose changes they have, as the server writes them; empty for none.
+        order: All changes up to this position, on the scale of the column `POSITION`.
+        transactions: The transactions whose changes the rows contain, as the server prints them; empty for none.
     """
 
     order: int
     transactions: str = ""
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the value as JSON holds it."""
+        """Return the value as a JSON value."""
         return {"order": self.order, "transactions": self.transactions}
 
     @classmethod
     def from_mapping(cls, value: Mapping[str, object]) -> Seen:
-        """Return the value of a mapping; raise KeyError or ValueError for another mapping."""
+        """Parse a mapping; raise KeyError or ValueError if it is invalid."""
         return cls(order=int(str(value["order"])), transactions=str(value["transactions"]))
 
 
-#: The table has no rows yet that changes could be added to: a later read of the whole table will see all of them.
+#: The table has no rows yet to apply changes to: a later read of the whole table will include all changes.
 SEES_ALL = Seen(order=(1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTable:
-    """A table of a source.
+    """A source table.
 
     Attributes:
         name: The name as `database.table`.
-        columns: The columns in their order.
-        key: The primary key columns; empty if there is none, or if the log does not have all of them.
-        identity: The columns that the log has of a row before its change; None for all of them.
-        incarnation: A text that is another one after the table was dropped or replaced by one of the same name, or its
-            changes were left out of the log for a time; empty if the log tells.
-        unique: The columns of each unique index of columns without null, also those of the primary key.
+        columns: The columns in order.
+        key: The primary key columns; empty if there is none, or if the log lacks one of them.
+        identity: The columns that the log contains for a row before its change; None for all columns.
+        incarnation: An id that changes when the table is dropped, or replaced by a table of the same name, or when its
+            changes were missing in the log for a time; empty if the log contains these events.
+        unique: The columns of each unique index without nullable columns, including the primary key.
         has_hidden_rows: Whether row level security may hide rows from reads of the account.
-        seen: The changes that the log is read without, because rows without a key would be appended twice; None to
-            read all.
-        start: The place at which the log of the table begins. The log may be read from an earlier place for other
-            tables; what it has of the table before is left out, whatever it is. None to begin where the read begins.
-        refusal: Why the log of the table cannot be decoded, with the remedy; empty if it can.
+        seen: The changes that a read of the log skips, because rows without a key would be appended twice; None to read
+            all.
+        start: The position at which the table's log begins. The log may be read from an earlier position for other
+            tables; all earlier events of this table are skipped. None to begin where the read begins.
+        refusal: Why the table's log cannot be decoded, with the remedy; empty if it can.
     """
 
     name: str
@@ -102,19 +101,19 @@ class SourceTable:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The types of the columns as the server prints them."""
+        """The column types as the server prints them."""
         return {column.name: column.kind for column in self.columns}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPosition:
-    """A position in the log of a server, between two transactions.
+    """A position in a server's log, between two transactions.
 
     Attributes:
-        server: The identity of the server or of the group of servers whose log it is.
-        order: A number that grows along the log, at the scale of the column `POSITION`.
-        text: What the server needs to continue here, as it writes it itself.
-        time_ms: The server's time when it was noted: transactions committed before are before it.
+        server: The id of the server, or server group, that wrote the log.
+        order: A number that grows along the log, on the same scale as the column `POSITION`.
+        text: The value that the server needs to continue here, in the server's format.
+        time_ms: The server's time when the position was noted: transactions committed before that time precede it.
     """
 
     server: str
@@ -123,12 +122,12 @@ class LogPosition:
     time_ms: int = 0
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the position as JSON holds it."""
+        """Return the position as a JSON value."""
         return {"server": self.server, "order": self.order, "text": self.text, "time_ms": self.time_ms}
 
     @classmethod
     def from_mapping(cls, value: Mapping[str, object]) -> LogPosition:
-        """Return the position of a mapping; raise KeyError, TypeError or ValueError for another mapping."""
+        """Parse a mapping; raise KeyError, TypeError or ValueError if it is invalid."""
         return cls(
             server=str(value["server"]),
             order=int(str(value["order"])),
@@ -141,12 +140,12 @@ class LogPosition:
 class Chunk:
     """A range of keys: after `after`, up to and including `upto`.
 
-    Both are one literal of SQL per key column, as the server wrote them; None for no bound.
+    Both are one SQL literal per key column, as the server printed them; None for no bound.
 
     Attributes:
         after: The lower bound.
         upto: The upper bound.
-        keys: The keys to read instead of a range, as texts of their stored values; empty to read the range.
+        keys: The keys to read instead of a range, as strings of their stored values; empty to read the range.
     """
 
     after: tuple[str, ...] | None = None
@@ -161,19 +160,19 @@ def chunks_between(after: tuple[str, ...] | None, borders: Sequence[tuple[str, .
     return tuple(chunks) if len(chunks) >= most else (*chunks, Chunk(after=bounds[-1]))
 
 
-#: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
+#: Equal key ranges are used if at least one in this many numbers is a key.
 _SPARSE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyNumbers:
-    """Facts of a server about a key that is one integer.
+    """Server statistics for a key that is one integer.
 
     Attributes:
-        low: The smallest number that is not read yet.
-        high: The largest number.
-        first: The smallest number of the table.
-        rows: The estimated number of rows of the table; 0 if the server has no estimate.
+        low: The minimum key that is not read yet.
+        high: The maximum key.
+        first: The minimum key in the table.
+        rows: The estimated number of rows in the table; 0 without an estimate.
     """
 
     low: int
@@ -182,7 +181,7 @@ class KeyNumbers:
     rows: float
 
     def borders(self, rows: int, most: int) -> list[tuple[str, ...]] | None:
-        """Return at most `most` borders of equal parts of about `rows` rows; None if the numbers are sparse."""
+        """Return at most `most` borders between parts of about `rows` rows; None if the keys are sparse."""
         stride = max(1.0, (self.high - self.first + 1) / max(1.0, self.rows))
         if stride > _SPARSE:
             return None
@@ -198,9 +197,9 @@ class SchemaEvent:
     Attributes:
         kind: `create`, `alter`, `rename`, `truncate` or `drop`.
         table: The name as `database.table`.
-        position: Its place among the changes, at the scale of `POSITION`.
-        statement: The SQL text.
-        changes_rows: Whether rows may have other values than their changes in the log say.
+        position: Its position among the changes, on the scale of `POSITION`.
+        statement: The SQL statement.
+        changes_rows: Whether rows may differ from their changes in the log.
     """
 
     kind: str
@@ -212,11 +211,11 @@ class SchemaEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Changes of one source table that have the same columns, in the order of the log.
+    """Changes of one source table with the same columns, in log order.
 
     Attributes:
         table: The name as `database.table`.
-        rows: The columns of the table (after the change; before it for deletes), and those of `CONTROL`. An update
+        rows: The columns of the table (after the change; before it for deletes) and the `CONTROL` columns. An update
             that changes the key is a delete and an insert; only such inserts have unavailable values.
     """
 
@@ -226,106 +225,106 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """The end of a read of the log: the position after the last whole transaction."""
+    """The end of a log read: the position after the last whole transaction."""
 
     position: LogPosition
 
 
 class TableReads(Protocol):
-    """Reads rows in a task. It is sent to tasks, so it is pickled; it has the sign-in, and is never printed."""
+    """Reads rows in a task. It is sent to tasks, so it is pickled; it contains credentials and is never printed."""
 
     @property
     def omits_unchanged(self) -> bool:
-        """Whether the log may lack values that an update left as they were; if not, a lack of values is an error."""
+        """Whether the log may omit values that an update left unchanged; otherwise missing values are an error."""
 
     def connected(self) -> AbstractContextManager[TableReads]:
-        """Return the same reads for one task, whose chunks share a connection if that saves time."""
+        """Return the same reads for one task; its chunks share a connection if that saves time."""
 
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk with the columns of `table.schema`, as one consistent read saw them."""
+        """Yield a chunk's rows from one consistent read, with the columns of `table.schema`."""
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
-        """Yield which changes a consistent read of the whole table sees, then its rows as `chunk` does.
+        """Yield the changes that a consistent read of the whole table includes, then its rows as `chunk` does.
 
         Raises:
-            UserError: The server has no such reads of this table.
-            RetryableError: The server does not answer, or the table is changed too often to tell what the read sees.
+            UserError: The server does not support such reads for this table.
+            RetryableError: The server does not answer, or the table changes too often to determine the changes that the
+                read includes.
         """
 
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
-        """Yield the changes of tables, and what changed the tables, between two positions; at last the end.
+        """Yield the row changes and the statements that changed tables between two positions, then the end.
 
-        Changes and statements that `seen` of a table has, or that are before its `start`, are left out.
+        Skips changes and statements in a table's `seen` or before its `start`.
 
         Raises:
-            UserError: The log does not have the start any more, or contains an event that cannot be applied. The fact
-                `tables` has the names of the tables that the event concerns, if these are known.
+            UserError: The log no longer contains the start, or contains an event that cannot be applied. The fact
+                `tables` contains the names of the affected tables, if known.
             RetryableError: The server does not answer.
         """
 
 
 class DatabaseServer(Protocol):
-    """Answers questions of a run about a server; reads no rows."""
+    """Metadata of a server for a run; reads no rows."""
 
     def check(self, tables: Sequence[SourceTable]) -> None:
-        """Raise UserError, with value and remedy, if the log of the server cannot be read or lacks what is needed."""
+        """Raise UserError, with value and remedy, if the server's log cannot be read or lacks required data."""
 
     def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
-        """Make the log have the changes of tables from now on; return the tables whose changes it did not have.
+        """Make the log contain changes of tables from now on; return the tables whose changes it lacked.
 
         Args:
-            tables: The tables, with the key by which they are written; it is empty if rows are appended.
+            tables: The tables, with the key for the target; it is empty if rows are appended.
             resumes: Whether a table continues the position of an earlier run.
 
-        Raises UserError if a person has to do it, with the statements to run.
+        Raises UserError with the statements to run if an administrator has to do it.
         """
 
     def tables(self) -> Sequence[str]:
-        """Return the names of all tables that the user may read, as `database.table`."""
+        """Return the names of all tables that the account may read, as `database.table`."""
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
         """Return the columns and keys of tables, without those that do not exist."""
 
     def await_writers(self, table: str) -> None:
-        """Wait for transactions that changed a table before the log had its changes; a later read has to see them.
+        """Wait for transactions whose changes of a table precede its log; a later read must include them.
 
         Raises OpenTransactionsError if they do not end for a minute.
         """
 
     def low_watermark(self, table: str) -> LogPosition:
-        """Return a position so that every later read of a table sees all changes before it."""
+        """Return a position such that every later read of a table includes all changes before it."""
 
     def log_end(self) -> LogPosition:
-        """Return the end of the log: every change that an earlier read of a table saw is before it."""
+        """Return the end of the log: every change in an earlier read of a table is before it."""
 
     def resumed(self, position: LogPosition) -> LogPosition:
-        """Return where the log of this server continues a position of an earlier run.
+        """Return where this server's log continues the position from an earlier run.
 
-        Raises UserError if the log of this server is another one.
+        Raises UserError if this server has a different log.
         """
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
-        """Return a position before which all transactions are before each of the given positions."""
+        """Return a position that only follows transactions before all of the given positions."""
 
     def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
-        """Return a position between `start` and `end` so that about `most_bytes` of the log lie before it."""
+        """Return a position between `start` and `end` such that about `most_bytes` of the log lie before it."""
 
     def log_bytes(self, start: LogPosition, end: LogPosition) -> int:
         """Return the size of the log between two positions."""
 
     def confirm(self, positions: Sequence[LogPosition]) -> None:
-        """Let the server forget its log before all of these positions, which commits have."""
+        """Allow the server to delete its log before all of these committed positions."""
 
     def unconfirmed(self) -> tuple[str, int] | None:
-        """Return what keeps the log of the server, and how many bytes; None if the server deletes it by age."""
+        """Return the object that retains the server's log, and its bytes; None if logs are deleted by age."""
 
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
     ) -> Sequence[Chunk]:
-        """Return at most `most` chunks of about `rows` rows that follow one another after a key; the last one of the
-        table has no upper bound."""
+        """Return up to `most` consecutive chunks of about `rows` rows after a key; the table's last is unbounded."""
 
     @property
     def reads(self) -> TableReads:

@@ -1,4 +1,4 @@
-"""The servers of database sources, by the kind of the source."""
+"""The servers of database sources, by source kind."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 
 def open_server(spec: TableSpec, environ: Mapping[str, str]) -> DatabaseServer:
-    """Connect to the server that a spec names.
+    """Connect to the server in a spec.
 
     Raises:
-        UserError: The connection is incomplete, its user may not sign in, or a package is missing.
+        UserError: The connection is incomplete, its account may not sign in, or a package is missing.
         RetryableError: The server does not answer.
     """
     source = ingest_of(spec).source
@@ -49,7 +49,7 @@ _OPEN: dict[str, Callable[[Any, str, Mapping[str, str]], DatabaseServer]] = {
 
 
 def _module(name: str, extra: str) -> Any:
-    """Import a module that needs the packages of an extra."""
+    """Import a module that needs an extra's packages."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The `Source` of one table of a database, whose chunks and changes are staged already."""
+"""The `Source` for one database table, whose chunks and changes are already staged."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from lakehouse.spec.sources.database_source import METADATA_PREFIX, DatabaseSett
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata: how far the table is behind the source, and what changed the source table.
+#: Keys in a commit's extra metadata: the lag behind the source, and the events that changed the source table.
 LAG = "lakehouse.ingest.lag"
 EVENTS = "lakehouse.ingest.events"
-#: A commit without rows is made if the log went on by so many bytes, so that no later run reads them again.
+#: A commit without rows is made if the log grew by at least this many bytes, so that no later run reads them again.
 IDLE_BYTES = 16 << 20
 _MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, pa.timestamp("us", "UTC"))])
 _LACKING = pa.field(UNAVAILABLE, pa.list_(pa.string()))
@@ -62,12 +62,12 @@ _METADATA = {"position": POSITION, "committed_at": COMMITTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """How stored values are kept that changes lack.
+    """How to keep stored values of columns that are missing in changes.
 
     Attributes:
-        text: The placeholder for which readers of the table take the stored value; empty if the table has none, or
-            lacks rows that the source has.
-        needed: Columns whose values decide where a row is stored or which version wins; they have no placeholder.
+        text: The placeholder that readers of the table replace with the stored value; empty if the table has none, or
+            lacks rows of the source.
+        needed: Columns that decide where a row is stored or which version wins; they have no placeholder.
     """
 
     text: str = ""
@@ -81,16 +81,16 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The parts of a commit of one table.
+    """The inputs for a commit to one table.
 
     Attributes:
         plan: The plan of the table.
         staged: The files of the pass.
-        is_far: Whether the window is so long that its end is committed even without rows.
-        lag: How far the table is behind the source after the commit.
+        is_far: Whether the window is long enough that its end is committed even without rows.
+        lag: The table's lag behind the source after the commit.
         kinds: The kinds of the columns after the log was read.
         begun: The end of the log before the plan.
-        marker: How stored values are kept that changes lack.
+        marker: How to keep stored values of columns that are missing in changes.
     """
 
     plan: DatabasePlan
@@ -104,14 +104,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSource:
-    """One table of a database for one commit.
+    """One database table for one commit.
 
     Attributes:
         session: The Spark session.
         settings: The settings of the source.
-        window: The parts of the commit.
-        select: SQL expressions of the spec.
-        allowed: The number of rows without a key that a commit may leave out.
+        window: The inputs for the commit.
+        select: SQL expressions in the spec.
+        allowed: The number of rows without a key that a commit may drop.
         stored: Returns the rows of the target table with these columns; None if it does not exist.
     """
 
@@ -123,7 +123,7 @@ class StagedSource:
     stored: Callable[[Sequence[str]], Frame] | None
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> DatabasePlan:
-        """Return the plan by which the window was staged; an empty one if another run has committed since."""
+        """Return the plan of the staged window; an empty plan if another run has committed since."""
         del interval, full_refresh
         plan = self.window.plan
         if checkpoint == plan.previous:
@@ -167,7 +167,7 @@ class StagedSource:
             unpin(newest)
 
     def unknown_keys(self, most: int) -> list[tuple[str, ...]]:
-        """Return the keys of changes that lack values which neither the window nor the stored rows have.
+        """Return the keys of changes with values that are missing in the window and in stored rows.
 
         Raises SnapshotNeededError if there are more than `most`.
         """
@@ -207,7 +207,7 @@ class StagedSource:
         )
 
     def _kept(self, columns: pa.Schema) -> list[str]:
-        """Return the columns that changes lack and whose stored values a placeholder keeps."""
+        """Return the columns that are missing in changes and keep their stored values by a placeholder."""
         return [name for name in self._marks.unsent if self.window.marker.keeps(columns.field(name))]
 
     @property
@@ -226,12 +226,12 @@ class StagedSource:
         )
 
     def _columns(self) -> pa.Schema:
-        """Return the columns of the rows: those of the table, and those that it got while the log was read."""
+        """Return the columns of the rows: the table's columns and columns added while the log was read."""
         plan = self.window.plan
         columns = {column.name: column.type for column in stored_schema(plan.table.schema, plan.key)}
         for file in self.window.staged.of(plan.table.name, LOG):
             for column in file.columns:
-                # A column of an older version of the table was dropped.
+                # A column of an older table version was dropped.
                 if column.name not in columns and (not plan.exists or column.name not in plan.state.kinds):
                     columns[column.name] = column.type
         return pa.schema(list(columns.items()))
@@ -239,7 +239,7 @@ class StagedSource:
     def _newest(
         self, plan: DatabasePlan, columns: pa.Schema, files: tuple[StagedFile, ...], after: int | None
     ) -> Frame:
-        """Return the newest change of each key with all values that the window has."""
+        """Return the newest change per key with all values in the window."""
         staged, marks = self.window.staged, self._marks
         if not marks.unsent or not plan.key:
             return newest_changes(self._read(files, pa.schema([*columns, *_MARKS])), plan.key, marks, after)
@@ -255,14 +255,14 @@ class StagedSource:
         )
 
     def _merged(self, plan: DatabasePlan, columns: pa.Schema, newest: Frame, events: TableEvents) -> Frame:
-        """Return the rows of chunks and changes with the mark of deletes."""
+        """Return the rows of chunks and changes with the delete marker."""
         staged, marks = self.window.staged, self._marks
         if not plan.key:
             _refuse_changes(newest, plan.table.name)
         chunks = None
-        # Rows that a chunk saw after the table was emptied are in the log after that place, too.
+        # Rows that a chunk read after the table was emptied are in the log after that position, too.
         if plan.chunks and events.emptied_at is None:
-            # Rows of tables without key have positions.
+            # Rows of tables without a key have positions.
             marks_of = [] if plan.key else [_MARKS.field(POSITION)]
             chunks = self._read(staged.of(plan.table.name, CHUNK), pa.schema([*columns, *marks_of]))
         return merged_rows(chunks, newest, plan.key, marks, seen=self._seen())
@@ -284,34 +284,35 @@ class StagedSource:
     def _seen(self) -> int:
         """Return the position of the last ALTER TABLE before the plan; 0 if the window has none.
 
-        The server ends all transactions of a table before it changes its columns, so chunks have all changes up to
-        there. Changes before it lack values that the statement gave to columns.
+        The server waits for the end of all transactions on a table before it changes its columns, so chunks contain all
+        changes up to there. Earlier changes lack values that the statement assigned to columns.
         """
         plan, begun = self.window.plan, self.window.begun.order
         events = [one for one in self.window.staged.events if (one.kind, one.table) == ("alter", plan.table.name)]
         altered = [one.position for one in events if one.position <= begun]
         if plan.table.incarnation and plan.state.kinds == self.window.kinds:
-            # A log without statements: changes that lack a column are older than it, even if no change has it.
+            # A log without statements: changes without a column are older than the column, even if no change contains
+            # it.
             columns = {*stored_schema(plan.table.schema, plan.key)}
             files = self.window.staged.of(plan.table.name, LOG)
             altered += [one.last for one in files if not columns <= {*one.columns}]
         return max(altered, default=0)
 
     def _parts(self, files: Sequence[StagedFile], columns: pa.Schema) -> Frame:
-        """Return the rows of files with the numbers of their parts."""
+        """Return the rows in files with their part numbers."""
         numbers = sorted({one.part for one in files})
         frames = [self._read([one for one in files if one.part == number], columns) for number in numbers]
         return with_parts(dict(zip(numbers, frames, strict=True)))
 
     def _read(self, files: Sequence[StagedFile], columns: pa.Schema) -> Frame:
-        # Files with other columns are read apart, because Spark cannot merge every two types.
+        # Files with different columns are read separately, because Spark cannot merge all pairs of types.
         groups: dict[pa.Schema, dict[str, int]] = {}
         for one in files:
             groups.setdefault(one.columns, {})[one.path] = one.rows
         read = partial(staged_rows, self.session, self.window.staged.storage)
         frames = [read([sizes for schema, sizes in groups.items() if not unreadable(schema, columns)], columns)]
         for schema, sizes in groups.items():
-            # Values of another type are older than the change of the type, after which the table is read again.
+            # Values of another type are older than the type change, after which the table is read again.
             if names := unreadable(schema, columns):
                 rest = pa.schema([column for column in columns if column.name not in names])
                 frames.append(read([sizes], rest))
@@ -329,7 +330,7 @@ class StagedSource:
         return state
 
     def _advances(self, plan: DatabasePlan, events: TableEvents) -> bool:
-        """Return whether the commit changes more than the position of the log by a little."""
+        """Return whether the commit changes more than a small advance of the log position."""
         previous = None if plan.previous is None else DatabaseCheckpoint.from_json(plan.previous)
         state = self._state(plan, events)
         position = state.position
@@ -342,12 +343,12 @@ class StagedSource:
 
 
 def _replaces(plan: DatabasePlan) -> bool:
-    """Return whether the rows replace those of the table: rows without key cannot be compared with a new snapshot."""
+    """Return whether the rows replace the table: rows without a key cannot be compared with a new snapshot."""
     return bool(plan.chunks) and not plan.key and plan.previous is not None
 
 
 def _refuse_changes(changes: Frame, table: str) -> None:
-    """Raise UserError if a table without key has updates or deletes."""
+    """Raise UserError if a table without a key has updates or deletes."""
     kind = changes.where(f"{CHANGE} != '{INSERT}'").select(CHANGE, POSITION).head()
     if kind is not None:
         raise UserError(

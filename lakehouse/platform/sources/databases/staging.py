@@ -1,10 +1,10 @@
-"""Read chunks and windows of the log in tasks, into Parquet files of the run.
+"""Read chunks and log windows in tasks, into Parquet files of the run.
 
     <location>_staging/<time>-<id>/<table>-<kind>-<id>.parquet
 
-The files are the rows as the source has them; `lakehouse.spark.database_rows` merges them per key. A task that Spark
-repeats writes files of other names, and only the files that its last attempt reports are read. A killed run leaves its
-folder; later runs delete it when it is older than any run can be.
+The files contain the source rows; `lakehouse.spark.database_rows` merges them per key. A retried task attempt writes
+files with new names, and only the files that the last attempt reports are read. A killed run leaves its folder; later
+runs delete it when it is older than the maximum run time.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ log = logging.getLogger(__name__)
 
 #: Kinds of staged files: rows of chunks, keys of the whole table, and changes.
 CHUNK, KEYS, LOG = "chunk", "keys", "log"
-#: Rows that were read because changes lack their values.
+#: Rows that were read because values were missing in changes.
 FETCHED = "fetched"
 _BUFFERED_ROWS = 100_000
 _BUFFERED_BYTES = 64 << 20
-#: Bytes of a column that are compressed to find out how much smaller they get, and the share from which they stay.
+#: Bytes of a column to compress as a test, and the compressed share from which the column stays uncompressed.
 _SAMPLE_BYTES, _DENSE = 64 << 10, 0.9
 _MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, pa.timestamp("us", "UTC"))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file of the run.
+    """A staged file of the run.
 
     Attributes:
         table: The source table.
         kind: `CHUNK`, `KEYS` or `LOG`.
-        path: The path below the storage of the run.
+        path: The path relative to the run's storage.
         rows: The number of rows.
-        columns: The columns without those of `CONTROL`.
-        unavailable: The columns that some rows have no value of.
-        moved: Whether inserts are among these rows: a change of the key made them.
-        last: The greatest position of a row; 0 without positions.
-        part: The number of the part of the window; rows that were read for changes have that of the part after them.
+        columns: The columns without `CONTROL` columns.
+        unavailable: The columns for which some rows have no value.
+        moved: Whether these rows include inserts, which a key change causes.
+        last: The maximum position of a row; 0 without positions.
+        part: The part number in the window; rows that were read for changes have the number of the next part.
         keyless: Whether rows have no key, or an empty one.
     """
 
@@ -98,7 +98,7 @@ class ChunkRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRead:
-    """The window of the log that a task reads."""
+    """The log window that a task reads."""
 
     start: LogPosition
     end: LogPosition
@@ -107,14 +107,14 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The reads of a run's tasks.
+    """The results of a run's tasks.
 
     Attributes:
         storage: The storage of the files.
         files: The files.
-        events: The statements that changed tables, in the order of the log.
+        events: The statements that changed tables, in log order.
         end: The position after the last transaction that was read.
-        failures: The errors of tables whose rows or changes cannot be read, by the names of the tables.
+        failures: The errors of tables whose rows or changes cannot be read, by table name.
     """
 
     storage: Storage
@@ -130,7 +130,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagingTask:
-    """Reads chunks or the log in a task. Each row of the input is the number of a read; the output is JSON."""
+    """Reads chunks or the log in a task. Each input row is the number of a read; the output is JSON."""
 
     reads: TableReads = field(repr=False)
     storage: Storage
@@ -162,7 +162,7 @@ class StagingTask:
         return {"files": [writer.report()]}
 
     def _whole(self, work: ChunkRead) -> dict[str, Any]:
-        """Stage a table without key. Its rows are numbered below 0, where the log has no position."""
+        """Stage a table without a key. Its rows get negative numbers, which are never log positions."""
         table, seen, number = work.table, None, 0
         schema = table.schema.append(_MARKS.field(POSITION))
         writer = _Writer(self.storage, self.folder, (table.name, work.kind, ()), schema)
@@ -178,7 +178,7 @@ class StagingTask:
         return {"files": [writer.report()], "seen": {table.name: seen.to_mapping()}}
 
     def _window(self, work: LogRead) -> dict[str, Any]:
-        """Stage a window of the log. If an event of a table cannot be applied, read it again for the other tables."""
+        """Stage a log window. If an event of a table cannot be applied, read the window again for the other tables."""
         failures: list[dict[str, str]] = []
         while True:
             try:
@@ -191,7 +191,7 @@ class StagingTask:
                 work = replace(work, tables=tuple(table for table in work.tables if table.name not in names))
 
     def _log(self, work: LogRead) -> dict[str, Any]:
-        """Stage a window of the log. A table gets a new file when its columns change."""
+        """Stage a log window. A table gets a new file when its columns change."""
         files: list[dict[str, Any]] = []
         open_files: dict[str, _Writer] = {}
         keys = {table.name: table.key for table in work.tables}
@@ -231,7 +231,7 @@ class StagingTask:
 
 
 class _Writer:
-    """Writes rows of one schema to a Parquet file, in groups of rows."""
+    """Writes rows of one schema to a Parquet file, in row groups."""
 
     def __init__(
         self, storage: Storage, folder: str, what: tuple[str, str, tuple[str, ...]], schema: pa.Schema
@@ -273,7 +273,7 @@ class _Writer:
         self._output.close()
 
     def abort(self) -> None:
-        # Otherwise the writer writes the end of the file when it is collected.
+        # Otherwise the writer writes the file footer when it is garbage-collected.
         if self._parquet is not None:
             self._parquet.is_open = False
         self._output.abort()
@@ -311,7 +311,7 @@ class _Writer:
             self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
     def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
-        """Open the file for rows, of which these are the first."""
+        """Open the file; these are its first rows."""
         # The file is read once, as a whole. Snappy and statistics would double the CPU time of writing it.
         return pq.ParquetWriter(
             self._output, self.schema, compression=_codecs(rows), use_dictionary=False, write_statistics=False
@@ -319,9 +319,9 @@ class _Writer:
 
 
 def _codecs(rows: pa.Table) -> dict[str, str]:
-    """Return the codec of each column by its path.
+    """Return the compression codec per column path.
 
-    To compress texts that do not get smaller, such as hashes, takes as long as to write the other columns.
+    Compressing strings that do not get smaller, such as hashes, takes as long as writing the other columns.
     """
     codecs: dict[str, str] = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -331,7 +331,7 @@ def _codecs(rows: pa.Table) -> dict[str, str]:
 
 
 def _is_dense(column: pa.ChunkedArray) -> bool:
-    """Return whether the first values of a column of texts or bytes do not get smaller when they are compressed."""
+    """Return whether the first values of a string or binary column do not get smaller when compressed."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or not column.num_chunks:
         return False
     data = column.chunk(0).buffers()[2]
@@ -340,10 +340,10 @@ def _is_dense(column: pa.ChunkedArray) -> bool:
 
 
 def with_marks(one: Changes, *, omits_unchanged: bool = False) -> pa.Table:
-    """Return changes with the columns of `CONTROL` in their types.
+    """Return changes with `CONTROL` columns in their declared types.
 
-    If the log of the server omits unchanged values, the column `UNAVAILABLE` is always there, so that all rows fit into
-    one file; otherwise UserError is raised for rows that lack values.
+    If the server's log omits unchanged values, the column `UNAVAILABLE` always exists, so that all rows fit into one
+    file; otherwise UserError is raised for rows with missing values.
     """
     rows = one.rows
     if omits_unchanged:
@@ -382,13 +382,13 @@ def parse_reports(texts: Iterable[str]) -> tuple[tuple[StagedFile, ...], tuple[S
 
 
 def failures_in(texts: Iterable[str]) -> dict[str, LakehouseError]:
-    """Return the errors of tables that tasks report, by the names of the tables."""
+    """Return the table errors that tasks report, by table name."""
     reports = [one for text in texts for one in json.loads(text).get("failures", ())]
     return {str(one["table"]): reported_failure(one) for one in reports}
 
 
 def seen_in(texts: Iterable[str]) -> dict[str, Seen]:
-    """Return the results of reads of whole tables, by table name."""
+    """Return the results of whole-table reads by table name."""
     reports = [json.loads(text).get("seen", {}) for text in texts]
     return {name: Seen.from_mapping(value) for report in reports for name, value in report.items()}
 
@@ -398,11 +398,11 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingArea:
-    """The folder beside the tables in which each pass has a folder of its own.
+    """The folder next to the tables with one subfolder per pass.
 
     Attributes:
-        storage: The storage of the folder.
-        longest_s: How long one try of a run may last, in seconds.
+        storage: The folder's storage.
+        longest_s: The maximum duration of one run attempt, in seconds.
     """
 
     storage: Storage
@@ -410,7 +410,7 @@ class StagingArea:
 
     @contextmanager
     def folder(self, now_ms: int) -> Iterator[str]:
-        """Yield the folder of a pass, and delete its files at the end; also those of killed runs."""
+        """Yield the folder of a pass; at the end delete its files and the files of killed runs."""
         self._delete_old(now_ms)
         name = f"{now_ms:013d}-{RandomIds().uuid()}"
         try:
@@ -419,7 +419,7 @@ class StagingArea:
             self._empty(name)
 
     def _delete_old(self, now_ms: int) -> None:
-        """Delete the folders of killed runs: those older than two tries of a run may last."""
+        """Delete the folders of killed runs: folders older than the maximum duration of two attempts."""
         oldest = now_ms - max(_DAY_MS, 2_000 * self.longest_s)
         for name in self.storage.list_dir("")[1]:
             made = name.rstrip("/").partition("-")[0]
@@ -431,7 +431,7 @@ class StagingArea:
         self.storage.delete_many([file.path for file in self.storage.list(folder)])
 
 
-#: Runs a task function on the numbers from 0 to `count` - 1, each in a task, and returns the texts of its output.
+#: Runs a task function on the numbers 0 to `count` - 1, one task each, and returns the output strings.
 Runner = Callable[[Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], int], Sequence[str]]
 
 
@@ -487,7 +487,7 @@ class Stager:
         )
 
     def extended(self, staged: Staged, reads: Sequence[ChunkRead], tables: Mapping[str, SourceTable]) -> Staged:
-        """Read rows for changes that lack values, then the log of tables behind the staged one; none without tables."""
+        """Read rows for changes with missing values, then the log after the staged part; nothing without tables."""
         part = 1 + max((one.part for one in staged.files), default=0)
         reports = self.run(self.task(tuple(reads)), len(reads))
         files, _, _ = parse_reports(reports)
@@ -511,14 +511,14 @@ class Stager:
 
 
 def tables_of(error: LakehouseError, names: Collection[str]) -> tuple[str, ...]:
-    """Return the tables that an error concerns, of these names; empty if it concerns the run as a whole."""
+    """Return the tables, among these names, that an error affects; empty if it affects the whole run."""
     if not isinstance(error, UserError | CorruptLogError):
         return ()
     return tuple(name for name in error.facts.get("tables", ()) if name in names)
 
 
 def failure_report(error: LakehouseError, table: str, *, is_of_log: bool) -> dict[str, str]:
-    """Return the error of a table as a task reports it; an error of the log contains the way past the event.
+    """Return a table's error as a task reports it; a log error contains the remedy to skip the event.
 
     A table whose log contains an event that cannot be applied keeps its position, so every run reads the event again. A
     new snapshot of the table begins at the end of the log, behind the event.

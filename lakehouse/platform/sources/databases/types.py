@@ -1,6 +1,6 @@
-"""The types in which values of databases are stored: types of Arrow that Spark and the table format have.
+"""The types in which database values are stored: Arrow types that Spark and the table format support.
 
-Record keys are texts, so a key column of bytes is stored as hexadecimal digits, as `HEX()` of a server prints it.
+Record keys are strings, so a binary key column is stored as hexadecimal digits, as the server's `HEX()` prints it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _UNSIGNED_DIGITS = 20
 _HEX = np.frombuffer(b"".join(f"{byte:02X}".encode() for byte in range(256)), dtype=np.uint16)
 
 
-#: The maximum number of digits of a decimal that fits an int64.
+#: The maximum decimal precision that fits an int64.
 INTEGER_DIGITS = 18
 
 
 def decimals(digits: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return int64 values as decimals whose digits they are: 1250 becomes 12.50."""
+    """Convert int64 values to decimals with the same digits: 1250 becomes 12.50."""
     values = np.asarray(digits.fill_null(0) if digits.null_count else digits)
     words = np.empty((len(values), 2), dtype=np.int64)
     words[:, 0], words[:, 1] = values, values >> 63
@@ -53,13 +53,13 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def stored_schema(schema: pa.Schema, key: Collection[str]) -> pa.Schema:
-    """Return columns in the types in which they are stored; `key` has the names of the key columns."""
+    """Convert columns to their stored types; `key` contains the key column names."""
     types = [(column.name, stored_type(column.type)) for column in schema]
     return pa.schema([(name, pa.string() if name in key and kind == pa.binary() else kind) for name, kind in types])
 
 
 def stored(rows: pa.Table, key: Collection[str]) -> pa.Table:
-    """Return rows in the types in which they are stored."""
+    """Convert rows to their stored types."""
     schema = stored_schema(rows.schema, key)
     columns = [
         column if column.type == field.type else _cast(column, field.type)
@@ -69,7 +69,7 @@ def stored(rows: pa.Table, key: Collection[str]) -> pa.Table:
 
 
 def unreadable(stored: pa.Schema, wanted: pa.Schema) -> frozenset[str]:
-    """Return the columns whose stored values are not all values of the wanted type."""
+    """Return the columns with stored values that do not fit the wanted type."""
     kinds = {column.name: column.type for column in stored}
     return frozenset(
         column.name for column in wanted if column.name in kinds and not _reads_as(kinds[column.name], column.type)

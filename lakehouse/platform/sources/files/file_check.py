@@ -43,5 +43,5 @@ def check_files_source(
         except NotFoundError:
             return
     elif not settings.is_by_interval and not os.path.exists(root.removeprefix("file:")):
-        # A run by interval may be a repeated one, whose folders were deleted after their ingestion.
+        # A run by interval may be a retry whose folders were deleted after their ingestion.
         check_missing([FolderListing(path=path, files=0, exists=False)], settings)

@@ -1,15 +1,15 @@
-"""The checkpoint of the files source: the files that commits have read, in at most 100 kB of text.
+"""The checkpoint of the files source: the files that commits have read, in a string of at most 100 kB.
 
-A file is identified by its modification time and a digest of its address and size. A file that was written again is
-therefore a new file. The checkpoint has an entry for each of the newest `LIMIT` files, and for all older files only the
-`floor`, the newest of their entries:
+A file is identified by its modification time and a digest of its address and size, so a rewritten file is a new file.
+The checkpoint contains an entry for each of the newest `LIMIT` files. For all older files it contains only the `floor`,
+the newest of their entries:
 
     older  <---- floor ---- the newest LIMIT files, one entry each ---->  newer
     all were read           read if there is an entry, otherwise not read
 
 A file that arrives late with an old modification time is read, unless it is older than the floor. Such a file is
-skipped, because the checkpoint cannot tell it from a file that was read. This needs more than `LIMIT` newer files; a
-run with `full_refresh` reads the file.
+skipped, because the checkpoint cannot distinguish it from a file that was read. This needs more than `LIMIT` newer
+files; a run with `full_refresh` reads the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakehouse.model.document import parse_json
 
 LIMIT = 10_000
 VERSION = 1
-#: The largest number of files that a stored checkpoint may state.
+#: The maximum number of files in a stored checkpoint.
 _MOST_FILES = 10_000_000
 _DIGEST_BYTES = 6
 
@@ -54,7 +54,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The files that commits have read: all up to `floor`, and those in `taken` above it."""
+    """The files that commits have read: all files up to `floor`, and the files in `taken` above it."""
 
     floor: Entry | None = None
     taken: frozenset[Entry] = frozenset()
@@ -94,9 +94,9 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, text: str) -> Checkpoint:
-        """Parse the text of a checkpoint.
+        """Parse a checkpoint.
 
-        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        Raises UnsupportedError for a newer version, CorruptTableError for a string that `to_json` did not write.
         """
         try:
             value = parse_json(text)

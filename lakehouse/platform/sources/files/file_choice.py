@@ -1,4 +1,4 @@
-"""Choose the files of a run: those that no commit has read, within the limits of the spec."""
+"""Choose the files for a run: files that no commit has read, within the limits in the spec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES_IN_SUMMARY = 20
 
 
 class FileCheckpoint(Protocol):
-    """A checkpoint of one of the ways to find files."""
+    """A checkpoint for one discovery mode."""
 
     def to_json(self) -> str:
         """Return the checkpoint as one line of JSON."""
@@ -27,11 +27,11 @@ class FileChoice:
 
     Attributes:
         files: The files.
-        reason: A text for people.
+        reason: A reason to show to users.
         checkpoint: The checkpoint that includes the files; None for a run by data interval.
-        left: The number of files, or of files with notifications, that a limit leaves for later runs.
+        left: The number of files, or files with notifications, that a limit leaves for later runs.
         warning: A warning for the report; empty for none.
-        metadata: Further entries of the commit's extra metadata.
+        metadata: Further entries for the commit's extra metadata.
     """
 
     files: tuple[SourceFile, ...]
@@ -47,7 +47,7 @@ class FileChoice:
         return sum(file.size_bytes for file in self.files)
 
     def summary(self) -> str:
-        """Return the number, the size in bytes and the first names of the files, as JSON."""
+        """Return the files' number, size in bytes and first names, as JSON."""
         names = [file.url for file in self.files[:NAMES_IN_SUMMARY]]
         value = {"count": len(self.files), "bytes": self.size_bytes, "names": names}
         return json.dumps(value, ensure_ascii=False)
@@ -64,12 +64,12 @@ def choose_files(
     """Choose the files of a run.
 
     Args:
-        files: All files that the source has.
+        files: All files in the source.
         checkpoint: The files that commits have read; None for a run by data interval, which reads all files.
-        full_refresh: Read all files, also those in the checkpoint; without limits, because a second run of it would
-            begin again.
-        max_files: The largest number of files; 0 for no limit. Files that were written first are read first.
-        max_bytes: The largest stored size of the files, at least one; 0 for no limit.
+        full_refresh: Read all files, even if they are in the checkpoint; without limits, because a second full refresh
+            would start again.
+        max_files: The maximum number of files; 0 for no limit. The oldest files are read first.
+        max_bytes: The maximum total size of the files in bytes; 0 for no limit. At least one file is read.
     """
     ordered = sorted(files, key=lambda file: (file.modified_ms, file.url))
     chosen = tuple(file for file in ordered if checkpoint is None or full_refresh or not checkpoint.has(file))

@@ -1,11 +1,10 @@
-"""Decide which columns of the files a run reads, and with which types.
+"""Decide which file columns a run reads, and with which types.
 
     known     the columns of the spec's `schema`, and further columns that earlier runs read
-    new       names in files that are not known: either their types are inferred from all records, or they are not read
-    lacking   known names that files of the run do not have; the write needs them for each set of files
+    new       unknown names in files: either their types are inferred from all records, or they are not read
+    lacking   known names that are missing in files of the run; the write needs them for each set of files
 
-Files of Parquet, ORC and Avro declare their types. All their columns are read, and the table decides which of them are
-new.
+Parquet, ORC and Avro files declare their types. All their columns are read; a comparison with the table shows new ones.
 """
 
 from __future__ import annotations
@@ -68,12 +67,12 @@ class ReadPlan:
     """The columns to read.
 
     Attributes:
-        sets: Sets of files that have the same columns.
-        schema: The columns and types of all rows.
-        ignored: The columns that files have and that are not read.
-        fields: The fields inside of columns that files have and that are not read, by dotted names.
-        lacking_fields: For each set, the fields inside of columns that only other sets have.
-        unread: The fields that are not read, with counts and examples, as far as records were searched for them.
+        sets: Sets of files with the same columns.
+        schema: The columns and types for all rows.
+        ignored: The columns in files that are not read.
+        fields: The nested fields in files that are not read, by dotted name.
+        lacking_fields: Per set, the nested fields that only other sets contain.
+        unread: The fields that are not read, with counts and examples, if records were searched for them.
     """
 
     sets: tuple[ColumnSet, ...]
@@ -84,7 +83,7 @@ class ReadPlan:
     unread: tuple[UnreadField, ...] = ()
 
     def lacking(self, number: int) -> frozenset[str]:
-        """Return the columns that the files of one set do not have."""
+        """Return the columns that are missing in one set's files."""
         one = self.sets[number]
         if not one.names and one.files.format == "csv":
             # A file without a header has all columns, in order.
@@ -116,16 +115,16 @@ class ReadPlan:
 
 
 def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, known_columns: KnownColumns) -> ReadPlan:
-    """Look up the columns of the files and decide which are read.
+    """Look up the files' columns and decide which are read.
 
     Args:
         session: The Spark session that reads.
         sets: The files, in sets of one format and one header.
         spec: The spec of the table.
-        known: The columns that earlier runs read, and the rules for columns that differ.
+        known: The columns that earlier runs read, and the rules for different columns.
 
     Raises:
-        UserError: The policy refuses a difference.
+        UserError: The policy does not allow a difference.
     """
     settings, declared = file_source_of(spec), declared_schema(spec.schema)
     sets = tuple(with_columns_of(one, spec) for one in sets)
@@ -146,8 +145,8 @@ def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, kno
 def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: SchemaPolicy) -> ReadPlan:
     """Return the plan with wider types for the records that did not parse, where the policy allows the change.
 
-    Columns that the spec declares, record keys, partition and ordering columns keep their types. A value that is no
-    number does not keep the numbers of its column from a wider type; its record stays bad.
+    Columns that the spec declares, record keys, partition and ordering columns keep their types. A value that is not a
+    number does not prevent a wider numeric type for its column; its record stays bad.
     """
     fixed = {*spec.schema, *spec.record_key, *(column.name for column in spec.partition_by), *spec.ordering}
     sets, names = [one.files for one in plan.sets], frozenset(fixed)
@@ -160,21 +159,21 @@ def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: Sche
 
 
 def file_source_of(spec: TableSpec) -> FileSourceSpec:
-    """Return the settings of the files source of a spec."""
+    """Return the files source settings of a spec."""
     source = ingest_of(spec).source
     assert isinstance(source, FileSourceSpec), f"the source of table {spec.table} is {source.KIND}"
     return source
 
 
 def with_columns_of(files: FileSet, spec: TableSpec) -> FileSet:
-    """Return files with the columns that a spec declares, its record key, and whether it checks values."""
+    """Return files with the spec's declared columns and record key, and whether it checks values."""
     declared, keys = (frozenset(name.lower() for name in names) for names in (spec.schema, spec.record_key))
     checks = file_source_of(spec).check_values
     return replace(files, declared=declared, keys=keys, checks_values=checks)
 
 
 def check_format(spec: TableSpec) -> None:
-    """Raise UserError if an option does not fit the format of the files, or the format needs a setting of the spec."""
+    """Raise UserError if an option does not fit the file format, or the format requires a setting in the spec."""
     settings, place = file_source_of(spec), spec.source or "the spec"
     check_reader_options(settings.options, settings.format)
     check_patterns(settings.options)
@@ -216,7 +215,7 @@ def _typed_plan(session: Session, files: FileSet, declared: Schema, policy: Sche
 
 
 def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[str, ...], ...]:
-    """Return the dotted names of fields inside of columns that each schema lacks."""
+    """Return the dotted names of nested fields that each schema lacks."""
     kinds = {column.name: column.dataType for column in common}
     return tuple(
         tuple(
@@ -230,7 +229,7 @@ def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[st
 
 
 def _inferred(session: Session, column_sets: Sequence[ColumnSet], spec: TableSpec) -> Schema:
-    """Return the columns of a table without a declared schema; columns of the record key stay strings."""
+    """Return the columns of a table without a declared schema; record key columns stay strings."""
     is_json = file_source_of(spec).format == "json"
     if is_json:
         _check_case({name: one for one in reversed(column_sets) for name in one.names}, schema_of([]))
@@ -321,7 +320,7 @@ def _check_case(new: Mapping[str, ColumnSet], base: Schema) -> None:
 
 
 def _new_fields(session: Session, column_sets: Sequence[ColumnSet], base: Schema) -> tuple[Schema, tuple[str, ...]]:
-    """Return the known columns together with new fields inside of them, and the dotted names of the new fields."""
+    """Return the known columns including new nested fields, and the dotted names of the new fields."""
     if not any(nested(column.dataType) for column in base):
         return base, ()
     inferred = {column.name: column for column in infer_schema(session, [one.files for one in column_sets])}

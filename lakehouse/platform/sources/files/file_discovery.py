@@ -1,4 +1,4 @@
-"""Find the new files of a large landing zone without a listing of all: by ascending names, or by notifications."""
+"""Find new files in a large landing zone without listing all files: by ascending names, or by notifications."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from lakehouse.platform.sources.files.file_paths import split_path
 from lakehouse.platform.sources.files.missing_folders import check_missing
 from lakehouse.spec.sources.file_source import FileSourceSpec
 
-#: Keys of a commit's extra metadata: files whose names were passed before they arrived; what notifications said.
+#: Keys in a commit's extra metadata: files whose names were passed before they arrived; counts of notifications.
 LATE_FILES = "lakehouse.ingest.late_files"
 NOTIFICATIONS = "lakehouse.ingest.notifications"
 _AT_ONCE = 16
 
 
-# parameters: the settings with their access, and the state, the mode and the time of a run
+# parameters: the settings with their access, and the state, mode and time of a run
 def ascending_files(
     settings: FileSourceSpec,
     options: Mapping[str, str],
@@ -45,17 +45,17 @@ def ascending_files(
     full_refresh: bool,
     now_ms: int,
 ) -> tuple[FileListing, FileChoice]:
-    """List the names after those that were passed, and choose the files that no commit has read.
+    """List the names after the passed names, and choose the files that no commit has read.
 
-    All names are listed by the first run, by a full refresh, and by a run that is `check_names` later than the newest
-    file of the last such listing. The plan is a value, so its checkpoint has times of files and not of runs.
+    The first run, a full refresh, and a run at least `check_names` after the newest file of the last full listing list
+    all names. The plan is deterministic, so its checkpoint contains file times and no run times.
     """
     root, pattern = split_path(settings.path)
     storage = open_storage(root, options, follow_links=True)
     names, earlier = name_checkpoint(None if full_refresh else checkpoint, storage.root)
     is_due = not names.after or now_ms - names.checked_ms >= 1000 * settings.check_names_s
     if is_due:
-        # The check of a missing folder needs the listing of all.
+        # The check for a missing folder needs a full listing.
         whole = list_source((settings.path,), options)
         check_missing(whole.folders, settings)
         storage, files, folders = whole.storage, list(whole.files), whole.folders
@@ -86,7 +86,7 @@ def ascending_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCheckpoint:
-    """The notifications that commits have taken, as `Notices.after` states them, and the files that they have read."""
+    """The notifications that commits have consumed (see `Notices.after`), and the files that they have read."""
 
     events: str | None = None
     files: Checkpoint = field(default_factory=Checkpoint)
@@ -98,7 +98,7 @@ class EventCheckpoint:
 
     @classmethod
     def from_json(cls, text: str | None) -> EventCheckpoint:
-        """Parse a checkpoint; one of a listing has the files that were read."""
+        """Parse a checkpoint; a listing checkpoint provides the files that were read."""
         if text is None:
             return cls()
         try:
@@ -122,10 +122,10 @@ def notified_files(
     *,
     full_refresh: bool,
 ) -> tuple[FileListing, FileChoice]:
-    """Take the notifications that no commit has taken, and choose the files that they name and no commit has read.
+    """Consume new notifications, and choose their files that no commit has read.
 
-    A file is asked for by name, so an event of a file that was deleted or written again is harmless. The limits of the
-    spec decide after how many notices a run ends; it takes at least one.
+    Each file is looked up by name, so events for deleted or rewritten files are harmless. The limits in the spec
+    determine the number of notices per run, at least one.
     """
     root, pattern = split_path(settings.path)
     storage = open_storage(root, options, follow_links=True)
@@ -170,7 +170,7 @@ def _is_full(files: Iterable[SourceFile], settings: FileSourceSpec) -> bool:
 
 
 def _own_events(notice: Notice, counts: dict[str, int], unknown: list[str]) -> Iterator[ObjectEvent]:
-    """Yield the events of a notice, and count the texts that are none."""
+    """Yield the events of a notice, and count strings that are not notifications."""
     for one in (event for text in notice.texts for event in events_of_file(text)):
         if isinstance(one, str):
             unknown.append(f"{one!r} in {notice.place}")
@@ -183,7 +183,7 @@ def _own_events(notice: Notice, counts: dict[str, int], unknown: list[str]) -> I
 def _wanted(
     events: Iterable[ObjectEvent], root: str, pattern: tuple[str, ...], counts: dict[str, int]
 ) -> Iterator[str]:
-    """Yield the paths below the root of created objects, once; count deleted objects and those of other places."""
+    """Yield each created object's path below the root once; count deleted objects and objects outside of the root."""
     bucket, _, prefix = root.partition("://")[2].partition("/")
     lead = f"{prefix.rstrip('/')}/" if prefix else ""
     seen: set[str] = set()
@@ -206,7 +206,7 @@ def _is_no_data(path: str, pattern: tuple[str, ...]) -> bool:
 
 
 def _present(storage: Storage, paths: Sequence[str], counts: dict[str, int]) -> Iterator[SourceFile]:
-    """Yield the files that exist, and count those that are gone."""
+    """Yield the files that exist, and count deleted files."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for info in pool.map(partial(storage.find), paths):
             if info is None:

@@ -1,10 +1,10 @@
-"""Read notifications of object stores about new files: which objects they name.
+"""Parse object-store notifications about new files into the objects that they refer to.
 
-    S3             events of S3 and compatible stores, also inside of SNS and SQS messages, and of EventBridge
+    S3             events of S3 and compatible stores, directly, in SNS and SQS messages, or from EventBridge
     Cloud Storage  Pub/Sub messages with attributes, and CloudEvents
     Azure          Event Grid events and CloudEvents of Blob Storage
 
-The keys in events of S3, and the URLs in events of Azure, are URL-encoded; other names are plain.
+Keys in S3 events and URLs in Azure events are URL-encoded; other names are plain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakehouse.model.document import parse_json
 
 _CREATED = ("ObjectCreated", "Object Created", "BlobCreated", "BlobRenamed", "OBJECT_FINALIZE", "finalized")
 _REMOVED = ("ObjectRemoved", "LifecycleExpiration", "Object Deleted", "BlobDeleted", "OBJECT_DELETE", "deleted")
-#: Kinds of events that name no new object.
+#: Event kinds without a new object.
 _IGNORED = ("TestEvent", "OBJECT_METADATA_UPDATE", "OBJECT_ARCHIVE", "ObjectRestore", "ObjectTagging", "ObjectAcl")
 _TEXT = 200
 
@@ -35,11 +35,11 @@ class ObjectEvent:
 
 
 class UnknownEventError(Exception):
-    """A text that is no notification of a known kind."""
+    """A string that is not a known kind of notification."""
 
 
 def events_of_file(data: bytes) -> Iterator[ObjectEvent | str]:
-    """Yield the events in a file: a JSON document, or one on each line; a text that is none as its beginning."""
+    """Yield the events in a file: one JSON document, or one per line; the beginning of any other string."""
     text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig", errors="replace")
     try:
         documents: list[Any] = [parse_json(text)]
@@ -66,7 +66,7 @@ def _events(value: Any) -> Iterator[ObjectEvent]:
     if not isinstance(value, Mapping):
         raise UnknownEventError
     for name in ("Message", "Body", "body"):
-        # Messages of SNS and SQS have the notification as text.
+        # SNS and SQS messages contain the notification as a JSON string.
         if isinstance(value.get(name), str):
             yield from _events(value[name])
             return
@@ -98,7 +98,7 @@ def _s3(record: Mapping[str, Any]) -> Iterator[ObjectEvent]:
 
 
 def _cloud_event(value: Mapping[str, Any]) -> Iterator[ObjectEvent]:
-    """Yield the event of Event Grid, or of a CloudEvent of Cloud Storage."""
+    """Yield the event in an Event Grid message or in a Cloud Storage CloudEvent."""
     kind, data = str(value.get("eventType") or value["type"]), value["data"]
     if kind.startswith("google.cloud.storage."):
         yield from _event(kind.rpartition(".")[2], data["bucket"], data["name"])

@@ -1,8 +1,8 @@
-"""List the files that the paths of a run name.
+"""List the files in a run's paths.
 
-A path names one file, a directory with everything below it, or a pattern. Files and directories whose names begin with
-`.` or `_` hold no data and are left out, and so are files with a suffix of `UNFINISHED`, which copy tools remove when
-the file is complete. A file that the path names itself is read, and a pattern that ends in such a suffix selects it.
+A path is a file, a directory with everything below it, or a pattern. Files and directories whose names begin with `.`
+or `_` contain no data and are skipped, and so are files with a suffix in `UNFINISHED`, which copy tools remove when the
+file is complete. A file given as the path itself is read, and a pattern that ends in such a suffix selects it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 #: Number of paths and directories that are listed in parallel.
 _AT_ONCE = 16
-#: Suffixes of files that are being written: of HDFS, of browsers, and of tools for transfer and for streams.
+#: Suffixes of files that are being written by HDFS, browsers, transfer tools and streaming tools.
 UNFINISHED = (
     "._COPYING_",
     ".crdownload",
@@ -46,7 +46,7 @@ UNFINISHED = (
 class FolderListing:
     """One path of a run: its number of data files, and whether a file or directory of this path exists.
 
-    `unfinished` has the paths of files that are being written, by their names.
+    `unfinished` contains the paths of files that, by their names, are being written.
     """
 
     path: str
@@ -57,7 +57,7 @@ class FolderListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSelection:
-    """Files and the storage that holds them."""
+    """Files and the storage that contains them."""
 
     storage: Storage
     files: tuple[SourceFile, ...]
@@ -65,7 +65,7 @@ class FileSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileListing:
-    """The files of a run's paths, ordered by modification time and address, and the storage that holds them.
+    """The files in a run's paths, ordered by modification time and address, and the storage that contains them.
 
     `folders` has one entry per path, in the order of the paths.
     """
@@ -92,13 +92,13 @@ class FileListing:
 
 
 def list_source(paths: Sequence[str], options: Mapping[str, str]) -> FileListing:
-    """List the files that `paths` name; the paths are absolute or have a scheme, and have no placeholders.
+    """List the files in `paths`, which are absolute or have a scheme, and contain no placeholders.
 
     Object stores have no empty directories. A path of an object store that ends in `/` or in a pattern and has no files
     therefore counts as an empty directory; every other path without files counts as not existing.
     """
     storage, listings = _list_one(paths[0], options) if len(paths) == 1 else _list_all(paths, options)
-    # Patterns of two paths may name the same file.
+    # Patterns in two paths may match the same file.
     by_url = {file.url: file for _, files in listings for file in files}
     ordered = tuple(sorted(by_url.values(), key=lambda file: (file.modified_ms, file.url)))
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
@@ -107,11 +107,11 @@ def list_source(paths: Sequence[str], options: Mapping[str, str]) -> FileListing
 
 
 def refuse_changed(selection: FileSelection, *, by_name: bool = False) -> None:
-    """Raise SourceChangedError if a file was written again after it was listed.
+    """Raise SourceChangedError if a file was rewritten after it was listed.
 
     It is then unknown which version was read. The commit would record the listed version, and the next run would read
-    the new version and insert its rows a second time. A file that was deleted is not an error: it was read, and no
-    later run reads it. Each directory of the files is listed once, or with `by_name` each file is asked for.
+    the new version and insert its rows a second time. A deleted file is not an error: it was read, and no later run
+    reads it. Each directory is listed once, or with `by_name` each file is looked up.
     """
     storage, files = selection.storage, selection.files
     directories = sorted({file.path.rpartition("/")[0] for file in files})
@@ -159,7 +159,7 @@ def _list_one(path: str, options: Mapping[str, str]) -> tuple[Storage, list[_Pat
 
 
 def _list_all(paths: Sequence[str], options: Mapping[str, str]) -> tuple[Storage, list[_PathListing]]:
-    """List several paths in parallel, with the storage of the directory that they share."""
+    """List several paths in parallel, with the storage of their common directory."""
     roots = [split_path(path) for path in paths]
     base = _shared_root([root for root, _ in roots])
     storage = open_storage(base, options, follow_links=True)
@@ -226,7 +226,7 @@ def _shared_root(roots: Sequence[str]) -> str:
 
 
 def _matching(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[FileInfo]:
-    """Return the files that match; a directory that matches the last segment stands for all files below it.
+    """Return the matching files; a directory that matches the last segment includes all files below it.
 
     Each level lists only the directories that match the pattern so far.
     """
@@ -275,7 +275,7 @@ def _is_bucket(root: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file or directory of a path holds no data by its name."""
+    """Return whether a path contains no data, by the name of its file or directory."""
     return any(segment.startswith((".", "_")) for segment in path.split("/"))
 
 

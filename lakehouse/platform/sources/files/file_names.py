@@ -1,12 +1,12 @@
-"""Choose files by ascending names: of a large landing zone, only the names after those that were passed are listed.
+"""Choose files by ascending names: in a large landing zone, only names after the passed names are listed.
 
-    names   ............ after | the newest names, of which each is in `taken` if it was read | ... new names
+    names   ............ after | the last names; each one is in `taken` if it was read        | ... new names
                 passed         | listed by each run                                            | read
 
-A file whose name lies among the newest names is read, whenever it arrives. A name up to `after` was passed: a file that
-arrives there later is not listed by most runs. Once a day a run lists all names, and reports files that arrived after
-their name was passed. Such a file is newer than every file of the listing that passed its name, because a store gives a
-file the time of its arrival.
+A file whose name lies among the last names is read, whenever it arrives. A name up to `after` was passed: regular runs
+do not list a file that arrives there later. Once a day a run lists all names, and reports files that arrived after
+their name was passed. Such a file is newer than every file of the listing that passed its name, because a store sets a
+file's time on arrival.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.files.file_checkpoint import Checkpoint, Entry, SourceFile
 
 VERSION = 2
-#: The number of newest names that every run lists again: one page of a listing.
+#: The number of last names that every run lists again: one page of a listing.
 RECENT = 1000
 #: Steps of `passed` that a checkpoint keeps.
 _MOST_STEPS = 200
@@ -29,13 +29,13 @@ _MOST_STEPS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameCheckpoint:
-    """The names that commits have passed, and the files after them that commits have read.
+    """The names that commits have passed, and the files after these names that commits have read.
 
     Attributes:
         root: The folder of the names.
         after: All names up to this one were passed; empty for none.
         taken: The files after it that were read.
-        passed: By ascending name, the time of the newest file of the listing that passed the names up to it.
+        passed: By ascending name: the newest file time in the listing that passed the names up to it.
         checked_ms: The time of the newest file when all names were listed; 0 for never.
     """
 
@@ -62,7 +62,7 @@ class NameCheckpoint:
         Args:
             listed: The files after `after`, or all files.
             chosen: The files that the run reads.
-            lists_all: Whether `listed` has all files.
+            lists_all: Whether `listed` contains all files.
         """
         files = sorted(listed, key=lambda file: file.path)
         newest = max((file.modified_ms for file in files), default=0)
@@ -79,7 +79,8 @@ class NameCheckpoint:
         if after and (lists_all or after != self.after):
             passed = (*passed, (after, newest))
         while len(passed) > _MOST_STEPS:
-            # A step without its predecessor counts names as passed later than they were, so none is late by mistake.
+            # Without its predecessor, a step counts names as passed later than they were, so no file is reported as
+            # late by mistake.
             passed = (*passed[1:_MOST_STEPS:2], *passed[_MOST_STEPS:])
         return NameCheckpoint(
             root=self.root,
@@ -104,7 +105,7 @@ class NameCheckpoint:
 
 
 def name_checkpoint(text: str | None, root: str) -> tuple[NameCheckpoint, Checkpoint]:
-    """Return the checkpoint by names of a folder, and the one by times if the table had it before.
+    """Return a folder's checkpoint by names, and the checkpoint by times if the table had it before.
 
     Names of another folder are not compared; its files count as read.
     """

@@ -29,7 +29,7 @@ ReadRanges = Callable[[tuple[OffsetRange, ...]], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Some notifications: their texts, their place for people, and what a checkpoint notes after them."""
+    """Some notifications: their strings, their location for messages, and the checkpoint entry after them."""
 
     texts: tuple[bytes, ...]
     place: str
@@ -38,12 +38,12 @@ class Notice:
 
 @dataclass(kw_only=True)
 class FileNotices:
-    """Files with notifications in a folder.
+    """Notification files in a folder.
 
     Attributes:
         storage: The storage of the files.
-        files: The files that no commit has taken.
-        known: The files that commits have taken.
+        files: The files that no commit has consumed.
+        known: The files that commits have consumed.
         folders: The folders that were listed.
         unit: The unit of `waiting`.
         warning: A warning about a change; empty for none.
@@ -66,17 +66,17 @@ class FileNotices:
             yield Notice(texts=(self.storage.get(file.path),), place=file.url, mark=file)
 
     def after(self, taken: Sequence[Notice]) -> str:
-        """Return the checkpoint that also has these files."""
+        """Return the checkpoint that also includes these files."""
         return self.known.after(one.mark for one in taken).to_json()
 
 
 @dataclass(kw_only=True)
 class TopicNotices:
-    """Messages with notifications in a topic.
+    """Notification messages in a topic.
 
     Attributes:
         state: The topic.
-        ranges: The offsets that no commit has taken.
+        ranges: The offsets that no commit has consumed.
         position: The next offsets before them.
         read: Reads ranges.
         warning: A warning about a change; empty for none.
@@ -94,7 +94,7 @@ class TopicNotices:
 
     @property
     def waiting(self) -> int:
-        """The number of offsets that a run may take."""
+        """The number of offsets that a run may consume."""
         return sum(one.size for one in self.ranges)
 
     def __iter__(self) -> Iterator[Notice]:
@@ -106,7 +106,7 @@ class TopicNotices:
                 yield Notice(
                     texts=tuple(one for one in batch.column("value").drop_null().to_pylist()),
                     place=f"{self.state.topic}[{partition}]@{offset}",
-                    # The row at the end of a range has the offset after it.
+                    # The row at the end of a range contains the offset after it.
                     mark=(partition, offset if is_end[-1] else offset + 1),
                 )
 
@@ -119,14 +119,14 @@ class TopicNotices:
         return KafkaCheckpoint(topic=self.state.topic, topic_id=self.state.topic_id, next=following).to_json()
 
 
-#: The notifications that no commit has taken.
+#: The notifications that no commit has consumed.
 Notices = FileNotices | TopicNotices
 
 
 def open_notices(
     settings: FileSourceSpec, options: Mapping[str, str], environ: Mapping[str, str], previous: str | None
 ) -> Notices:
-    """Return the notifications after a checkpoint of `Notices.after`; all of them without a checkpoint.
+    """Return the notifications after a checkpoint from `Notices.after`; without a checkpoint, all notifications.
 
     Raises:
         UserError: The folder or the topic does not exist, or the connection is incomplete.
@@ -134,7 +134,7 @@ def open_notices(
     """
     place = topic_of(settings.notifications)
     kind = "taken" if place is None else "topic_id"
-    # A checkpoint of the other kind says nothing: files that were read are known by themselves.
+    # A checkpoint of another discovery mode needs no check here: it identifies the files that were read.
     text = previous if previous is not None and kind in parse_json(previous) else None
     if place is None:
         listing = list_source((settings.notifications,), options)

@@ -16,9 +16,9 @@ def interval_paths(
     """Return the paths that a run reads: one per step of the interval, with `{start:%Y-%m}` and `{end:...}` replaced.
 
     Args:
-        path: The path of the spec, with or without placeholders.
+        path: The path in the spec, with or without placeholders.
         interval: The data interval of the run; None for a run without one.
-        once: Whether rows must not be read twice (see `lakehouse.spec.sources.interval_path`).
+        once: Whether each row must be read only once (see `lakehouse.spec.sources.interval_path`).
         timezone: The time zone of the replaced times.
 
     Raises:

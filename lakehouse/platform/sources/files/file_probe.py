@@ -1,8 +1,8 @@
 """Check the first bytes of every file before Spark reads it.
 
-A file that is not in the format of its name or of the spec fails the run before anything is parsed or written, and the
-message names the file. The probe also reads the headers of CSV files, so that files with different columns, or with
-another order of columns, can be read in one run.
+A file that does not match the format of its name or spec fails the run before anything is parsed or written, and the
+error message contains its name. The probe also reads CSV headers, so that one run can read files with different columns
+or column orders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, 
 log = logging.getLogger(__name__)
 
 HEAD_BYTES = 64 << 10
-#: What to do about a header with a column twice or without a name.
+#: The remedy for a header with a duplicate or unnamed column.
 HEADER_REMEDY = (
     "Give each column of the file a name of its own, whose case does not count. Or set options: {header: 'false'} in "
     "'ingest' and declare all columns in order in 'schema': the header is then a record like others"
@@ -42,14 +42,14 @@ _MORE = 16
 #: The first bytes of compressed files; a zstd file may begin with a skippable frame, as pzstd writes it.
 _MAGIC = {".gz": (b"\x1f\x8b",), ".bz2": (b"BZh",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 _TYPED_MAGIC = {"parquet": b"PAR1", "orc": b"ORC", "avro": b"Obj\x01", "debezium_avro": b"Obj\x01"}
-#: The first bytes of packed files that are not read, whatever their names are.
+#: The first bytes of archives that are not supported, regardless of their names.
 _OTHER_MAGIC = {"zip": b"PK\x03\x04", "xz": b"\xfd7zXZ\x00", "7z": b"7z\xbc\xaf\x27\x1c", "lz4": b"\x04\x22\x4d\x18"}
 _UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A file and its column names: of its CSV header or its first JSON record; empty for other formats."""
+    """A file and its column names, from its CSV header or its first JSON record; empty for other formats."""
 
     file: SourceFile
     names: tuple[str, ...] = ()
@@ -58,16 +58,16 @@ class Probe:
 def probe_files(
     storage: Storage, files: Sequence[SourceFile], format: str, options: Mapping[str, str]
 ) -> tuple[Probe, ...]:
-    """Probe the files in parallel, and return those that are not empty, in the same order.
+    """Probe the files in parallel, and return the non-empty files in the same order.
 
     Args:
         storage: The storage of the files.
         files: The files to probe.
-        format: One of `FORMATS` of the spec.
+        format: One of the spec's `FORMATS`.
         options: Options of Spark's reader.
 
     Raises:
-        UserError: A file cannot be read; the message names the first one.
+        UserError: A file cannot be read; the message contains the first one.
         RetryableError: A file was deleted after it was listed.
     """
     probes: list[Probe] = []
@@ -107,7 +107,7 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
 
 
 def check_text(storage: Storage, file: SourceFile) -> None:
-    """Raise UserError for a file that is damaged, of another format, or compressed in a way that is not read."""
+    """Raise UserError for a file that is damaged, has another format or an unsupported compression."""
     _text_head(file, _head(storage, file, HEAD_BYTES), HEAD_BYTES)
 
 
@@ -119,7 +119,7 @@ def _head(storage: Storage, file: SourceFile, size: int) -> bytes:
 
 
 def _text_with_header(storage: Storage, file: SourceFile, head: bytes, options: Mapping[str, str]) -> str:
-    """Return the first part of a file that has a complete line besides blank ones and comments, or the whole file."""
+    """Return a file's beginning with a complete line that is not blank or a comment, or the whole file."""
     size, dialect = HEAD_BYTES, CsvDialect.of(options)
     while True:
         data = _text_head(file, head, size)
@@ -138,7 +138,7 @@ def _is_record(line: str, dialect: CsvDialect) -> bool:
 
 
 def _text_head(file: SourceFile, head: bytes, most: int) -> bytes:
-    """Return at most `most` bytes of the text of a file by its first bytes."""
+    """Return at most `most` uncompressed bytes from the first bytes of a file."""
     text = _unpacked_head(file, head, most)
     other = next((kind for kind, start in _OTHER_MAGIC.items() if text.startswith(start)), None)
     if other is not None:
@@ -173,7 +173,7 @@ def _unpacked_head(file: SourceFile, head: bytes, most: int) -> bytes:
 
 
 def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
-    """Return the beginning of the text of a gzip or bzip2 file, which may have several members, also empty ones."""
+    """Decompress the beginning of a gzip or bzip2 file, which may contain several members, some of them empty."""
     text = b""
     while head and len(text) < most:
         member = decompressor()
@@ -181,7 +181,7 @@ def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
             text += member.decompress(head, most - len(text))
         except (zlib.error, OSError):
             if text:
-                # A file that is damaged further on fails when it is read.
+                # Damage later in the file is detected when it is read.
                 break
             raise
         if not member.eof:
@@ -191,14 +191,14 @@ def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
 
 
 def _unpacked_zstd(head: bytes, most: int) -> bytes:
-    """Return the beginning of the text of a zstd file, whose first bytes may end inside of a block."""
+    """Decompress the beginning of a zstd file; its first bytes may end inside of a block."""
     stream = pa.CompressedInputStream(pa.BufferReader(head), "zstd")
     text = b""
     while len(text) < most:
         try:
             part = stream.read(_PART)
         except OSError:
-            # The block is cut off; a file that is damaged further on fails when it is read.
+            # The block is truncated; damage later in the file is detected when it is read.
             if text or len(head) >= HEAD_BYTES:
                 break
             raise
@@ -209,7 +209,7 @@ def _unpacked_zstd(head: bytes, most: int) -> bytes:
 
 
 def _decoded(head: bytes, options: Mapping[str, str]) -> str:
-    """Return the text of a file's first bytes, which may end inside of a character."""
+    """Decode a file's first bytes, which may end inside of a character."""
     encoding = encoding_of(options)
     try:
         return head.decode("utf-8-sig" if is_utf8(encoding) else encoding, errors="replace").removeprefix("\ufeff")

@@ -60,10 +60,9 @@ log = logging.getLogger(__name__)
 def open_batch(
     session: Session, files: FileSelection, spec: TableSpec, *, known: KnownColumns, dead_letters: DeadLetterBox
 ) -> Iterator[Batch | None]:
-    """Read the files for the time of a `with` block; None if they hold no records.
+    """Read the files for the duration of a `with` block; None if they contain no records.
 
-    The columns and types are those of the spec, then those that earlier runs read, then inferred ones. A warning lists
-    inferred columns.
+    Columns and types come from the spec, then from earlier runs, then from inference. A warning lists inferred columns.
 
     Args:
         session: The Spark session that reads.
@@ -103,7 +102,7 @@ def open_batch(
 
 
 class _Reading:
-    """The counted records of one read plan; parsed text is cached until `close`."""
+    """The counted records of one read plan; parsed records are cached until `close`."""
 
     def __init__(self, session: Session, spec: TableSpec, plan: ReadPlan) -> None:
         self._spec, self._plan, self._ingest = spec, plan, ingest_of(spec)
@@ -131,7 +130,7 @@ class _Reading:
             unpin(self.marked)
 
     def batch(self, known_columns: KnownColumns) -> Batch:
-        """Return the rows, and the facts about their columns that the write needs; without them for a transform."""
+        """Return the rows and, without a transform, the facts about their columns that the write needs."""
         if self._ingest.transform is not None:
             drift = BatchColumns(rows=sum(self._good), drift=self._plan.drift(self._good))
             return Batch(
@@ -174,7 +173,7 @@ class _Reading:
         )
 
     def _sparse(self) -> dict[str, int]:
-        """Return the number of rows that lack a column which other records of their file have, by column.
+        """Return the number of rows, by column, that lack a column of other records in their file.
 
         The number is an upper bound if there are bad records.
         """
@@ -193,7 +192,7 @@ class _Reading:
         return frozenset(name.split(".")[0] for name in names)
 
     def _lacking(self, known_columns: KnownColumns) -> list[frozenset[str]]:
-        """Return the columns of the rows that each set of files lacks.
+        """Return the columns that are missing in each set of files.
 
         Raises UserError for files without a partition or ordering column: no stored value can replace them.
         """
@@ -215,7 +214,7 @@ class _Reading:
 
 
 def _nulled(counts: Mapping[str, int]) -> Iterator[ColumnDrift]:
-    """Return the columns of a new table that some of its first rows lack."""
+    """Return the columns that are missing in some rows of a new table."""
     return (ColumnDrift(column=c, change=Drift.NULLED, rows=n) for c, n in sorted(counts.items()) if n)
 
 

@@ -2,7 +2,7 @@
 
     plan      list the path, or one path per step of the data interval; choose the files that no commit has read
     read      read the chosen files with Spark (`lakehouse.platform.sources.files.file_reader`)
-    verify    list the files once more: none of them may have been written again
+    verify    list the files once more: none of them may have been rewritten
 
 Writers of files should write under a name that begins with `.` or `_`, or has a suffix of an unfinished upload (see
 `file_listing.UNFINISHED`), and rename the file when it is complete.
@@ -38,7 +38,7 @@ from lakehouse.spec.sources.file_source import FileSourceSpec
 from lakehouse.spec.table.location import resolve
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Keys of a commit's extra metadata.
+#: Keys in a commit's extra metadata.
 FILES = "lakehouse.ingest.files"
 MISSING = "lakehouse.ingest.missing"
 
@@ -53,7 +53,7 @@ class FileReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesPlan(SourcePlan):
-    """The files to read, and the storage that holds them."""
+    """The files to read, and the storage that contains them."""
 
     files: tuple[SourceFile, ...]
     storage: Storage = field(compare=False, repr=False)
@@ -66,14 +66,14 @@ class FilesPlan(SourcePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesSource:
-    """Files of a landing zone.
+    """Files in a landing zone.
 
     Attributes:
         spec: The spec of the table.
         settings: The settings of the source, with the path as an absolute path or URL; placeholders stay.
-        storage_options: Options of the storage that holds the files.
+        storage_options: Options of the storage that contains the files.
         reader: Reads chosen files.
-        environ: Environment variables, which have the connection of a topic with notifications.
+        environ: Environment variables, which define the connection for a notification topic.
     """
 
     spec: TableSpec
@@ -83,7 +83,7 @@ class FilesSource:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> FilesPlan:
-        """List the files and choose those to read (see `Source.plan`)."""
+        """List the files and choose files to read (see `Source.plan`)."""
         listing, choice = self._found(checkpoint, interval, full_refresh)
         return FilesPlan(
             units=len(choice.files),
@@ -134,12 +134,12 @@ class FilesSource:
         return self.reader(plan.selection, self.spec, known=known, dead_letters=dead_letters)
 
     def verify(self, plan: FilesPlan) -> None:
-        """Raise an error if a planned file was written again (see `Source.verify`)."""
+        """Raise an error if a planned file was rewritten (see `Source.verify`)."""
         refuse_changed(plan.selection, by_name=self.settings.ascending_names or bool(self.settings.notifications))
 
 
 def open_files_source(context: SourceContext) -> FilesSource:
-    """Return the files source of a spec, with `${VAR}` in its path replaced."""
+    """Return a spec's files source, with `${VAR}` in its path replaced."""
     settings = file_source_of(context.spec)
     notices = settings.notifications
     return FilesSource(
@@ -160,7 +160,7 @@ def _fingerprint(files: Sequence[SourceFile]) -> str:
 
 
 def _missing_metadata(listing: FileListing) -> dict[str, str]:
-    """Return the entry of the commit for missing folders: their number and the first names; empty if there are none."""
+    """Return the commit's entry for missing folders: their number and the first names; empty if there are none."""
     paths = [folder.path for folder in listing.missing]
     value = {"count": len(paths), "names": paths[:NAMES_IN_SUMMARY]}
     return {MISSING: json.dumps(value, ensure_ascii=False)} if paths else {}

@@ -1,14 +1,14 @@
-"""Parse values that are JSON objects with Arrow, in Spark tasks, and collect the fields that no column takes.
+"""Parse JSON objects with Arrow in Spark tasks, and collect the fields without a column.
 
-Arrow's reader is several times as fast as Spark's `from_json`, and knows fewer forms of values. A value is parsed here
-only if the result is the one of `from_json`; every other value has a null `record`, and Spark parses it or finds that
-it is bad. A block of values that Arrow refuses is halved until the refused values are in small pieces.
+Arrow's reader is several times as fast as Spark's `from_json`, and accepts fewer forms of values. A value is parsed
+here only if `from_json` gives the same result; every other value gets a null `record`, and Spark parses it or rejects
+it. A block of values that Arrow refuses is halved until the refused values are in small pieces.
 
     {"record":<value>}\\n    one line for each value
 
-Arrow checks neither that an object ends with its line nor that a line has one object. The enclosing object makes both
-certain: after a value, only `}` may follow, so an object cannot continue on the next line. A line can therefore have
-more than one object, but not less, and as many rows as lines mean one object for each line.
+Arrow checks neither that an object ends with its line nor that a line contains one object. The enclosing object makes
+both certain: after a value, only `}` may follow, so an object cannot continue on the next line. A line can therefore
+contain more than one object, but not less. So if there are as many rows as lines, each line is one object.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from lakehouse.platform.sources.unread_fields import UnreadFields
 from lakehouse.spark.messages import DECODED, MESSAGES
 
 _RECORD = "record"
-#: Values in the smallest piece that Arrow tries; smaller pieces with a refused value go to the slow way.
+#: Minimum number of values in a piece that Arrow parses; Spark parses smaller pieces with a refused value.
 _PIECE = 256
-#: Batches that go to the slow way after one whose values were mostly refused.
+#: Number of batches that Spark parses after a batch with mostly refused values.
 _SKIPPED = 16
 _TIME = r"^[1-8]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})$"
-#: Integers from here on are rounded to a double; a larger number may be infinite.
+#: Integers from this value on are rounded to a double; a larger number may be infinite.
 _INEXACT = float(1 << 53)
 _DATE = r"^[1-8]\d{3}-\d{2}-\d{2}$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonDecoder:
-    """Parses the values of messages. It is sent to the workers.
+    """Parses message values. It is sent to the workers.
 
     Attributes:
         messages: Yields batches of `MESSAGES`.
         target: The type of a record.
         paths: Paths in a value, such as `after`; the first one with an object leads to the record.
         parses: Whether records are parsed; otherwise fields are only collected.
-        interval_ms: The bounds of the times of messages to parse; None for all.
+        interval_ms: The time range of messages to parse; None for all.
     """
 
     messages: Any
@@ -55,7 +55,7 @@ class JsonDecoder:
     interval_ms: tuple[int, int] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages with `record`, without `problem`, and at the end of a range the unread fields."""
+        """Yield the messages with `record`, without `problem`, and the unread fields at the end of each range."""
         schema = pa.schema([*MESSAGES, pa.field("record", self.target), *DECODED])
         parser = JsonParser(self.target, self.paths, parses=self.parses)
         for batch in self.messages(batches):
@@ -69,7 +69,7 @@ class JsonDecoder:
             yield pa.RecordBatch.from_pylist([{"is_end": True, "unread": unread}], schema=schema)
 
     def _own_values(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the values, null for messages that are not in the interval."""
+        """Return the values, null for messages outside of the interval."""
         values = batch.column("value")
         if self.interval_ms is None:
             return values
@@ -92,7 +92,7 @@ class FieldCollector:
     paths: tuple[tuple[str, ...], ...] = ((),)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row with the text about the fields; the first column of the batches has the lines."""
+        """Yield one row with the fields as JSON; the first column of the batches contains the lines."""
         parser = JsonParser(self.target, self.paths, parses=False)
         for batch in batches:
             parser.parsed(batch.column(0))
@@ -108,17 +108,17 @@ class JsonParser:
         self._unread, self._has_unread, self._skip = UnreadFields(target), False, 0
 
     def take_unread(self) -> str | None:
-        """Return the fields that were found since the last call, as text for the driver."""
+        """Return the fields found since the last call, serialized for the driver."""
         text, self._unread = self._unread.to_json(), UnreadFields(self._target)
         return text
 
     def parsed(self, values: pa.Array) -> pa.Array:
-        """Return the records of values (binary or text), null for those that have to be parsed in another way."""
+        """Return the records of binary or string values, null if Spark has to parse the value."""
         if self._skip:
             self._skip -= 1
             self._collect(values)
             return pa.nulls(len(values), self._target)
-        # A line break inside of a value would divide it into two lines.
+        # A line break inside of a value would split it into two lines.
         lines = pc.if_else(pc.match_substring_regex(values.cast(pa.binary()), "[\n\r]"), None, values.cast(pa.binary()))
         pieces = list(self._pieces(lines, values))
         result = pa.concat_arrays(pieces) if pieces else pa.nulls(0, self._target)
@@ -147,7 +147,7 @@ class JsonParser:
         """Return the records of lines, None if Arrow refuses one of them."""
         records = None
         if self._read is not None and not self._has_unread:
-            # Without further fields this is all, and further fields are an error.
+            # If there are no further fields, this is sufficient; further fields are an error.
             records = _records(lines, self._read, "error")
         if records is None:
             records = _records(lines, self._read, "infer")
@@ -163,7 +163,7 @@ class JsonParser:
             return None
 
     def _collect(self, values: pa.Array) -> None:
-        """Collect the fields of values that Arrow does not parse, one by one."""
+        """Collect fields from values that Arrow does not parse, one by one."""
         for value in values.drop_null().to_pylist():
             try:
                 record = json.loads(value)
@@ -178,7 +178,7 @@ class JsonParser:
                     break
 
     def _add(self, values: pa.Array) -> None:
-        """Collect the fields of the records in values: of each value, those at the first path that has a record."""
+        """Collect the fields of records: in each value, the first path with a record is used."""
         is_left = values.is_valid()
         for path in self._paths:
             records = _at(values, path)
@@ -191,7 +191,7 @@ class JsonParser:
 def _records(lines: pa.Array, read: pa.StructType | None, unexpected: str) -> pa.Array | None:
     """Return the object of each line, null for a line that is null; None if Arrow refuses a line.
 
-    Text that is not UTF-8, and a value that is the word `null`, are refused: Spark has a rule for them.
+    Invalid UTF-8 and the value `null` are refused: Spark has a rule for them.
     """
     filled = pc.fill_null(lines, b"null")
     text = pc.binary_join_element_wise(b'{"' + _RECORD.encode() + b'":', filled, b"}\n", b"")
@@ -215,7 +215,7 @@ def _records(lines: pa.Array, read: pa.StructType | None, unexpected: str) -> pa
 
 
 def _extent(text: pa.Array) -> tuple[int, int]:
-    """Return the position and the length of the bytes of an array."""
+    """Return the offset and length of an array's bytes."""
     first, last = text.offset, text.offset + len(text)
     width = pa.int64() if pa.types.is_large_binary(text.type) else pa.int32()
     offsets = pa.Array.from_buffers(width, last + 1, [None, text.buffers()[1]])
@@ -224,7 +224,7 @@ def _extent(text: pa.Array) -> tuple[int, int]:
 
 
 def _read_type(kind: pa.DataType) -> Any:
-    """Return the type by which Arrow reads values of a type; None if `from_json` reads other values."""
+    """Return the type with which Arrow reads values of a type; None if `from_json` gives other values."""
     if pa.types.is_struct(kind):
         fields = [(field.name, _read_type(field.type)) for field in kind]
         return None if any(one is None for _, one in fields) else pa.struct(fields)
@@ -238,9 +238,9 @@ def _read_type(kind: pa.DataType) -> Any:
 
 
 def _conformed(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return an array in the type `target`, without fields that it lacks.
+    """Cast an array to the type `target`, without fields that `target` lacks.
 
-    Raises ArrowInvalid for a date or time in another form than `from_json` and Arrow read equally.
+    Raises ArrowInvalid for a date or time unless `from_json` and Arrow read its form equally.
     """
     if pa.types.is_struct(target):
         children = [_conformed(pc.struct_field(array, [field.name]), field.type) for field in target]

@@ -1,4 +1,4 @@
-"""Apply the rule for folders of the files source that have no data files: skip, fail or wait. Pure.
+"""Apply the rule for folders without data files in the files source: skip, fail or wait. Pure.
 
 A folder that does not exist and a folder without data files are treated alike: the data has not arrived.
 """
@@ -12,12 +12,12 @@ from lakehouse.platform.sources.files.file_listing import FolderListing
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.sources.file_source import FileSourceSpec
 
-#: The number of folders that a message names.
+#: The maximum number of folders in a message.
 _NAMED = 3
 
 
 def check_missing(folders: Sequence[FolderListing], settings: FileSourceSpec) -> None:
-    """Apply `ingest.missing` to the folders of a run that have no data files.
+    """Apply `ingest.missing` to a run's folders without data files.
 
     Without the setting, a path that is read by interval fails, because no later run reads the gap. A path that is read
     by checkpoint must exist, and may be empty between two deliveries.

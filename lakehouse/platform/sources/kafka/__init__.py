@@ -1,1 +1,1 @@
-"""The source `kafka`: plan ranges of offsets, read and decode messages."""
+"""The source `kafka`: plan offset ranges, read and decode messages."""

@@ -1,6 +1,6 @@
 """Decode Avro messages with the schemas of a schema registry, in Spark tasks.
 
-Debezium's types, which the schema states as `connect.name`, become dates and times.
+Debezium's types, given in the schema as `connect.name`, become dates and times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakehouse.platform.sources.unread_fields import UnreadFields
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """A schema of the registry, as JSON and as the node by which records are decoded."""
+    """A registry schema, as JSON and as the node for decoding records."""
 
     declared: Any
     node: AvroNode
@@ -60,7 +60,7 @@ class AvroDecoder(MessageDecoder):
         if not names:
             raise BadMessageError("has none of the declared columns")
         if not self.rows:
-            # Columns that the table lacks are decoded too, for their examples and the number of their values.
+            # Columns that the table lacks are decoded too, to report examples and counts.
             names = [column.name for column in schema.node.arrow]
         table = decode_avro_values(bodies, schema.node, names)
         columns = [column.combine_chunks() for column in table.columns]
@@ -88,7 +88,7 @@ def _parsed(text: str) -> _Schema:
 
 
 def _fetched(registry: Mapping[str, str], schema_id: int) -> str:
-    """Return the JSON of a schema; raise BadMessageError for an id that the registry does not have."""
+    """Return a schema as JSON; raise BadMessageError for an id that the registry does not have."""
     answer = fetched_schema(registry, schema_id, kind="AVRO")
     if answer.get("references"):
         raise UserError(f"schema {schema_id} of the registry refers to other schemas, which is not supported")

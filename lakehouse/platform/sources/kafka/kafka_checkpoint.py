@@ -1,4 +1,4 @@
-"""The checkpoint of the Kafka source: the next offset of each partition, and the id of the topic."""
+"""The checkpoint of the Kafka source: the next offset per partition, and the topic id."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaCheckpoint:
-    """The position of the commits of a table in a topic.
+    """A table's committed position in a topic.
 
     Attributes:
         topic: The topic.
         topic_id: The id of the topic, which changes if the topic is created again.
-        next: The offset of the first message that no commit has, by partition.
+        next: The offset of the first message that no commit contains, by partition.
     """
 
     topic: str
@@ -33,9 +33,9 @@ class KafkaCheckpoint:
 
     @classmethod
     def from_json(cls, text: str) -> KafkaCheckpoint:
-        """Parse the text of a checkpoint.
+        """Parse a checkpoint.
 
-        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        Raises UnsupportedError for a newer version, CorruptTableError for a string that `to_json` did not write.
         """
         try:
             value = parse_json(text)

@@ -1,8 +1,8 @@
 """Access to Kafka through confluent-kafka: offsets in the driver, messages in Spark tasks. It needs the extra `kafka`.
 
-A task reads from an explicit offset and ends by position, not by the last message: markers of transactions and
-compaction leave offsets without messages. `auto.offset.reset=error` makes a deleted offset an error; any other value
-would skip messages silently.
+A task reads from an explicit offset and ends by position, not by the last message: transaction markers and compaction
+leave offsets without messages. `auto.offset.reset=error` makes a deleted offset an error; any other value would skip
+messages silently.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TIMEOUT_S = 30.0
 _STALLED_S = 60.0
 _POLL_S = 1.0
 _BATCH = 10_000
-#: The client logs to standard error; failures come as exceptions, so only critical lines are logged.
+#: The client logs to standard error; failures raise exceptions, so only critical lines are logged.
 _QUIET = {"log_level": "2"}
-#: By default the client waits 1 s before it asks for more messages when 100,000 are in its queue, although a task takes
-#: them within 0.2 s. A connection may set another value.
+#: By default the client waits 1 s before it requests more messages when its queue contains 100,000, although a task
+#: reads them within 0.2 s. A connection may set another value.
 _READING = {"fetch.queue.backoff.ms": 10}
 _CLOCK = SystemClock()
 _NOT_FOUND = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
@@ -77,7 +77,7 @@ class KafkaLog:
     def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         wanted = {TopicPartition(self._topic, partition): spec for partition in partitions}
         try:
-            # The offset of an open transaction ends what a reader of committed messages can read.
+            # A reader of committed messages can read up to the offset of the first open transaction.
             futures = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
             )
@@ -88,14 +88,14 @@ class KafkaLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReader:
-    """Reads ranges of offsets in Spark tasks. It is sent to the workers, with the settings.
+    """Reads offset ranges in Spark tasks. It is sent to the workers, with the settings.
 
     Attributes:
         topic: The topic.
-        settings: The settings of the client.
-        parts: The ranges; a task gets positions in this tuple.
-        max_bytes: The largest size of a range's keys and values; 0 for no limit. At least one message is read.
-        deadline_ms: The time since 1970 at which to end; 0 for none. At least one message is read.
+        settings: The client settings.
+        parts: The ranges; a task gets indexes into this tuple.
+        max_bytes: The maximum size of a range's keys and values in bytes; 0 for no limit. At least one message is read.
+        deadline_ms: The time since 1970 in milliseconds at which to end; 0 for none. At least one message is read.
     """
 
     topic: str
@@ -105,7 +105,7 @@ class RangeReader:
     deadline_ms: int = 0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of the ranges whose positions are in the batches, and one row with the end of each."""
+        """Yield the messages in the ranges whose indexes are in the batches, and one row with the end of each range."""
         for batch in batches:
             for position in batch.column(0).to_pylist():
                 yield from self._read(self.parts[position])
@@ -145,7 +145,7 @@ class RangeReader:
 
 @contextmanager
 def _consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
-    """Open a consumer without a consumer group for the time of a `with` block."""
+    """Open a consumer without a consumer group for the duration of a `with` block."""
     consumer = Consumer(
         {
             **_QUIET,
@@ -181,7 +181,7 @@ def _is_message(polled: Any, reader: RangeReader) -> bool:
 
 
 def _within(messages: Sequence[Any], size: int) -> list[Any]:
-    """Return the first messages, up to the one with which their size reaches `size`."""
+    """Return the first messages until their total size reaches `size`."""
     total = 0
     for position, message in enumerate(messages):
         total += _size(message)
@@ -195,7 +195,7 @@ def _size(message: Any) -> int:
 
 
 def _batch(partition: int, messages: Sequence[Any]) -> pa.RecordBatch:
-    """Return messages as Arrow columns. The client has one object for each message, so this is a loop over them."""
+    """Return messages as Arrow columns. The client returns one object per message, so this loops over them."""
     count = len(messages)
     columns = [
         pa.repeat(pa.scalar(partition, pa.int32()), count),
@@ -209,7 +209,7 @@ def _batch(partition: int, messages: Sequence[Any]) -> pa.RecordBatch:
 
 
 def _end(partition: int, offset: int) -> pa.RecordBatch:
-    """Return the row that states up to which offset a range was read."""
+    """Return the row with the offset up to which a range was read."""
     values = (partition, offset, None, None, None, True)
     columns = [pa.array([value], kind.type) for value, kind in zip(values, MESSAGES, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)

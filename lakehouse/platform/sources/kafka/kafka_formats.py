@@ -1,4 +1,4 @@
-"""The formats of Kafka messages: how their values become records, in Spark tasks and in the plan of Spark."""
+"""The formats of Kafka messages: converting values to records, in Spark tasks and in Spark's plan."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from lakehouse.spec.sources.kafka_connection import registry_settings
 from lakehouse.spec.sources.kafka_source import AVRO_FORMATS, PROTOBUF, KafkaSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Yields batches of messages from batches that say which ones.
+#: Yields message batches for batches of range indexes.
 Messages = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFormat:
-    """How messages become records.
+    """How messages are converted to records.
 
     Attributes:
-        read: Yields messages in a task, with decoded records if the format has them.
+        read: Yields messages in a task, with decoded records if the format supports them.
         record: The type of decoded records; None if tasks do not decode.
-        records: Returns the rows of a DataFrame of messages.
+        records: Returns the rows in a DataFrame of messages.
     """
 
     read: Messages
@@ -57,15 +57,15 @@ def message_format(
     storage_options: Mapping[str, str],
     interval_ms: tuple[int, int] | None = None,
 ) -> MessageFormat:
-    """Return the format of a spec's messages.
+    """Return a spec's message format.
 
     Args:
         spec: The spec of the table.
         schema: The columns to read.
-        client: The settings of the connection.
+        client: The connection settings.
         messages: Yields messages in a task.
-        storage_options: Options of the storage that has a file of descriptors.
-        interval_ms: The bounds of the times of messages to parse; None for all.
+        storage_options: Options of the storage that contains a descriptor file.
+        interval_ms: The time range of messages to parse; None for all.
     """
     settings = kafka_source_of(spec)
     topic, is_debezium = settings.topic, settings.format in DEBEZIUM_FORMATS
@@ -99,7 +99,7 @@ def message_format(
 
 
 def _protobuf_decoder(settings: KafkaSourceSpec, client: Mapping[str, str], storage_options: Mapping[str, str]) -> Any:
-    """Return what makes the decoder of Protocol Buffers; its modules need the extra `protobuf`."""
+    """Return the factory for the Protocol Buffers decoder; its modules need the extra `protobuf`."""
     check_protobuf()
     types = import_module("lakehouse.platform.sources.kafka.protobuf_types")
     decoder = import_module("lakehouse.platform.sources.kafka.kafka_protobuf").ProtobufDecoder

@@ -1,12 +1,12 @@
-"""Choose the offsets of a run from the state of a topic and a checkpoint. The functions are pure.
+"""Choose a run's offsets from a topic's state and a checkpoint. The functions are pure.
 
     new partition          it is read from its first message
-    topic created again     its id differs from that in the checkpoint; offsets of the checkpoint mean nothing
+    topic created again     its id differs from the checkpoint's; the checkpoint's offsets mean nothing
     retention overtaken    the checkpoint lies before the first message; the messages between are lost
     log truncated          the checkpoint lies behind the last message, as after an unclean election of a leader
 
 The last three fail the run, because messages are lost. With `reset: earliest` the run continues with the first message,
-and the commit states what was lost.
+and the commit records the lost messages.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from lakehouse.errors import UserError
 from lakehouse.platform.sources.kafka.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange, PartitionState, TopicState
 
-#: The column of metadata with the offset of a message.
+#: The metadata column with a message's offset.
 OFFSET_COLUMN = "_kafka_offset"
-#: The number of partitions that a message lists.
+#: The maximum number of partitions in a message.
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChanges:
-    """Changes of a topic since the checkpoint.
+    """Changes to a topic since the checkpoint.
 
     Attributes:
-        new_partitions: Partitions that the checkpoint does not have.
+        new_partitions: Partitions that are missing in the checkpoint.
         recreated: Whether the topic was deleted and created again.
         lost: The number of offsets that were deleted before a run read them, by partition.
         truncated: Partitions that end before the checkpoint.
@@ -48,11 +48,11 @@ class TopicChanges:
 
     @property
     def restarts(self) -> bool:
-        """Whether offsets up to the checkpoint belong to other messages now."""
+        """Whether offsets up to the checkpoint now belong to other messages."""
         return self.recreated or bool(self.truncated)
 
     def sentences(self, topic: str) -> tuple[str, ...]:
-        """Return one sentence for each change."""
+        """Return one sentence per change."""
         texts = []
         if self.new_partitions:
             names = ", ".join(map(str, self.new_partitions))
@@ -78,7 +78,7 @@ def starts(
 
     Args:
         state: The topic.
-        checkpoint: The position of earlier commits; None to begin from the start.
+        checkpoint: The position after earlier commits; None to begin from the start.
         first_at: The offsets at which a table without checkpoint starts; None for the first messages. A partition
             whose value is None starts at its end.
     """
@@ -117,7 +117,7 @@ def check_changes(changes: TopicChanges, state: TopicState, checkpoint: KafkaChe
 def check_ordering(
     changes: TopicChanges, state: TopicState, checkpoint: KafkaCheckpoint, ordering: Sequence[str]
 ) -> None:
-    """Raise UserError if new messages would lose to stored rows, because rows are ordered by offsets that restart."""
+    """Raise UserError if stored rows would win over new messages, because rows are ordered by offsets that restart."""
     if changes.restarts and OFFSET_COLUMN in ordering:
         raise UserError(
             f"{'; '.join(changes.sentences(state.topic))}. {places(state, checkpoint)}. The table is ordered by "
@@ -128,7 +128,7 @@ def check_ordering(
 
 
 def places(state: TopicState, checkpoint: KafkaCheckpoint) -> str:
-    """Return a sentence with the positions of a checkpoint and of the topic, by partition."""
+    """Return a sentence with the positions in the checkpoint and in the topic, by partition."""
     offsets = {one.partition: f"{one.first}-{one.end}" for one in state.partitions}
     return (
         f"The last commit has the topic id {checkpoint.topic_id} and the next offsets {_listed(checkpoint.next)}, and "
@@ -142,12 +142,12 @@ def _listed(offsets: Mapping[int, object]) -> str:
 
 
 def ranges_from(state: TopicState, offsets: Mapping[int, int]) -> list[OffsetRange]:
-    """Return the ranges from these offsets to the end of each partition."""
+    """Return the ranges from these offsets to the end per partition."""
     return [OffsetRange(partition=one.partition, first=offsets[one.partition], end=one.end) for one in state.partitions]
 
 
 def limited(ranges: Iterable[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
-    """Cut ranges so that they have at most `most` offsets together; 0 is no limit.
+    """Limit ranges to at most `most` offsets in total; 0 is no limit.
 
     Partitions get equal shares. Partitions with few messages leave their unused share to the others.
     """
@@ -164,7 +164,7 @@ def limited(ranges: Iterable[OffsetRange], most: int) -> tuple[OffsetRange, ...]
 
 
 def split(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
-    """Divide ranges into parts of about equal size with at most `most` offsets each."""
+    """Split ranges into parts of about equal size with at most `most` offsets each."""
     parts = []
     for one in ranges:
         count = max(1, -(-one.size // most))

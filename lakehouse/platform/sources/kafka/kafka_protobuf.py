@@ -1,10 +1,10 @@
-"""Decode messages of Protocol Buffers in Spark tasks: bare ones of one type, and those of a schema registry.
+"""Decode Protocol Buffers messages in Spark tasks: bare messages of one type, and messages with a registry header.
 
     bare       the message
     registry   byte 0 | schema id, 4 bytes | indexes of the message type in the schema, as zigzag varints | the message
 
-The indexes are a count and as many numbers; one byte 0 stands for the first message type. Fields are taken by name;
-those that the type of the writer lacks are null. Fields without presence that are absent have their default.
+The indexes are a count and as many numbers; one byte 0 stands for the first message type. Fields are matched by name;
+fields that the writer's type lacks are null. Absent fields without presence have their default.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from lakehouse.platform.sources.kafka.schema_registry import HEADER, BadMessageE
 from lakehouse.platform.sources.unread_fields import UnreadField, UnreadFields
 
 _MOST_INDEXES = 16
-#: Descriptors of files by registry and id, and their message types by indexes. An id always means the same schema.
+#: File descriptors by registry and id, and their message types by indexes. An id always means the same schema.
 _files: dict[tuple[str, int], Any] = {}
 _types: dict[tuple[str, int, tuple[int, ...]], ProtoMessage] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufDecoder(MessageDecoder):
-    """Decodes messages of Protocol Buffers.
+    """Decodes Protocol Buffers messages.
 
     Attributes:
-        message: The type of bare messages; None for messages of a registry.
+        message: The type of bare messages; None for messages with a registry header.
         registry: The settings of the schema registry, `url` and optionally `basic.auth.user.info`.
     """
 
@@ -68,7 +68,7 @@ class ProtobufDecoder(MessageDecoder):
         indexes = [_indexes(one) for one in pc.binary_slice(bodies, 0, _MOST_INDEXES).to_pylist()]
         kinds = sorted(set(indexes))
         if len(kinds) > 1:
-            # A topic with several types of messages: each has its own columns.
+            # A topic with several message types: each type has different columns.
             parts = [np.array([place for place, one in enumerate(indexes) if one == kind]) for kind in kinds]
             records = [self._records(values.take(pa.array(part)), schema, unread) for part in parts]
             order = np.argsort(np.concatenate(parts), kind="stable")
@@ -108,7 +108,7 @@ def _indexes(start: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _conformed(records: pa.Array, target: pa.DataType, message: ProtoMessage) -> pa.Array:
-    """Return messages in the type `target`: fields by name, missing ones null, absent ones with their default."""
+    """Convert messages to the type `target`: fields by name, missing fields null, absent fields with their default."""
     fields = {one.name: one for one in message.fields}
     children = [
         _column(records, column, fields[column.name]) if column.name in fields else pa.nulls(len(records), column.type)
@@ -131,7 +131,7 @@ def _column(records: pa.StructArray, column: pa.Field, one: ProtoField) -> pa.Ar
 
 
 def _list(values: pa.ListArray, kind: pa.ListType, one: ProtoField) -> pa.Array:
-    """Return lists in the type `kind`; an absent list is empty."""
+    """Convert lists to the type `kind`; an absent list is empty."""
     items = pc.list_flatten(values)
     if one.message is not None and one.kind == MESSAGE and pa.types.is_struct(kind.value_type):
         items = _conformed(items, kind.value_type, one.message)

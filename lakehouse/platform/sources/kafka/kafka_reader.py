@@ -1,7 +1,8 @@
 """Read planned messages of a Kafka topic with Spark, and store messages that cannot be parsed as dead letters.
 
-The messages are read and parsed once and kept, because the number of bad ones must be known before the write. Limits
-of bytes and of time end the tasks before the planned offsets; the batch then carries the checkpoint of what was read.
+The messages are read and parsed once and cached, because the number of bad messages must be known before the write.
+Byte and time limits can end the tasks before the planned offsets; the batch then contains the checkpoint of the
+messages that were read.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata: by partition, the time of the newest message in milliseconds since 1970; and the
-#: number of late messages. Late is a message that is older than the watermark of earlier commits or than the interval.
+#: Keys in a commit's extra metadata: by partition, the time of the newest message in milliseconds since 1970; and the
+#: number of late messages. A message is late if it is older than the watermark of earlier commits or than the interval.
 WATERMARKS = "lakehouse.ingest.watermarks"
 LATE = "lakehouse.ingest.late"
-#: Offsets of a task: about a second of work. Several tasks may read one partition.
+#: Offsets per task: about a second of work. Several tasks may read one partition.
 _TASK_OFFSETS = 250_000
 
 
 @dataclass(frozen=True, slots=True)
 class SparkMessages:
-    """The access of a run to its messages: a Spark session, the settings of Kafka's client, and options of storages."""
+    """A run's access to its messages: a Spark session, the Kafka client settings, and storage options."""
 
     session: Session
     client: Mapping[str, str] = field(repr=False)
@@ -77,7 +78,7 @@ class SparkMessages:
 def spark_reader(
     session: Session, client: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> Callable[..., AbstractContextManager[Batch | None]]:
-    """Return a `MessageReader` that reads with a Spark session and these settings of Kafka's client."""
+    """Return a `MessageReader` that uses a Spark session and these Kafka client settings."""
     return partial(_open_messages, SparkMessages(session, client, storage_options))
 
 
@@ -126,10 +127,10 @@ def _open_messages(
 
 
 class _Reading:
-    """The messages of a plan, parsed with some columns and kept until `close`.
+    """The messages of a plan, parsed with some columns and cached until `close`.
 
-    `ends` has the offset after the last one that was read, by partition. If it is given, the messages up to it are
-    read; otherwise those that the limits of the spec allow.
+    `ends` contains the offset after the last message that was read, by partition. If it is given, messages up to it are
+    read; otherwise messages within the limits in the spec.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class _Reading:
         schema: Schema,
         bounds: TimeBounds,
         ends: Mapping[int, int] | None = None,
-    ) -> None:  # parameters: a reading has five inputs, and the ends of an earlier one
+    ) -> None:  # parameters: a reading has five inputs, and the ends of an earlier reading
         settings = kafka_source_of(spec)
         is_limited = _is_limited(settings) and ends is None
         ranges = plan.ranges if ends is None else tuple(replace(one, end=ends[one.partition]) for one in plan.ranges)
@@ -198,7 +199,7 @@ def _bounds(plan: KafkaPlan, known_columns: KnownColumns) -> TimeBounds:
 
 
 def _watermarks(known_columns: KnownColumns) -> dict[int, int]:
-    """Return the time of the newest message of earlier commits by partition."""
+    """Return the newest message time in earlier commits by partition."""
     text = known_columns.previous.get(WATERMARKS)
     if text is None:
         return {}
@@ -214,7 +215,7 @@ def _read_ends(
     facts: Mapping[int, PartitionFacts],
     is_limited: bool,
 ) -> dict[int, int]:
-    """Return the offset after the last one that was read, by partition.
+    """Return the offset after the last message that was read, by partition.
 
     Raises RetryableError if a range was not read to its end and no limit explains it.
     """
@@ -241,7 +242,7 @@ def _checkpoint(plan: KafkaPlan, ends: Mapping[int, int], settings: KafkaSourceS
 def _lag(
     plan: KafkaPlan, facts: Mapping[int, PartitionFacts], ends: Mapping[int, int], settings: KafkaSourceSpec
 ) -> tuple[SourceLag, ...] | None:
-    """Return the offsets after those that were read, with the age of the oldest end of a partition."""
+    """Return the offsets after the messages that were read, with the age of the oldest partition end."""
     if plan.interval_ms is not None:
         return None
     lags = left(plan.ends, {**plan.next, **ends})
@@ -258,7 +259,7 @@ def _metadata(
     known_columns: KnownColumns,
     settings: KafkaSourceSpec,
 ) -> dict[str, str]:
-    """Return the entries of the commit that follow from the messages."""
+    """Return the entries for the commit that depend on the messages."""
     read = [OffsetRange(partition=one.partition, first=one.first, end=ends[one.partition]) for one in plan.ranges]
     metadata: dict[str, str] = offsets_metadata(settings.topic, plan.topic_id, read)
     late = {str(partition): one.late for partition, one in sorted(facts.items()) if one.late}

@@ -1,10 +1,10 @@
-"""The source `kafka`: messages of a topic, read by offsets from the checkpoint, or by the times of a data interval.
+"""The source `kafka`: a topic's messages, read by offset from the checkpoint, or by time for a data interval.
 
-    plan      look up the partitions and their offsets; choose a range of offsets of each partition
+    plan      look up the partitions and their offsets; choose an offset range per partition
     read      read the ranges in Spark tasks and turn the messages into rows (`kafka_reader`)
     verify    look up the topic's id once more: the topic must not have been created again
 
-No consumer group is joined. The offsets are in the commit that has the rows.
+No consumer group is joined. The offsets are stored in the commit that adds the rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata. `OFFSETS` has the first offset and the offset after the last one by partition.
+#: Keys in a commit's extra metadata. `OFFSETS` contains the first offset and the offset after the last by partition.
 OFFSETS = "lakehouse.ingest.offsets"
 CHANGES = "lakehouse.ingest.topic_changes"
 LAG = "lakehouse.ingest.lag"
@@ -54,10 +54,10 @@ class KafkaPlan(SourcePlan):
 
     Attributes:
         topic_id: The id of the topic.
-        ranges: At most one range of offsets for each partition.
-        ends: The end of each partition when the run was planned.
-        next: The next offset of each partition after the run.
-        interval_ms: The bounds of the times of messages that a run by interval keeps.
+        ranges: At most one offset range per partition.
+        ends: The end offset per partition when the run was planned.
+        next: The next offset per partition after the run.
+        interval_ms: The time range of messages that a run by interval keeps.
     """
 
     topic_id: str
@@ -77,12 +77,12 @@ class MessageReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSource:
-    """A topic of Kafka.
+    """A Kafka topic.
 
     Attributes:
         spec: The spec of the table.
         settings: The settings of the source.
-        log: Looks up offsets of the topic.
+        log: Looks up the topic's offsets.
         reader: Reads offset ranges.
     """
 
@@ -184,38 +184,38 @@ class KafkaSource:
 
 
 def offsets_metadata(topic: str, topic_id: str, ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Return the entry of a commit for the offsets that were read."""
+    """Return the commit's entry for the offsets that were read."""
     by_partition = {str(one.partition): [one.first, one.end] for one in ranges}
     return {OFFSETS: json.dumps({"topic": topic, "topic_id": topic_id, "partitions": by_partition})}
 
 
 def left(ends: Mapping[int, int], following: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of offsets behind a position, by partition, without those of 0."""
+    """Return the number of offsets behind a position, by partition; partitions without any are left out."""
     lags = {partition: ends[partition] - following[partition] for partition in sorted(ends)}
     return {partition: lag for partition, lag in lags.items() if lag}
 
 
 def lag_text(lags: Mapping[int, int]) -> str:
-    """Return numbers of offsets by partition, and their sum, as JSON."""
+    """Return offset counts by partition, and their sum, as JSON."""
     by_name = {str(partition): lag for partition, lag in lags.items()}
     return json.dumps({"offsets": sum(lags.values()), "partitions": by_name})
 
 
 def source_lag(topic: str, lags: Mapping[int, int], seconds: float | None = None) -> SourceLag:
-    """Return the offsets that are left; `seconds` is the age of the newest message that was read, if it is known."""
+    """Return the remaining offsets; `seconds` is the age of the newest message that was read, if known."""
     total = sum(lags.values())
     return SourceLag(source=f"kafka:{topic}", unit="offsets", left=total, seconds=seconds if total else 0.0)
 
 
 def kafka_source_of(spec: TableSpec) -> KafkaSourceSpec:
-    """Return the settings of the Kafka source of a spec."""
+    """Return the Kafka source settings of a spec."""
     source = ingest_of(spec).source
     assert isinstance(source, KafkaSourceSpec), f"the source of table {spec.table} is {source.KIND}"
     return source
 
 
 def open_kafka_source(context: SourceContext) -> KafkaSource:
-    """Return the Kafka source of a spec."""
+    """Return a spec's Kafka source."""
     settings = kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
     check_format(context.spec, client)
@@ -239,7 +239,7 @@ def check_kafka_source(
 
 
 def check_format(spec: TableSpec, client: Mapping[str, str]) -> None:
-    """Raise UserError if the format of the messages needs a setting that the spec or the connection lacks."""
+    """Raise UserError if the message format needs a setting that the spec or the connection lacks."""
     settings, place = kafka_source_of(spec), spec.source or "the spec"
     if settings.format != "raw" and not spec.schema:
         raise UserError(

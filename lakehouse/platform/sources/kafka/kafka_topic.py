@@ -9,10 +9,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """The messages that a partition has.
+    """The messages in a partition.
 
     Attributes:
-        partition: The number of the partition.
+        partition: The partition number.
         first: The first offset that retention has not deleted.
         end: The offset after the last message that a reader of committed messages can read.
     """
@@ -33,7 +33,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class OffsetRange:
-    """The messages of a partition from the offset `first` to the offset before `end`."""
+    """The messages in a partition with offsets in `[first, end)`."""
 
     partition: int
     first: int
@@ -55,4 +55,4 @@ class TopicLog(Protocol):
         """
 
     def offsets_at(self, partitions: Iterable[int], time_ms: int) -> Mapping[int, int | None]:
-        """Return the first offset whose message has this time or a later one, None if there is none, by partition."""
+        """Return the first offset whose message has this time or a later time, None if there is none, by partition."""

@@ -1,8 +1,8 @@
-"""Decode messages by their schemas, in Spark tasks; subclasses know a format.
+"""Decode messages by their schemas, in Spark tasks; a subclass implements a format.
 
 The values of a batch are decoded together, by schema. If that fails, the batch is halved until the bad messages are
-found. Columns are taken by name: those that the writer's schema lacks are null, and those that only the writer's schema
-has are collected.
+found. Columns are matched by name: columns that the writer's schema lacks are null, and columns that only the writer's
+schema contains are collected.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lakehouse.spark.messages import DECODED, MESSAGES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDecoder(ABC):
-    """Decodes the values of messages. It is sent to the workers.
+    """Decodes message values. It is sent to the workers.
 
     Attributes:
         messages: Yields batches of `MESSAGES`.
         target: The type of a record.
-        rows: The fields of a record, the first of which with a value has the columns of the row; empty for the record.
+        rows: Record fields; the first field with a value contains the columns of the row. Empty if the record does.
     """
 
     messages: Any
@@ -36,7 +36,7 @@ class MessageDecoder(ABC):
     rows: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages with `record`, the `problem` of those that cannot be decoded, and the `unread` fields."""
+        """Yield the messages with `record`, a `problem` if it cannot be decoded, and the `unread` fields."""
         schema = pa.schema([*MESSAGES, pa.field("record", self.target), *DECODED])
         unread = self._no_fields()
         for batch in self.messages(batches):
@@ -54,7 +54,7 @@ class MessageDecoder(ABC):
         return UnreadFields(self.target.field(self.rows[0]).type if self.rows else self.target, infers=False)
 
     def _decoded(self, values: pa.Array, unread: UnreadFields) -> tuple[pa.Array, pa.Array]:
-        """Return the records and the problems of values; both are null for a value that is null."""
+        """Return the values' records and problems; both are null for a null value."""
         present = np.flatnonzero(np.asarray(values.is_valid()))
         given = values.take(pa.array(present))
         ids = np.asarray(self._schema_ids(given))

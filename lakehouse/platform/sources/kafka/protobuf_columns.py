@@ -1,7 +1,7 @@
-"""Read messages of Protocol Buffers into Arrow columns with Google's library `protobuf`.
+"""Read Protocol Buffers messages into Arrow columns with Google's library `protobuf`.
 
-One call parses all messages of a batch as the elements of one list, in a quarter of the CPU time of one call per
-message. The library parses them by a type that is built here from the type of the writer:
+One call parses all messages of a batch as the elements of one list, which takes a quarter of the CPU time compared with
+one call per message. The library parses them with a type that is built here from the writer's type:
 
     every field has presence                    absent fields become null
     a string is bytes                           Arrow checks all strings of a column for UTF-8
@@ -51,10 +51,10 @@ _ELEMENT = b"\n"
 _WIRE_VARINT, _WIRE_FIXED64, _WIRE_BYTES, _WIRE_GROUP, _WIRE_FIXED32 = 0, 1, 2, 3, 5
 _FIXED_BYTES = {_WIRE_FIXED64: 8, _WIRE_FIXED32: 4}
 _EXAMPLE_BYTES = 60
-#: The bounds of times; durations have narrower ones.
+#: The range of timestamps; durations have a narrower range.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 315_576_000_000
 _DESCRIPTOR: Any = descriptor_pb2.FieldDescriptorProto
-#: Types of values before they are converted, if these differ from the types of columns.
+#: Types of values before conversion, if they differ from the column types.
 _RAW = {"string": pa.binary(), "enum": pa.int32(), "uint64": pa.uint64(), "fixed64": pa.uint64()}
 
 
@@ -70,7 +70,7 @@ class UnknownField:
 def decode_messages(values: pa.Array, message: ProtoMessage) -> tuple[pa.StructArray, tuple[UnknownField, ...]]:
     """Return the messages in a binary array without nulls as structs, and the fields that their type lacks.
 
-    Absent fields are null, also lists and maps. A field without presence is null if it has its default.
+    Absent fields are null, including lists and maps. A field without presence is null if it has its default.
 
     Raises:
         UserError: A value is not a message of this type, a string is not UTF-8, or a field is a group.
@@ -82,7 +82,7 @@ def decode_messages(values: pa.Array, message: ProtoMessage) -> tuple[pa.StructA
 def _decoded(bodies: list[bytes], message: ProtoMessage) -> tuple[pa.StructArray, tuple[UnknownField, ...]]:
     try:
         rows = list(_list_class(message).FromString(_as_list(bodies)).rows)
-        # Messages one after the other are one message that has each field which any of them has.
+        # Concatenated messages are one message with each field that occurs in any of them.
         union = type(rows[0]).FromString(b"".join(bodies)) if rows else None
     except DecodeError as error:
         raise UserError("it is cut off, or its bytes are not a message") from error
@@ -93,7 +93,7 @@ def _decoded(bodies: list[bytes], message: ProtoMessage) -> tuple[pa.StructArray
 
 @contextmanager
 def _paused_collector() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector, which takes a quarter of the time and finds no cycle of messages."""
+    """Pause Python's cyclic garbage collector, which takes a quarter of the time and finds no message cycles."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -146,7 +146,7 @@ def _declare(file: Any, message: ProtoMessage) -> str:
     name = f"Message{len(file.message_type)}"
     declared = file.message_type.add(name=name)
     for one in message.fields:
-        # A field could have the name of a method.
+        # A field could have the same name as a method.
         field = declared.field.add(name=_attribute(one), number=one.number)
         field.label = _DESCRIPTOR.LABEL_REPEATED if one.is_repeated else _DESCRIPTOR.LABEL_OPTIONAL
         if one.message is not None:
@@ -168,7 +168,7 @@ class _Rows:
     Attributes:
         messages: The messages.
         roots: For each message, the position of the outermost one.
-        union: A message that has each field which any of the messages has; None if it is unknown.
+        union: A message with each field that occurs in any of the messages; None if it is unknown.
     """
 
     messages: list[Any]
@@ -184,7 +184,7 @@ class _Rows:
 
 
 class _Columns:
-    """Fills columns from parsed messages, and collects the fields that their types lack."""
+    """Fill columns from parsed messages, and collect the fields that their types lack."""
 
     def __init__(self) -> None:
         self.unknown: list[UnknownField] = []
@@ -233,7 +233,7 @@ class _Columns:
         return inner
 
     def _note_unknown(self, rows: _Rows, path: tuple[str, ...]) -> None:
-        """Collect the fields that the type lacks: the number of outermost messages with each, and one value."""
+        """Collect the fields that the type lacks: per field, the number of outermost messages and one value."""
         if rows.union is not None and not len(UnknownFieldSet(rows.union)):
             return
         owners: dict[int, set[int]] = {}
@@ -266,7 +266,7 @@ def _raw(one: ProtoField, values: list[Any]) -> pa.Array:
 
 
 def _is_default(values: pa.Array) -> pa.Array:
-    """Return which values an absent field has: zero, empty or false."""
+    """Return a mask of default values, which absent fields have: zero, empty or false."""
     kind = values.type
     if pa.types.is_binary(kind):
         return pc.equal(pc.binary_length(values), 0)
@@ -291,7 +291,7 @@ def _converted(one: ProtoField, values: pa.Array) -> Any:
 
 
 def _lists(one: ProtoField, items: Any, lengths: NDArray[np.int64]) -> Any:
-    """Return lists of items; an empty list is null, because a message does not tell it from an absent one."""
+    """Return lists of items; an empty list is null, because a message does not distinguish it from an absent list."""
     return pa.ListArray.from_arrays(_offsets(lengths), items, type=one.arrow, mask=pa.array(lengths == 0))
 
 

@@ -1,10 +1,10 @@
-"""Types of Protocol Buffers as values, from the descriptors of a file, of a class or of a schema registry.
+"""Protocol Buffers types as values, from the descriptors in a file, a class or a schema registry.
 
 int32, sint32, sfixed32              int32
 uint32, fixed32                      int64
 int64, sint64, sfixed64              int64
-uint64, fixed64                      decimal(20, 0), which has all digits
-enum                                 the name of the value as text, or its number as text if it has no name
+uint64, fixed64                      decimal(20, 0), which is exact
+enum                                 string: the value's name, or its number if it has no name
 google.protobuf.Timestamp            timestamp in microseconds, UTC
 google.protobuf.Duration             int64, in microseconds
 google.protobuf.Int64Value, ...      the value, null if the message is absent
@@ -40,7 +40,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.sources.kafka.schema_registry import BadMessageError, fetched_schema, registry_answer
 
-#: The Arrow type of a value, by the kind of the scalar.
+#: The Arrow type per scalar kind.
 SCALARS: dict[str, pa.DataType] = {
     "double": pa.float64(),
     "float": pa.float32(),
@@ -59,12 +59,12 @@ SCALARS: dict[str, pa.DataType] = {
     "string": pa.string(),
     "bytes": pa.binary(),
 }
-#: Kinds of messages, and the Arrow type of those that are one value.
+#: Message kinds, and the Arrow type of kinds that are one value.
 MESSAGE, MAP, WRAPPER = "message", "map", "wrapper"
 TIMESTAMP, DURATION = "timestamp", "duration"
 _VALUES = {TIMESTAMP: pa.timestamp("us", "UTC"), DURATION: pa.int64()}
 _SERIALIZED = "?format=serialized"
-#: Files that every compiler of Protocol Buffers has.
+#: Files that every Protocol Buffers compiler includes.
 _COMMON = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
     for module in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
@@ -85,17 +85,18 @@ _SPECIAL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtoField:
-    """A field of a message.
+    """A message field.
 
     Attributes:
         name: The name of the field.
-        number: The number of the field on the wire.
-        kind: A name of `SCALARS` or one of the kinds of messages.
+        number: The field number in the wire format.
+        kind: A name in `SCALARS` or a message kind.
         is_repeated: Whether the field is a list.
-        has_presence: Whether a message says that the field is absent; an absent field without it has its default.
+        has_presence: Whether an absent field is distinguishable from its default; an absent field without presence has
+            its default.
         symbols: The names of an enum by number.
         default: The value of an absent field without presence.
-        message: The type of a message; of a map the type of its entries, of a wrapper the type of the wrapper.
+        message: The message type; for a map, its entry type; for a wrapper, the wrapper type.
     """
 
     name: str
@@ -131,7 +132,7 @@ class ProtoField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtoMessage:
-    """A type of messages: its full name and its fields in the order of their declaration."""
+    """A message type: its full name and its fields in declaration order."""
 
     name: str
     fields: tuple[ProtoField, ...]
@@ -159,7 +160,7 @@ def message_of_class(name: str) -> ProtoMessage:
 
 
 def message_of_file(storage: Storage, path: str, name: str) -> ProtoMessage:
-    """Return a message type in a file of descriptors; raise UserError if the file does not have it."""
+    """Return a message type in a descriptor file; raise UserError if the file does not contain it."""
     place = f"{storage.root.rstrip('/')}/{path}"
     files = descriptor_pb2.FileDescriptorSet()
     try:
@@ -182,7 +183,7 @@ def message_of_file(storage: Storage, path: str, name: str) -> ProtoMessage:
 
 
 def messages_of_registry(registry: Mapping[str, str], schema_id: int) -> Any:
-    """Return the descriptor of the file of a schema; raise BadMessageError if the registry does not have the id."""
+    """Return the file descriptor for a schema; raise BadMessageError if the registry does not have the id."""
     answer = fetched_schema(registry, schema_id, kind="PROTOBUF", query=_SERIALIZED)
     name = f"schema {schema_id}"
     files = _referenced(registry, answer)
@@ -191,7 +192,7 @@ def messages_of_registry(registry: Mapping[str, str], schema_id: int) -> Any:
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> ProtoMessage:
-    """Return the message type at the indexes of the wire format: in the file, then inside of the message before."""
+    """Return the message type at the wire format's indexes: in the file, then inside of the previous message."""
     try:
         descriptor = list(file.message_types_by_name.values())[indexes[0]]
         for index in indexes[1:]:
@@ -202,7 +203,7 @@ def message_at(file: Any, indexes: tuple[int, ...]) -> ProtoMessage:
 
 
 def message_type(descriptor: Any, around: tuple[str, ...] = ()) -> ProtoMessage:
-    """Return the type that a descriptor declares; `around` has the names of the messages that contain it."""
+    """Return the type that a descriptor declares; `around` contains the names of the enclosing messages."""
     inside = (*around, descriptor.full_name)
     fields = tuple(_field(one, inside) for one in descriptor.fields)
     return ProtoMessage(name=descriptor.full_name, fields=fields)
@@ -236,7 +237,7 @@ def _field(one: Any, around: tuple[str, ...]) -> ProtoField:
 
 
 def _referenced(registry: Mapping[str, str], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the files to which a schema refers, by their names, with those to which these refer."""
+    """Return the files that a schema imports, directly or indirectly, by name."""
     files: dict[str, Any] = {}
     waiting = list(answer.get("references") or ())
     while waiting:
@@ -255,7 +256,7 @@ def _referenced(registry: Mapping[str, str], answer: Mapping[str, Any]) -> dict[
 
 
 def _parsed(answer: Mapping[str, Any], name: str) -> Any:
-    """Return the descriptor of a file in an answer of the registry."""
+    """Return the file descriptor in a registry response."""
     file = descriptor_pb2.FileDescriptorProto()
     try:
         file.ParseFromString(base64.b64decode(str(answer["schema"]), validate=True))
@@ -269,7 +270,7 @@ def _parsed(answer: Mapping[str, Any], name: str) -> Any:
 
 
 def _pool(files: Mapping[str, Any], place: str) -> DescriptorPool:
-    """Return a pool with files and those that they import; raise UserError if one is missing."""
+    """Return a pool with files and their imports; raise UserError if one is missing."""
     pool = DescriptorPool()
     done: set[str] = set()
 

@@ -1,6 +1,6 @@
 """Read schemas from a schema registry.
 
-byte 0 | schema id, 4 bytes, most significant first | the record
+byte 0 | schema id, 4 bytes, big-endian | the record
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakehouse.errors import RetryableError, UserError
 
 MAGIC, HEADER = 0, 5
 _TIMEOUT_S = 30.0
-#: An array of bytes has less. Arrow 26 overflows if a slice of an even number of values has no end.
+#: A binary array has less. Arrow 26 overflows if a slice with an even number of values has no end.
 _MOST_BYTES = (1 << 31) - 1
 _NOT_FOUND, _DENIED = 404, (401, 403)
 
@@ -47,7 +47,7 @@ def without_start(values: pa.Array, size: int) -> pa.Array:
 
 
 def fetched_schema(registry: Mapping[str, str], schema_id: int, *, kind: str, query: str = "") -> dict[str, Any]:
-    """Return the registry's answer about a schema of this kind.
+    """Return the registry's response for a schema of this kind.
 
     Raises BadMessageError for an id that the registry does not have, UserError for a schema of another kind.
     """
@@ -62,7 +62,7 @@ def fetched_schema(registry: Mapping[str, str], schema_id: int, *, kind: str, qu
 
 
 def registry_answer(registry: Mapping[str, str], path: str) -> dict[str, Any]:
-    """Return the JSON of a path; raise FileNotFoundError if the registry does not have it."""
+    """Return the JSON at a path; raise FileNotFoundError if the registry does not have it."""
     url = f"{registry['url'].rstrip('/')}/{path}"
     request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
     if registry.get("basic.auth.user.info"):

@@ -13,12 +13,12 @@ from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.sources.mysql_connection import MysqlAccess
 
 _TIMEOUT_S = 30
-#: Errors of servers that a person has to correct: sign-in, rights, unknown database, table or column, syntax.
+#: Server errors that users have to correct: sign-in, rights, unknown database, table or column, syntax.
 _USER_ERRORS = frozenset({1044, 1045, 1049, 1054, 1064, 1142, 1143, 1146, 1227, 1698, 3159})
 
 
 def connect(access: MysqlAccess, **settings: Any) -> Any:
-    """Return a connection in UTC with autocommit; raise UserError or RetryableError if there is none."""
+    """Return a connection in UTC with autocommit; raise UserError or RetryableError if it fails."""
     tls: dict[str, Any] = {}
     if access.ssl_disabled:
         tls["ssl_disabled"] = True
@@ -42,7 +42,7 @@ def connect(access: MysqlAccess, **settings: Any) -> Any:
 
 @contextmanager
 def server_errors(access: MysqlAccess) -> Iterator[None]:
-    """Raise errors of PyMySQL as errors of this package that name the server."""
+    """Convert PyMySQL errors to errors of this package whose message contains the server."""
     try:
         yield
     except pymysql.err.MySQLError as error:
@@ -51,7 +51,7 @@ def server_errors(access: MysqlAccess) -> Iterator[None]:
 
 
 def failure(access: MysqlAccess, code: int, text: str) -> LakehouseError:
-    """Return the error of a server as an error of this package."""
+    """Convert a server error to an error of this package."""
     message = f"the server {access.address} answers {code}: {text}"
     if code in _USER_ERRORS:
         return UserError(f"{message}. Correct the connection, or grant the user the right", code=code)
@@ -59,7 +59,7 @@ def failure(access: MysqlAccess, code: int, text: str) -> LakehouseError:
 
 
 class Questions:
-    """Queries a server over one connection, which is opened again if the server closed it."""
+    """Queries a server over one connection, which is reopened if the server closed it."""
 
     def __init__(self, access: MysqlAccess) -> None:
         self.access = access
@@ -81,7 +81,7 @@ class Questions:
         return next(iter(rows[0].values())) if rows else None
 
     def variable(self, name: str) -> str:
-        """Return a global variable; an empty text if the server has none of this name."""
+        """Return a global variable; an empty string if the server does not have it."""
         rows = self.rows("show global variables where variable_name = %s", (name,))
         return str(rows[0]["value"]) if rows else ""
 

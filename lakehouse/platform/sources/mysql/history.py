@@ -1,16 +1,16 @@
-"""Check that the binlog of a server continues the position of a checkpoint, and did not start again behind it.
+"""Check that a server's binlog continues from a checkpoint's position, and did not start again behind it.
 
-RESET MASTER empties the log and starts its numbers again, and a server restored from a backup has another end of its
-log. Files and GTIDs of such a log have the names of older ones, so the position exists or will exist, but it belongs to
-other transactions. These facts show it:
+RESET MASTER empties the log and restarts its numbers, and a server restored from a backup has a different log end. Such
+a log reuses the names of older files and GTIDs, so the position exists or will exist, but it belongs to other
+transactions. These facts show it:
 
-    file        its number is larger than that of the newest file, or the offset lies behind its end
+    file        its number is larger than the newest file number, or the offset lies behind its end
     created     the file was created at another time
     GTIDs       MySQL: the server has not committed all transactions before the position; MariaDB: a domain ends before
     purged      the file was deleted, but the transactions before the position are not among the deleted ones
 
-A file that was created at the same time and contains the offset is the same log. Then GTIDs are not compared: a reader
-sees a transaction in the log before the server counts it as committed.
+A file that was created at the same time and contains the offset is the same log. Then GTIDs are not compared: a
+transaction is readable in the log before the server counts it as committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakehouse.platform.sources.mysql.connection import Questions, connect
 
 _FIRST_OFFSET = 4
 _CLOCK = SystemClock()
-#: How long a transaction that is in the log may take to be counted as committed.
+#: Maximum time until a transaction in the log is counted as committed.
 _COMMITTED_S, _POLL_S = 5.0, 0.1
 
 
@@ -37,12 +37,12 @@ class LogHistory:
     Args:
         server: The server.
         flavor: `mysql` or `mariadb`.
-        server_ids: The first and the last server id that reads of the log take.
+        server_ids: The first and the last server id for reads of the log.
     """
 
     def __init__(self, server: Questions, flavor: str, server_ids: tuple[int, int]) -> None:
         self._server, self._flavor, self._server_ids = server, flavor, server_ids
-        # A file that is replaced during a run is noticed by the decoder.
+        # The decoder detects a file that is replaced during a run.
         self._created: dict[str, int] = {}
 
     def require(self, position: BinlogPosition) -> None:
@@ -62,7 +62,7 @@ class LogHistory:
         )
 
     def created_s(self, file: str) -> int:
-        """Return the time at which the server created a file of its log, in seconds."""
+        """Return the time at which the server created a log file, in seconds."""
         if file not in self._created:
             first, last = self._server_ids
             read = LogRead(
@@ -90,14 +90,14 @@ class LogHistory:
         return problem or (self._problem_of_purged(position, numbers[min(numbers)]) if numbers else "")
 
     def _problem_of_gtids(self, position: BinlogPosition) -> str:
-        """Return which transactions before a position the server does not have; wait a little for the last ones."""
+        """Return the transactions before a position that the server lacks; wait a little for the last transactions."""
         deadline = _CLOCK.monotonic_s() + _COMMITTED_S
         while (lacking := self._lacking(position)) and _CLOCK.monotonic_s() < deadline:
             _CLOCK.sleep(_POLL_S)
         return f"it does not have the transactions {lacking}" if lacking else ""
 
     def _lacking(self, position: BinlogPosition) -> str:
-        """Return the transactions before a position that the server does not have."""
+        """Return the transactions before a position that the server lacks."""
         executed = self._executed()
         if self._flavor == MYSQL:
             return _joined(self._server.value("select gtid_subtract(%s, %s)", (position.gtid, executed)))
@@ -110,7 +110,7 @@ class LogHistory:
         )
 
     def _problem_of_purged(self, position: BinlogPosition, first: str) -> str:
-        """Return why a file that the server does not have was not deleted by its age; empty if it was."""
+        """Return why a missing file was not deleted by age; empty if it was."""
         if self._flavor == MYSQL:
             purged = self._server.value("select @@global.gtid_purged")
             is_older = self._server.value("select gtid_subset(%s, %s)", (position.gtid, purged))
@@ -120,13 +120,13 @@ class LogHistory:
         return "" if is_older else f"its first file {first} does not follow {position.file}"
 
     def _executed(self) -> str:
-        """Return the GTIDs of all transactions of the log."""
+        """Return the GTIDs of all transactions in the log."""
         name = "gtid_executed" if self._flavor == MYSQL else "gtid_binlog_pos"
         return _joined(self._server.value(f"select @@global.{name}"))
 
 
 def binlog_status(server: Questions, flavor: str) -> dict[str, Any]:
-    """Return the end of the log as the server describes it; raise UserError if it writes no log."""
+    """Return the server's description of the log end; raise UserError if it writes no log."""
     major, minor, *_ = str(server.value("select version()")).split(".")
     is_modern = flavor != MARIADB and (int(major), int(minor)) >= (8, 4)
     rows = server.rows("show binary log status" if is_modern else "show master status")
@@ -136,7 +136,7 @@ def binlog_status(server: Questions, flavor: str) -> dict[str, Any]:
 
 
 def binlog_files(server: Questions) -> list[tuple[str, int]]:
-    """Return the files of the log and their sizes, in their order."""
+    """Return the log files and their sizes, in order."""
     return [(str(row["log_name"]), int(row["file_size"])) for row in server.rows("show binary logs")]
 
 

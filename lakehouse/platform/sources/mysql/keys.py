@@ -1,6 +1,6 @@
-"""Ranges of keys in SQL. A bound is one literal per key column, which the server itself wrote.
+"""Key ranges in SQL. A bound is one literal per key column, printed by the server itself.
 
-Comparisons of texts follow the collation of the column, so only the server can compare keys with bounds.
+String comparisons follow the column's collation, so only the server can compare keys with bounds.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ INTEGERS = _NUMBERS[:5]
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _QUOTED = ("date", "datetime", "timestamp", "time", "uuid", "inet4", "inet6")
-#: Bounds come back from commits, so they are checked before they become part of a statement.
+#: Bounds are stored in commits, so they are checked before they become part of a statement.
 _LITERAL = re.compile(r"-?[0-9]+(\.[0-9]+)?|(_utf8mb4 )?X'[0-9A-F]*'|'[0-9A-Fa-f :.\-]*'")
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL quotes it."""
+    """Quote a name for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quoted_table(name: str) -> str:
-    """Return `database.table` as SQL quotes it."""
+    """Quote `database.table` for SQL."""
     database, _, table = name.partition(".")
     return f"{quoted(database)}.{quoted(table)}"
 
 
 def literal(column: SourceColumn) -> str | None:
-    """Return the expression whose value is the literal of a key column; None if its keys have no ranges."""
+    """Return the SQL expression for a key column's literal; None if its keys have no ranges."""
     name = quoted(column.name)
     if column.type in _NUMBERS:
         return f"cast({name} as char)"
@@ -47,7 +47,7 @@ def literal(column: SourceColumn) -> str | None:
 
 
 def condition(key: Sequence[str], chunk: Chunk) -> str:
-    """Return the condition of the rows of a chunk; an empty text for all rows."""
+    """Return the SQL condition for a chunk's rows; an empty string for all rows."""
     parts = []
     if chunk.after is not None:
         parts.append(_bound(key, chunk.after, ">", ">"))
@@ -59,7 +59,7 @@ def condition(key: Sequence[str], chunk: Chunk) -> str:
 def _bound(key: Sequence[str], bound: tuple[str, ...], sign: str, last: str) -> str:
     """Return the comparison of a key with a bound, in the order of its columns.
 
-    Servers do not use an index for `(a, b) > (x, y)`. The first part is what they use the index for.
+    Servers do not use an index for `(a, b) > (x, y)`. They use the index for the first part of this condition.
     """
     if len(bound) != len(key) or not all(_LITERAL.fullmatch(text) for text in bound):
         raise CorruptTableError(f"the bound {bound} of the checkpoint is not one of the key {', '.join(key)}")

@@ -1,4 +1,4 @@
-"""Settings and rights of a server without which its log cannot be read, or lacks what is needed."""
+"""Check the server settings and privileges that are required to read a complete log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.platform.sources.databases.server import SourceTable
 from lakehouse.platform.sources.mysql.connection import Questions
 from lakehouse.platform.sources.mysql.history import binlog_status
 
-#: Values that variables must have, and why.
+#: Required values of variables, and why.
 _REQUIRED = (
     ("log_bin", "ON", "the server writes no binlog"),
     ("binlog_format", "ROW", "changes that are logged as statements cannot be applied"),
@@ -20,14 +20,14 @@ _REQUIRED = (
 )
 _RIGHTS = re.compile(r"\b(REPLICATION SLAVE|REPLICATION REPLICA|ALL PRIVILEGES)\b", re.IGNORECASE)
 _STATUS_RIGHTS = re.compile(r"\b(REPLICATION CLIENT|BINLOG MONITOR|SUPER|ALL PRIVILEGES)\b", re.IGNORECASE)
-#: The variable that makes a replica write the changes of its primary server to its log, by its new and its old name.
+#: The variable that makes a replica write its primary's changes to its log, by its new and its old name.
 _REPLICA_LOGS = ("log_replica_updates", "log_slave_updates")
 #: A shorter retention leaves too little time to notice a stopped ingestion.
 _LEAST_RETENTION_S = 3_600
 
 
 def check_server(server: Questions, flavor: str, connection: str, tables: Sequence[SourceTable]) -> None:
-    """Raise UserError with all problems of a server, each with its value and its remedy.
+    """Raise UserError with all problems of a server, each with value and remedy.
 
     Args:
         server: The server.
@@ -36,7 +36,7 @@ def check_server(server: Questions, flavor: str, connection: str, tables: Sequen
         tables: The tables that are read.
     """
     problems = [*_variables(server, flavor), *_rights(server), *_retention(server, flavor)]
-    # The user needs rights to see the filters.
+    # The account needs rights to see the filters.
     problems = problems or [*_filters(server, flavor, tables), *_replication(server, flavor)]
     if problems:
         raise UserError(
@@ -71,7 +71,7 @@ def _rights(server: Questions) -> list[str]:
 
 
 def _filters(server: Questions, flavor: str, tables: Sequence[SourceTable]) -> list[str]:
-    """Return problems of filters, with which the server writes the changes of some databases only."""
+    """Return problems with filters, which limit the log to some databases."""
     status = binlog_status(server, flavor)
     databases = sorted({table.name.partition(".")[0] for table in tables})
     problems = []
@@ -87,7 +87,7 @@ def _filters(server: Questions, flavor: str, tables: Sequence[SourceTable]) -> l
 
 
 def _replication(server: Questions, flavor: str) -> list[str]:
-    """Return the problem of a replica that does not write the changes of its primary server to its binlog."""
+    """Return the problem of a replica that does not write its primary's changes to its binlog."""
     name = next((name for name in _REPLICA_LOGS if server.variable(name)), "")
     if not name or server.variable(name).upper() in ("ON", "1"):
         return []

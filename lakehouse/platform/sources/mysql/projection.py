@@ -1,4 +1,4 @@
-"""Expressions that read each type of MySQL and MariaDB exactly through connectorx, as the log has its values."""
+"""SQL expressions that read each MySQL and MariaDB type exactly through connectorx, with the log's values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lakehouse.platform.sources.binlog.columns import DATES, TYPES, SourceColumn
 from lakehouse.platform.sources.databases.types import INTEGER_DIGITS, decimals
 from lakehouse.platform.sources.mysql.keys import quoted
 
-#: Decimals with at most `INTEGER_DIGITS` digits are read as integers; the server sends all others as text. connectorx
-#: would give each decimal 10 digits after the point.
+#: Decimals with at most `INTEGER_DIGITS` digits are read as integers; the server sends all others as strings.
+#: connectorx would give each decimal 10 digits after the point.
 _AS_TEXT = ("time", "json", "uuid", "inet4", "inet6")
-#: Character sets that can have halves of pairs of surrogates, which are no UTF-8. In UTF-16 they are question marks.
+#: Character sets that can contain unpaired surrogates, which are invalid UTF-8. In UTF-16 they become question marks.
 _WITH_HALVES = ("ucs2", "utf32")
 _GEOMETRIES = tuple(
     name for name in TYPES if name.endswith(("geometry", "point", "linestring", "polygon", "collection"))
@@ -20,7 +20,7 @@ _GEOMETRIES = tuple(
 
 
 def projected(column: SourceColumn) -> str:
-    """Return the expression that reads a column."""
+    """Return the SQL expression that reads a column."""
     name = quoted(column.name)
     if column.type in _AS_TEXT:
         return f"cast({name} as char)"
@@ -30,18 +30,18 @@ def projected(column: SourceColumn) -> str:
         is_short = column.precision <= INTEGER_DIGITS
         return f"cast({name} * 1{'0' * column.scale} as signed)" if is_short else f"cast({name} as char)"
     if column.type in DATES:
-        # Dates that no calendar has are null in the log, too; the client cannot read them.
+        # Invalid dates are null in the log, too; the client cannot read them.
         return f"if(dayofmonth({name}) between 1 and dayofmonth(last_day({name})), {name}, null)"
     if column.type == "bit" and column.precision == 1:
         return f"{name} + 0"
     if column.type in _GEOMETRIES:
-        # The first four bytes are the SRID. ST_AsWKB would swap the axes of some systems of coordinates.
+        # The first four bytes are the SRID. ST_AsWKB would swap the axes of some coordinate systems.
         return f"unhex(substr(hex({name}), 9))"
     return name
 
 
 def read_by_client(column: SourceColumn) -> str:
-    """Return the expression that reads a column through PyMySQL, which has decimals but rounds floats."""
+    """Return the SQL expression that reads a column through PyMySQL, which supports decimals but rounds floats."""
     name = quoted(column.name)
     if column.type == "float":
         return f"{name} + 0e0"
@@ -49,7 +49,7 @@ def read_by_client(column: SourceColumn) -> str:
 
 
 def arranged(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as connectorx read them with the columns of a schema."""
+    """Convert rows from connectorx to the columns of a schema."""
     columns = [_cast(rows.column(place), field.type) for place, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

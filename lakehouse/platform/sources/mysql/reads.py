@@ -45,9 +45,9 @@ class MysqlReads:
     """Reads of one server.
 
     Attributes:
-        access: Host and sign-in.
+        access: Host and credentials.
         flavor: `mysql` or `mariadb`.
-        server_ids: The first and the last server id that reads of the log take.
+        server_ids: The first and the last server id for reads of the log.
         identity: The identity of the server.
         columns: The columns of the tables as the server describes them.
     """
@@ -60,11 +60,11 @@ class MysqlReads:
 
     @property
     def omits_unchanged(self) -> bool:
-        """False: images of rows are whole."""
+        """False: row images are complete."""
         return False
 
     def connected(self) -> AbstractContextManager[MysqlReads]:
-        """Return these reads: each query of connectorx has its own connection."""
+        """Return these reads: each connectorx query opens a connection."""
         return nullcontext(self)
 
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,7 @@ class MysqlReads:
             yield arranged(rows, table.schema)
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
-        """Yield the place in the log of a consistent read, then its rows (see `TableReads.whole`)."""
+        """Yield the log position of a consistent read, then its rows (see `TableReads.whole`)."""
         columns = {column.name: column for column in self.columns[table.name]}
         snapshot = TableSnapshot(
             access=self.access,
@@ -91,7 +91,7 @@ class MysqlReads:
             yield from snapshot.rows(connection)
 
     def _is_changed(self, table: SourceTable, start: BinlogPosition, end: BinlogPosition) -> bool:
-        """Return whether the log has a change of a table between two positions."""
+        """Return whether the log contains a change of a table between two positions."""
         first, last = (
             LogPosition(server=self.identity, order=place.order, text=place.to_json()) for place in (start, end)
         )
@@ -150,7 +150,7 @@ class MysqlReads:
         except (GeneratorExit, KeyboardInterrupt, SystemExit, JobStop):
             raise
         except BaseException as error:
-            # Panics of connectorx are no `Exception`.
+            # connectorx panics are not subclasses of `Exception`.
             raise self._failure(error) from None
 
     def _failure(self, error: BaseException) -> Exception:
@@ -172,12 +172,12 @@ def _name(name: str) -> TableName:
 
 
 def _events(event: TableStatement, names: Iterable[TableName]) -> Iterator[SchemaEvent]:
-    """Yield the effect of a statement on each table of the read."""
+    """Yield the effect of a statement on each table in the read."""
     tables = {event.table, event.renamed_to}
     for name in names:
         if name in event.skipped:
             continue
-        # A dropped database has all its tables.
+        # A dropped database affects all its tables.
         if name in tables or (event.table.table == "*" and event.table.database == name.database):
             yield SchemaEvent(
                 kind=event.kind,

@@ -1,4 +1,4 @@
-"""A MySQL or MariaDB server as a `DatabaseServer`: its tables, the positions of its log, and chunks of keys."""
+"""A MySQL or MariaDB server as a `DatabaseServer`: its tables, log positions, and key chunks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lakehouse.platform.sources.mysql.tables import ServerTable, described, tabl
 from lakehouse.spec.sources.mysql_connection import MysqlAccess
 from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
 
-#: The column of metadata with the ordering value of a change.
+#: The metadata column with a change's ordering value.
 METADATA_POSITION = "position"
 
 
 class MysqlServer:
-    """A server, asked over one connection."""
+    """A server, queried over one connection."""
 
     def __init__(self, access: MysqlAccess, settings: MysqlSourceSpec) -> None:
         self._server, self._settings = Questions(access), settings
@@ -40,11 +40,11 @@ class MysqlServer:
         check_server(self._server, self._flavor, self._settings.connection, tables)
 
     def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
-        """Nothing to prepare: the log has all tables."""
+        """Nothing to prepare: the log contains all tables."""
         return frozenset()
 
     def tables(self) -> Sequence[str]:
-        """Return the names of all tables that the user may read."""
+        """Return the names of all tables that the account may read."""
         return table_names(self._server)
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
@@ -53,13 +53,13 @@ class MysqlServer:
         return {name: one.table for name, one in self._described.items()}
 
     def await_writers(self, table: str) -> None:
-        """Nothing to wait for: the log has all changes."""
+        """Nothing to wait for: the log contains all changes."""
 
     def low_watermark(self, table: str) -> LogPosition:
-        """Return a position so that every later read of a table sees all changes before it.
+        """Return a position such that every later read of a table includes all changes before it.
 
         MySQL: the set of committed transactions. MariaDB: the position of a consistent snapshot. The end of the log is
-        no such position: a transaction is in the log before others see it.
+        no such position: a transaction is in the log before it is visible to others.
 
         Raises OpenTransactionsError for prepared XA transactions: the log has their rows before they are committed.
         """
@@ -79,7 +79,7 @@ class MysqlServer:
         return self._position(place, time_ms)
 
     def log_end(self) -> LogPosition:
-        """Return the end of the log: every change that an earlier read of a table saw is before it."""
+        """Return the end of the log: every change in an earlier read of a table is before it."""
         time_ms = self._time_ms()
         row = binlog_status(self._server, self._flavor)
         file, offset = str(row["file"]), int(row["position"])
@@ -89,15 +89,15 @@ class MysqlServer:
         return self._position(BinlogPosition(flavor=MYSQL, gtid=gtid, file=file, offset=offset), time_ms)
 
     def resumed(self, position: LogPosition) -> LogPosition:
-        """Return where the log of this server continues a position, also one of another server after a failover.
+        """Return where this server's log continues a position, even a position from another server after a failover.
 
-        The GTIDs of MySQL have the UUID of the server that made a transaction, so they are the same on all servers of
-        a group. In MariaDB they are numbers that unrelated servers use, too.
+        MySQL GTIDs contain the UUID of the server that executed the transaction, so they are the same on all servers of
+        a group. MariaDB GTIDs are numbers that unrelated servers use, too.
 
         Raises:
             SnapshotNeededError: The log starts again behind the position, so that changes are lost.
-            UserError: The position is one of another server, and its GTIDs do not say where to continue.
-            RetryableError: This server does not have all transactions that the table has.
+            UserError: The position is from another server, and its GTIDs do not determine where to continue.
+            RetryableError: This server lacks transactions that the table contains.
         """
         binlog = _binlog(position)
         if position.server == self._identity:
@@ -129,10 +129,10 @@ class MysqlServer:
         )
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
-        """Return a position before which all transactions are before each of the given positions.
+        """Return a position that only follows transactions before all of the given positions.
 
-        Places in files are numbers. A set of GTIDs of MySQL is not: another set may lack one of its transactions and
-        have a later one, so what both have is the position.
+        File positions are totally ordered. MySQL GTID sets are not: another set may lack one transaction and contain a
+        later one, so the position is their intersection.
         """
         placed = [one for one in positions if _binlog(one).file]
         result = min(placed, key=lambda one: one.order) if placed else positions[0]
@@ -147,7 +147,7 @@ class MysqlServer:
         return result
 
     def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
-        """Return a position so that about `most_bytes` of the log lie before it: the end of a file of the log."""
+        """Return the end of a log file such that about `most_bytes` of the log lie before it."""
         first, last = _binlog(start), _binlog(end)
         if not first.file:
             return end
@@ -164,7 +164,7 @@ class MysqlServer:
         return end
 
     def log_bytes(self, start: LogPosition, end: LogPosition) -> int:
-        """Return the size of the log between two positions; 0 if the start is not known as a place in a file."""
+        """Return the size of the log between two positions; 0 if the start's file offset is not known."""
         first, last = _binlog(start), _binlog(end)
         if not first.file or not last.file:
             return 0
@@ -181,7 +181,7 @@ class MysqlServer:
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
     ) -> Sequence[Chunk]:
-        """Return chunks that follow one another after a key (see `DatabaseServer.chunks`)."""
+        """Return consecutive chunks after a key (see `DatabaseServer.chunks`)."""
         columns = {column.name: column for column in self._described[table.name].columns}
         literals = [literal(columns[name]) for name in key]
         expressions = [text for text in literals if text is not None]
@@ -239,7 +239,7 @@ class MysqlServer:
     def _even(
         self, name: str, key: str, after: tuple[str, ...] | None, rows: int, most: int
     ) -> list[tuple[str, ...]] | None:
-        """Return borders that divide the numbers of a key evenly; None if the numbers are sparse."""
+        """Return borders that split an integer key evenly; None if the keys are sparse."""
         where = condition((key,), Chunk(after=after))
         bounds = self._server.rows(
             f"select min({quoted(key)}) as low, max({quoted(key)}) as high from {quoted_table(name)} "
@@ -273,15 +273,15 @@ def _text(value: object) -> str:
 log = logging.getLogger(__name__)
 _CLOCK = SystemClock()
 _WAIT_S, _POLL_S = 60.0, 0.5
-#: Errors of MySQL for a user without the right to list them; MariaDB needs no right.
+#: MySQL errors for an account that may not list them; MariaDB needs no right.
 _DENIED = (1227, 1401)
 
 
 class PreparedTransactions:
     """Waits for the end of prepared XA transactions, in total for a minute.
 
-    A snapshot does not see the rows of such a transaction, and its log has them before the snapshot. So they would be
-    missing after its commit.
+    A snapshot does not include the rows of such a transaction, and the log contains them before the snapshot. So they
+    would be missing after its commit.
     """
 
     def __init__(self, server: Questions, flavor: str) -> None:
@@ -290,7 +290,7 @@ class PreparedTransactions:
         self._deadline: float | None = None
 
     def wait(self, table: str) -> None:
-        """Wait for those that are prepared now; raise OpenTransactionsError for a table if they do not end."""
+        """Wait for all prepared transactions; raise OpenTransactionsError for a table if they do not end."""
         prepared = self._prepared()
         if not prepared:
             return

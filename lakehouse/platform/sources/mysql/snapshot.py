@@ -1,9 +1,9 @@
-"""A consistent read of a whole table whose place in the log is known, for tables without primary key.
+"""A consistent read of a whole table at a known log position, for tables without a primary key.
 
-MariaDB tells the place of a consistent snapshot. MySQL does not: a transaction is in the log before others see it. So
-the committed transactions are noted before the snapshot begins, and the end of the log after it. If the log between
-both has no change of the table, the snapshot has the changes before and lacks the changes after. Otherwise it begins
-again.
+MariaDB reports the position of a consistent snapshot. MySQL does not: a transaction is in the log before it is visible
+to others. So the committed transactions are noted before the snapshot begins, and the end of the log after it. If the
+log between both contains no change of the table, the snapshot contains exactly the changes before. Otherwise the read
+starts again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lakehouse.platform.sources.mysql.projection import arranged, read_by_client
 from lakehouse.spec.sources.mysql_connection import MysqlAccess
 
 _BATCH_ROWS = 20_000
-#: How often a snapshot begins before the run fails.
+#: Maximum number of snapshot attempts before the run fails.
 _TRIES = 20
-#: Engines of tables whose rows a transaction sees as they were when it began.
+#: Storage engines with consistent snapshots: a transaction reads rows as they were when it began.
 _ENGINES = ("innodb", "rocksdb")
-#: Returns whether the log has a change of the table between two places.
+#: Returns whether the log contains a change of the table between two positions.
 IsChanged = Callable[[BinlogPosition, BinlogPosition], bool]
 
 
@@ -35,7 +35,7 @@ class TableSnapshot:
     """Reads a table in one transaction.
 
     Attributes:
-        access: Host and sign-in.
+        access: Host and credentials.
         flavor: `mysql` or `mariadb`.
         name: The table as `database.table`.
         columns: The columns to read.
@@ -47,7 +47,7 @@ class TableSnapshot:
     columns: tuple[SourceColumn, ...]
 
     def begin(self, connection: Any, is_changed: IsChanged) -> int:
-        """Begin the transaction of a connection; return the ordering value of its place in the log."""
+        """Begin a connection's transaction; return the ordering value of its log position."""
         self._check_engine(connection)
         with connection.cursor() as cursor:
             cursor.execute("set session transaction isolation level repeatable read")
@@ -67,7 +67,7 @@ class TableSnapshot:
         )
 
     def rows(self, connection: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the transaction sees."""
+        """Yield the rows that are visible to the transaction."""
         schema = pa.schema([pa.field(column.name, arrow_type(column)) for column in self.columns])
         selected = ", ".join(read_by_client(column) for column in self.columns)
         with connection.cursor() as cursor:
@@ -77,7 +77,7 @@ class TableSnapshot:
                 yield arranged(pa.RecordBatch.from_arrays(values, names=schema.names), schema)
 
     def _place(self, cursor: Any) -> BinlogPosition:
-        """Return the place of the transaction's snapshot (MariaDB), or the end of the log (MySQL)."""
+        """Return the position of the transaction's snapshot (MariaDB), or the end of the log (MySQL)."""
         if self.flavor == MARIADB:
             cursor.execute("show status like 'binlog_snapshot_%'")
             status = {str(name).lower(): value for name, value in cursor.fetchall()}
@@ -106,7 +106,7 @@ class TableSnapshot:
 
 
 def _array(values: tuple[object, ...], kind: pa.DataType) -> pa.Array:
-    """Return values of the client as an array that `arranged` casts."""
+    """Return client values as an array that `arranged` casts."""
     if pa.types.is_boolean(kind):
         return pa.array(values, pa.int64())
     return pa.array(values, pa.float64() if pa.types.is_floating(kind) else kind)

@@ -1,4 +1,4 @@
-"""Columns and keys of source tables, from the catalog of the server."""
+"""Columns and keys of source tables, from the server's catalog."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ServerTable:
 
 
 def table_names(server: Questions) -> tuple[str, ...]:
-    """Return all base tables that the user may see, as `database.table`."""
+    """Return all base tables that are visible to the account, as `database.table`."""
     places = ", ".join(["%s"] * len(_SYSTEM))
     rows = server.rows(
         "select table_schema as d, table_name as t from information_schema.tables where table_type = 'BASE TABLE' "
@@ -76,7 +76,7 @@ def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]
 
 
 def _unique(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of unique indexes by their names, without those that have expressions or may have null."""
+    """Return the columns of unique indexes by index name, without indexes with expressions or nullable columns."""
     keys: dict[str, tuple[str, ...]] = {}
     partial = set()
     for row in rows:
@@ -88,7 +88,7 @@ def _unique(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
 
 
 def _refusal(name: str, columns: Sequence[ServerColumn]) -> str:
-    """Return why the log of a table cannot be decoded, with the remedy; empty if it can."""
+    """Return why a table's log cannot be decoded, with the remedy; empty if it can."""
     for column in columns:
         try:
             arrow_type(column)
@@ -105,7 +105,7 @@ def _refusal(name: str, columns: Sequence[ServerColumn]) -> str:
 
 def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:
     is_generated = "generated" in str(row["extra"]).lower()
-    # MariaDB prints the default null as a text.
+    # MariaDB prints the default null as a string.
     has_default = row["column_default"] is not None and str(row["column_default"]).upper() != "NULL"
     return SourceColumn(
         name=column.name,
@@ -116,7 +116,7 @@ def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:
 
 
 def kind_of(column: ServerColumn, length: int | None) -> str:
-    """Return the type that decides about a column's values: a name, and sizes that may grow without changing values."""
+    """Return the kind that determines a column's values: a name, and sizes that may grow without changing values."""
     if column.type in _BITS:
         return f"{'unsigned' if column.unsigned else 'signed'}:{_BITS[column.type]}"
     if column.type == "decimal":

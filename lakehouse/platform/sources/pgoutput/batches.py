@@ -1,4 +1,4 @@
-"""Rows of one version of a table: messages per kind, and their tables of Arrow."""
+"""Rows of one table version: messages per kind, converted to Arrow tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from lakehouse.platform.sources.pgoutput.values import converted
 _KINDS = (INSERT, UPDATE, DELETE)
 _CODES = pa.array(_KINDS, pa.string())
 _LIST = pa.list_(pa.string())
-#: So many messages of a kind become Arrow arrays, also within a transaction. They fit into the cache of a core.
+#: Number of messages after which they are converted to Arrow arrays, even within a transaction. They fit into a core's
+#: cache.
 MOST_ROWS = 8_192
 #: Each row has two ordering values: one for the delete of its old key, and its own.
 STEP = 2
@@ -36,7 +37,7 @@ STEP = 2
 
 @dataclass(slots=True)
 class Sink:
-    """Messages of one kind: their bytes, ordering values and commit times."""
+    """Messages of one kind: bytes, ordering values and commit times."""
 
     data: list[bytes] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Sink:
 
 @dataclass(slots=True)
 class _Rows:
-    """Values of rows: texts by column, and which of them were not sent."""
+    """Values of rows: strings by column, and a flag for values that were not sent."""
 
     kind: str
     texts: list[pa.Array]
@@ -54,7 +55,7 @@ class _Rows:
     unsent: list[np.ndarray] = field(default_factory=list)
 
     def filtered(self, mask: np.ndarray, kind: str) -> _Rows:
-        """Return the rows of a mask as another kind of change."""
+        """Return the rows in a mask as another kind of change."""
         wanted = pa.array(mask)
         return _Rows(
             kind=kind,
@@ -66,7 +67,7 @@ class _Rows:
 
 
 class TableVersion:
-    """A description of a table, and the rows that have it.
+    """A table description, and the rows with this description.
 
     Args:
         relation: The description.
@@ -86,7 +87,7 @@ class TableVersion:
                 tables=(relation.name,),
             )
         self._key = tuple(names.index(name) for name in key)
-        #: Whether the log has the key of a row before its change.
+        #: Whether the log contains a row's key before its change.
         self._has_keys = relation.identity == "f" or set(self._key) <= set(relation.key)
         #: Messages by their kind and the tag of their first tuple.
         self.sinks: dict[int, Sink] = {}
@@ -148,7 +149,7 @@ class TableVersion:
         return [self._checked(rows)] if old is None else self._moved(rows, old)
 
     def _moved(self, rows: _Rows, old: Tuples) -> list[_Rows]:
-        """Return updates that have their old row or key; those that change the key as deletes and inserts."""
+        """Return updates with their old row or key; updates that change the key become deletes and inserts."""
         before = [old.texts(number) for number in range(len(self.columns))]
         for number, gone in enumerate(rows.unsent):
             filled = gone & ~np.asarray(before[number].is_null())
@@ -192,7 +193,7 @@ class TableVersion:
 
 
 def _names(unsent: Sequence[np.ndarray], names: Sequence[str]) -> pa.Array:
-    """Return, for each row, the names of the columns whose values were not sent."""
+    """Return, per row, the names of the columns whose values were not sent."""
     which, places = np.nonzero(np.array(unsent).T)
     rows = len(unsent[0])
     ends = np.zeros(rows + 1, np.int32)

@@ -1,18 +1,18 @@
-"""Columns of PostgreSQL tables, and the Arrow type of each type.
+"""Columns of PostgreSQL tables, and the Arrow type per SQL type.
 
-`TYPES` is the only table of types, for the log, the chunks of snapshots and the creation of tables:
+`TYPES` is the only type mapping: for the log, snapshot chunks and table creation:
 
     boolean, integers          bool, int16 to int64; oid is int64
     real, double precision     float32, float64
     numeric(p, s)              decimal128(p, s) up to 38 digits; NaN is null
-    numeric                    text with all digits, also NaN and Infinity
+    numeric                    string with all digits, including NaN and Infinity
     bytea                      binary
     date                       date32
     timestamp, timestamptz     timestamp[us], timestamp[us, UTC]
-    all others                 text as the server prints it: text types, time, interval, uuid, json, money, enums,
-                               arrays, ranges, composite types and types of extensions
+    all others                 string as the server prints it: string types, time, interval, uuid, json, money, enums,
+                               arrays, ranges, composite types and extension types
 
-A domain has the type that it is made of. Dates and timestamps before the year 1 or after 9999, and `infinity`, are
+A domain has its base type. Dates and timestamps before the year 1 or after 9999, and `infinity`, are
 null, because Spark's types do not have them.
 """
 
@@ -34,12 +34,12 @@ _SCALE_SIGN, _SCALES = 1 << 10, 1 << 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgColumn:
-    """A column of a table.
+    """A table column.
 
     Attributes:
         name: The name.
-        oid: The number of its type; of a domain, that of the type that it is made of.
-        modifier: The modifier of the type, such as the digits of a numeric; -1 for none.
+        oid: The OID of its type; for a domain, of its base type.
+        modifier: The type modifier, such as the digits of a numeric; -1 for none.
     """
 
     name: str
@@ -48,13 +48,13 @@ class PgColumn:
 
     @property
     def digits(self) -> tuple[int, int] | None:
-        """All digits and those after the point of the Arrow decimal of a numeric; None if it is text."""
+        """Precision and scale of the Arrow decimal for a numeric; None if it is stored as a string."""
         if self.oid != NUMERIC or self.modifier < _MODIFIER:
             return None
         declared = self.modifier - _MODIFIER
         precision, scale = declared >> 16 & 0xFFFF, declared & (_SCALES - 1)
         scale = (scale ^ _SCALE_SIGN) - _SCALE_SIGN
-        # numeric(3, -2) has five digits before the point, and numeric(3, 5) five after it.
+        # numeric(3, -2) has five digits before the decimal point, and numeric(3, 5) five after it.
         precision, scale = max(precision - min(scale, 0), scale), max(scale, 0)
         return (precision, scale) if precision <= _MOST_DIGITS else None
 
@@ -68,7 +68,7 @@ def _always(kind: pa.DataType) -> Callable[[PgColumn], pa.DataType]:
     return lambda column: kind
 
 
-#: The Arrow type of each type that is not text.
+#: The Arrow type per type that is not stored as a string.
 TYPES: Mapping[int, Callable[[PgColumn], pa.DataType]] = {
     BOOL: _always(pa.bool_()),
     INT2: _always(pa.int16()),

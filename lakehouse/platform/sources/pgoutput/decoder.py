@@ -1,9 +1,9 @@
-"""Messages of pgoutput to changes of whole transactions. It knows no socket.
+"""Decode pgoutput messages to changes of whole transactions, without I/O.
 
-The server sends transactions in the order of their commits, each as a whole. A change has the place of its record in
-the log as its ordering value. Of two transactions that change the same row, the later one waits for the end of the
-earlier one, so these values are in the order of the log for each key, and the same whenever the log is read. Rows that
-share a record, as COPY writes them, have the values after it, which no other record has.
+The server sends whole transactions in commit order. A change's ordering value is the log position (LSN) of its record.
+If two transactions change the same row, the later one waits for the end of the earlier one. So these values follow the
+log order for each key, and are the same whenever the log is read. Rows that share a record, as COPY writes them, get
+the next values, which no other record has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakehouse.platform.sources.pgoutput.columns import PgColumn
 
 _ROWS = (messages.INSERT, messages.UPDATE, messages.DELETE)
 _SILENT = (messages.ORIGIN, messages.TYPE)
-#: Changes are taken from the decoder when its messages have so many bytes.
+#: Changes are taken from the decoder when its messages reach this size in bytes.
 TAKE_BYTES = 32 << 20
 
 
@@ -28,11 +28,11 @@ class Decoder:
     """Decodes messages up to an end.
 
     Args:
-        end: The place in the log at which the decoder stops: before the first transaction that commits there or later.
-        keys: The key columns of the tables that are wanted, by their names as `schema.table`.
-        domains: The type and its modifier that each domain is made of, by the number of the domain.
-        seen: The changes that are left out, by the names of tables: of transactions that commit before a place, and of
-            those that a snapshot saw.
+        end: The log position at which the decoder stops: before the first transaction that commits there or later.
+        keys: The key columns of the wanted tables, by table name as `schema.table`.
+        domains: The base type and modifier per domain, by OID of the domain.
+        seen: The changes to skip, by table name: changes of transactions that commit before a position, or that a
+            snapshot includes.
     """
 
     def __init__(
@@ -51,13 +51,14 @@ class Decoder:
         self._done: list[Changes | SchemaEvent] = []
         self._commit: int | None = None
         self._committed_us = self._last = 0
-        #: The place behind the last whole transaction, its commit time in microseconds, and the number of transactions.
+        #: The position behind the last whole transaction, its commit time in microseconds, and the number of
+        #: transactions.
         self.position, self.time_us, self.transactions = 0, 0, 0
         #: The bytes of row messages since `take`.
         self.bytes = 0
 
     def feed(self, data: bytes, place: int) -> bool:
-        """Decode a message at a place in the log; return False if it begins a transaction behind the end."""
+        """Decode a message at a log position; return False if it begins a transaction behind the end."""
         try:
             kind = data[0]
             if kind not in _ROWS:
@@ -84,7 +85,7 @@ class Decoder:
             raise CorruptLogError(f"the message {what!r} at {lsn_text(place)} is cut off: {error}") from error
 
     def take(self) -> Iterator[Changes | SchemaEvent]:
-        """Yield the changes and events since the last call, in the order of the log for each table."""
+        """Yield the changes and events since the last call, in log order per table."""
         for version in self._versions.values():
             self._finish(version)
         done, self._done = self._done, []
@@ -144,7 +145,7 @@ class Decoder:
         version = self._versions.get(number)
         if version is not None and version.columns == columns and version.relation == relation:
             return
-        # Another table of the name may have taken the place of this one.
+        # Another table with the same name may have replaced this table.
         others = [one for one in self._versions.values() if one is not None and one.relation.name == relation.name]
         for one in others:
             self._finish(one)
@@ -167,7 +168,7 @@ class Decoder:
                 )
 
     def _announce(self, name: str, position: int) -> None:
-        """Add an event before the first change of a table that has other columns than before."""
+        """Add an event before the first change of a table whose columns changed."""
         if name in self._altered:
             self._altered.discard(name)
             statement = f"ALTER TABLE {name}"
@@ -186,12 +187,12 @@ class Decoder:
 
 
 def lsn_text(place: int) -> str:
-    """Return a place in the log as the server prints it."""
+    """Return a log position as the server prints it."""
     return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
 
 
 def lsn_number(text: str) -> int:
-    """Return the place that the server printed; raise ValueError for another text."""
+    """Parse a log position that the server printed; raise ValueError for any other string."""
     high, slash, low = text.partition("/")
     if not slash:
         raise ValueError(f"{text!r} is not a place in the log")
@@ -206,8 +207,8 @@ class TransactionSet:
     """Transactions that had ended when a snapshot was taken.
 
     Attributes:
-        oldest: All transactions before this number had ended.
-        next: The transactions from this number on had not begun.
+        oldest: All transactions before this id had ended.
+        next: The transactions from this id on had not begun.
         running: The transactions between both that had not ended.
     """
 
@@ -217,7 +218,7 @@ class TransactionSet:
 
     @classmethod
     def parse(cls, text: str) -> TransactionSet:
-        """Return the set of a text of the type `pg_snapshot`, `10:20:11,15`; an empty text has no transactions."""
+        """Parse a `pg_snapshot` such as `10:20:11,15`; an empty string is a set without transactions."""
         if not text:
             return cls(oldest=0, next=0, running=frozenset())
         try:
@@ -231,9 +232,9 @@ class TransactionSet:
             raise UserError(f"{text!r} is not a snapshot of PostgreSQL, such as 10:20:11,15") from error
 
     def has(self, number: int) -> bool:
-        """Return whether the snapshot sees a transaction, given the lower 32 bits of its number.
+        """Return whether the snapshot includes a transaction, given the lower 32 bits of its number.
 
-        The log has no more: the whole number is the one that is nearest to the snapshot.
+        The log does not contain the upper bits: the full number is the one closest to the snapshot.
         """
         if not self.next:
             return False

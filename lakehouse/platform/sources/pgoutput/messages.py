@@ -1,7 +1,7 @@
-"""The parts of messages of pgoutput, version 1 of its protocol.
+"""The parts of pgoutput messages, protocol version 1.
 
-A tuple is the number of its columns, and for each a tag: `t` with a length and a text, `n` for null, `u` for a value
-that was not sent. The tuples of many messages are split together, column by column.
+A tuple is the number of its columns, and a tag per column: `t` with a length and a string, `n` for null, `u` for a
+value that was not sent. The tuples of many messages are split together, column by column.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ OLD_KEY, OLD_ROW, NEW_ROW = ord("K"), ord("O"), ord("N")
 TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 #: Microseconds from 1970 to 2000, from which the server counts.
 _EPOCH_US = 946_684_800_000_000
-#: The place of the tag of the first tuple in a message of a row.
+#: The offset of the first tuple's tag in a row message.
 ROW_TAG = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A description of a table.
+    """A table description.
 
     Attributes:
-        oid: The number of the table.
+        oid: The OID of the table.
         name: The name as `schema.table`.
-        columns: The columns in their order; domains are resolved by the decoder.
-        key: The places of the columns of the replica identity.
+        columns: The columns in order; the decoder resolves domains.
+        key: The indexes of the replica identity columns.
         identity: `d`, `n`, `f` or `i`, as `pg_class.relreplident`.
     """
 
@@ -45,19 +45,19 @@ class Relation:
 
 
 def begin(data: bytes) -> tuple[int, int]:
-    """Return the place of the commit in the log and the commit time in microseconds."""
+    """Return the log position of the commit and the commit time in microseconds."""
     place, time_us = struct.unpack_from(">qq", data, 1)
     return place, time_us + _EPOCH_US
 
 
 def transaction(data: bytes) -> int:
-    """Return the lower 32 bits of the number of the transaction that a message begins."""
+    """Return the lower 32 bits of the transaction id in a BEGIN message."""
     (number,) = struct.unpack_from(">I", data, 17)
     return int(number)
 
 
 def commit(data: bytes) -> tuple[int, int]:
-    """Return the place of the commit in the log, and the place behind it."""
+    """Return the log position of the commit, and the position behind it."""
     place, end = struct.unpack_from(">qq", data, 2)
     return place, end
 
@@ -86,7 +86,7 @@ def relation(data: bytes) -> Relation:
 
 
 def truncated(data: bytes) -> tuple[int, ...]:
-    """Return the numbers of the tables that were emptied."""
+    """Return the OIDs of the tables that were emptied."""
     (count,) = struct.unpack_from(">I", data, 1)
     return struct.unpack_from(f">{count}I", data, 6)
 
@@ -97,17 +97,17 @@ def _text(data: bytes, place: int) -> tuple[str, int]:
 
 
 class Tuples:
-    """The values of one tuple of each of many messages, split column by column.
+    """The values of one tuple per message, split column by column.
 
     Args:
-        data: The messages behind one another.
-        places: The place of the number of columns of each tuple, ascending.
+        data: The concatenated messages.
+        places: The offset of each tuple's column count, ascending.
         columns: The number of columns that each tuple must have.
     """
 
     def __init__(self, data: bytes, places: np.ndarray, columns: int) -> None:
         self._data = np.frombuffer(data, np.uint8)
-        # The four bytes at each place as a number, and the two bytes.
+        # The four bytes at each offset as a number, and the two bytes.
         self._lengths = np.ndarray((max(len(data) - 3, 0),), ">u4", data, strides=(1,))
         self._counts = np.ndarray((max(len(data) - 1, 0),), ">u2", data, strides=(1,))
         self._buffer = pa.py_buffer(data)
@@ -120,11 +120,11 @@ class Tuples:
         at = places + 2
         for _ in range(columns):
             at = self._split(at)
-        #: The place behind each tuple.
+        #: The offset behind each tuple.
         self.ends = at
 
     def texts(self, column: int) -> pa.Array:
-        """Return the texts of a column as bytes; null and values that were not sent are null."""
+        """Return a column's values as bytes; null and values that were not sent are null."""
         starts, ends = self._starts[column], self._ends[column]
         offsets = np.empty(2 * len(starts), np.int32)
         offsets[0::2], offsets[1::2] = starts, ends
@@ -136,7 +136,7 @@ class Tuples:
         return values.take(wanted)
 
     def unsent(self, column: int) -> np.ndarray:
-        """Return which values of a column were not sent."""
+        """Return a mask of a column's values that were not sent."""
         mask: np.ndarray = self.tags[column] == UNCHANGED
         return mask
 
@@ -164,7 +164,7 @@ class Tuples:
         return ends
 
     def _numbers(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return the numbers at places."""
+        """Return the numbers at offsets."""
         if len(places) and int(places.max()) >= len(numbers):
             raise CorruptLogError("a row ends before its last value")
         result: np.ndarray = numbers[places].astype(np.int64)

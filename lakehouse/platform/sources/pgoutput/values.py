@@ -1,4 +1,4 @@
-"""Texts of values, as the server writes them, to Arrow arrays."""
+"""Convert values, as the server prints them, to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 
 
 def converted(texts: pa.Array, column: PgColumn) -> pa.Array:
-    """Return the values of a column; raise UserError or CorruptLogError for a text that its type does not have."""
+    """Return the values of a column; raise UserError or CorruptLogError for a string that is invalid for its type."""
     try:
         plain = _strings(texts)
     except pa.ArrowInvalid as error:

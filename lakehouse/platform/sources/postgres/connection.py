@@ -13,18 +13,18 @@ from psycopg.rows import dict_row
 from lakehouse.errors import LakehouseError, RetryableError, SnapshotNeededError, UserError
 from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
-#: Classes of errors that a person has to correct: sign-in, rights, names, syntax, settings of the server.
+#: Error classes that users have to correct: sign-in, rights, names, syntax, server settings.
 _USER_CLASSES = ("28", "3D", "3F", "42", "0A")
 _USER_STATES = ("55000",)
-#: The name exists already: another run, or a request whose connection was lost, has created the object meanwhile.
+#: The name already exists: another run, or a request whose connection was lost, has created the object.
 _EXISTS = "42710"
 IN_USE = "55006"
 #: The server's message about a slot whose log was removed.
 _LOST = ("has already been removed", "has been invalidated", "can no longer get changes", "cannot be advanced")
-#: Messages of the server if the slot is dropped while it is read, or if the publication did not exist when a change was
-#: made. New ones do not help older changes.
+#: Server messages if the slot is dropped while it is read, or if the publication did not exist at the time of a change.
+#: Creating them again does not help older changes.
 _GONE = re.compile(r"(?:publication|replication slot) .* does not exist")
-#: Messages of libpq without an error of the server if a connection is refused for its account, or by TLS.
+#: libpq messages without a server error, for connections refused because of the account or TLS.
 _SIGN_IN = (
     "password authentication failed",
     "pg_hba.conf",
@@ -37,12 +37,12 @@ _SIGN_IN = (
 
 
 def failure(access: PostgresAccess, error: psycopg.Error) -> LakehouseError:
-    """Return an error of psycopg as an error of this package."""
+    """Convert a psycopg error to an error of this package."""
     return failure_of(access, error.sqlstate or "", str(error))
 
 
 def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseError:
-    """Return an error of the server, with its SQLSTATE, as an error of this package without the password."""
+    """Convert a server error, with its SQLSTATE, to an error of this package without the password."""
     text = "; ".join(message.strip().splitlines())
     if access.password:
         text = text.replace(access.password, "...")
@@ -61,7 +61,7 @@ def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseErr
 
 
 class Questions:
-    """Queries a server over one connection, which is opened again if the server closed it."""
+    """Queries a server over one connection, which is reopened if the server closed it."""
 
     def __init__(self, access: PostgresAccess) -> None:
         self.access = access
@@ -89,7 +89,7 @@ class Questions:
         return next(iter(rows[0].values())) if rows else None
 
     def setting(self, name: str) -> str:
-        """Return a parameter of the server; an empty text if the server has none of this name."""
+        """Return a server parameter; an empty string if the server does not have it."""
         return str(self.value("select current_setting(%s, true)", (name,)) or "")
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Questions:
 
     def _rows(self, statement: str, parameters: Sequence[object] | None) -> list[dict[str, Any]]:
         if self._connection is None:
-            # The client puts values into statements, so that the server decides about their types.
+            # The client inserts values into statements, so that the server determines their types.
             self._connection = psycopg.connect(
                 **self.access.parameters, autocommit=True, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
             )

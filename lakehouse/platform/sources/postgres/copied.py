@@ -3,11 +3,13 @@
     stream  "PGCOPY\\n\\377\\r\\n\\0" | int32 flags | int32 length of an extension | rows | int16 -1
     row     int16 number of fields | for each field: int32 length, -1 for NULL | value
 
-Each length of a row says where the next one is, so rows cannot be found without reading all lengths one by one.
-Therefore the first field of each row is a mark: eight random bytes. Their positions are the rows. Fields are then read
-for all rows at once, those of fixed width together, and the last field of a row must end where the next row begins.
+Each length in a row determines the position of the next one, so finding rows would require reading all lengths one by
+one. Therefore the first field of each row is a mark: eight random bytes, whose positions are the row starts. Fields are
+then read for all rows together, adjacent fixed-width fields in one step. The last field of a row must end where the
+next row begins.
 
-Sources: "File Formats" on the page COPY of PostgreSQL's documentation; values are those of the types' send functions.
+Sources: "File Formats" on the page COPY of PostgreSQL's documentation; values are the output of the types' send
+functions.
 """
 
 from __future__ import annotations
@@ -45,24 +47,25 @@ Flags: TypeAlias = NDArray[np.bool_]
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _HEAD_BYTES = len(_SIGNATURE) + 8
 _END = b"\xff\xff"
-#: A byte that no UTF-8 text has, and that integers, dates and lengths have rarely.
+#: A byte that valid UTF-8 never contains, and that is rare in integers, dates and lengths.
 _RARE = 0xF7
 _MARK_BYTES = 8
 #: The number of fields, and the length before the mark; a length.
 _BEFORE_MARK, _LENGTH = 6, 4
-#: Days from 1970-01-01 to 2000-01-01, and the first and last day that Spark has.
+#: Days from 1970-01-01 to 2000-01-01, and the first and last day that Spark supports.
 _EPOCH_DAYS, _FIRST_DAY, _LAST_DAY = 10_957, -719_162, 2_932_896
 _DAY_US = 86_400_000_000
-#: Numerics: the bytes before the digits, the base of a digit as a power of ten, and the most digits of 18 decimal ones.
+#: Numerics: size of the header, decimal digits per base-10,000 digit, and the maximum such digits for 18 decimal
+#: digits.
 _NUMERIC_HEAD, _BASE_DIGITS, _MOST_DIGITS = 8, 4, 6
 _NEGATIVE, _NOT_FINITE = 0x4000, 0xC000
-#: Powers of ten, and the largest digit that may be multiplied by each.
+#: Powers of ten, and the maximum digit that may be multiplied by each.
 _POWERS = 10 ** np.arange(INTEGER_DIGITS + 1, dtype=np.int64)
 _LARGEST = _POWERS[::-1].copy()
 
 
 class Values(NamedTuple):
-    """The values of a column without fixed width: the buffer, their positions and lengths, and which are not NULL."""
+    """The values of a variable-width column: the buffer, their positions and lengths, and a mask of non-NULL values."""
 
     data: Bytes
     places: I64
@@ -71,15 +74,15 @@ class Values(NamedTuple):
 
 
 class CopyDecoder:
-    """Decodes the stream of one query, whose first column is the mark, and the others are `selected`.
+    """Decodes the stream of one query, whose first column is the mark; the others are `selected`.
 
     Args:
         columns: The columns of the batches.
-        token: A random UUID, of which the mark is made.
+        token: A random UUID, from which the mark is derived.
 
     Attributes:
         mark: The value of the first column, an int8.
-        selected: The other columns in the order of the query, those of fixed width first.
+        selected: The other columns in query order, fixed-width columns first.
     """
 
     def __init__(self, columns: Sequence[PgColumn], token: str) -> None:
@@ -96,7 +99,7 @@ class CopyDecoder:
         self._begun = False
 
     def rows(self, pieces: Sequence[bytes], *, is_end: bool) -> pa.RecordBatch | None:
-        """Return the rows of the next pieces of the stream; before its end, the last row waits for the next piece.
+        """Return the rows in the next pieces of the stream; before its end, the last row waits for the next piece.
 
         Raises:
             RetryableError: The bytes are not rows of these columns.
@@ -157,12 +160,12 @@ class CopyDecoder:
 
 
 def is_number(column: PgColumn) -> bool:
-    """Return whether a column is a numeric whose digits fit into an integer, so that its binary value is decoded."""
+    """Return whether a column is a numeric whose digits fit an integer, so that its binary value is decoded."""
     return column.digits is not None and column.digits[0] <= INTEGER_DIGITS
 
 
 def _head_of(data: bytes) -> int:
-    """Return the length of the header; raise RetryableError if it is another one."""
+    """Return the length of the header; raise RetryableError if the header is wrong."""
     if not data.startswith(_SIGNATURE) or any(data[len(_SIGNATURE) : _HEAD_BYTES]):
         raise _broken("it has another header")
     return _HEAD_BYTES
@@ -178,7 +181,7 @@ def _broken(why: str) -> RetryableError:
 
 
 def _fixed_arrays(buffer: Bytes, at: I64, columns: tuple[PgColumn, ...]) -> tuple[list[pa.Array], I64]:
-    """Return columns of fixed width up to the first one with a NULL, and the offset of the fields after them."""
+    """Return fixed-width columns up to the first one with a NULL, and the offset of the fields after them."""
     kind = _fields_of(tuple(FIXED[column.oid][0] for column in columns))
     items, arrays, passed = load(buffer, at, kind), list[pa.Array](), 0
     for number, column in enumerate(columns):
@@ -197,7 +200,7 @@ def _fixed_arrays(buffer: Bytes, at: I64, columns: tuple[PgColumn, ...]) -> tupl
 
 @lru_cache(maxsize=256)
 def _fields_of(values: tuple[str, ...]) -> np.dtype[Any]:
-    """Return the type of adjacent fields with values of these NumPy types."""
+    """Return the NumPy type for adjacent fields with these value types."""
     fields: list[tuple[str, str]] = []
     for number, value in enumerate(values):
         fields += [(f"size{number}", ">i4"), (f"value{number}", value)]
@@ -231,7 +234,7 @@ def _timestamp(column: PgColumn, values: NDArray[Any], valid: Flags) -> pa.Array
     return _plain(column, np.where(valid, values, 0) + np.int64(_EPOCH_DAYS * _DAY_US), valid)
 
 
-#: The NumPy type of the values of each type of fixed width, and what makes them an array.
+#: Per fixed-width type: the NumPy type of its values, and the conversion to an Arrow array.
 FIXED: Mapping[int, tuple[str, Callable[[PgColumn, NDArray[Any], Flags], pa.Array]]] = {
     BOOL: ("u1", _boolean),
     INT2: (">i2", _plain),
@@ -247,7 +250,7 @@ FIXED: Mapping[int, tuple[str, Callable[[PgColumn, NDArray[Any], Flags], pa.Arra
 
 
 def _number(column: PgColumn, field: Values) -> pa.Array:
-    """Return numerics: int16 number of digits, weight of the first one, sign, scale, and digits of base 10,000."""
+    """Return numerics: int16 number of digits, weight of the first digit, sign, scale, and base-10,000 digits."""
     kind = np.dtype([("count", ">u2"), ("weight", ">i2"), ("sign", ">u2"), ("scale", ">u2")])
     head = load(field.data, field.places, kind)
     signs, counts = head["sign"].astype(np.uint16), head["count"].astype(np.int64)
@@ -271,15 +274,15 @@ def _number(column: PgColumn, field: Values) -> pa.Array:
 
 
 def _sums(digits: Sequence[I64], weights: NDArray[np.int16], scale: int) -> I64:
-    """Return the sums of digits of base 10,000 as integers; -1 for a value with too many digits.
+    """Combine base-10,000 digits to integers; -1 for a value with too many digits.
 
     Args:
         digits: The first digit of each value, the second one and so on.
         weights: The power of 10,000 of each value's first digit.
-        scale: The number of decimal digits behind the point of the integer.
+        scale: The number of decimal digits after the point.
     """
     sums = np.full(len(weights), -1, np.int64)
-    # The first digit is worth at least one and at most as much as the largest integer.
+    # The value of the first digit is at least one and at most the maximum integer.
     least, most = -((scale + _BASE_DIGITS - 1) // _BASE_DIGITS), (INTEGER_DIGITS - scale) // _BASE_DIGITS
     # Few values of a batch differ in their weights, so each is a constant for the rows that have it.
     for weight in range(max(int(weights.min()), least), min(int(weights.max()), most) + 1):
@@ -300,7 +303,7 @@ def _sums(digits: Sequence[I64], weights: NDArray[np.int16], scale: int) -> I64:
 
 
 def _text(column: PgColumn, field: Values) -> pa.Array:
-    """Return texts, bytes, or decimals that are read as texts."""
+    """Return strings, bytes, or decimals that are read as strings."""
     kind, encoded = arrow_type(column), _taken(field)
     if kind == encoded.type:
         return encoded
@@ -309,7 +312,7 @@ def _text(column: PgColumn, field: Values) -> pa.Array:
 
 
 def _taken(field: Values) -> pa.Array:
-    """Return the bytes of values. What lies between two values is an item of its own, which is left out."""
+    """Return the bytes of values. The bytes between two values become separate items, which are dropped."""
     count = len(field.places)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2], offsets[1::2] = field.places, field.places + np.maximum(field.sizes, 0)

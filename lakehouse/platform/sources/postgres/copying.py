@@ -1,8 +1,8 @@
-"""A connection that copies the rows of queries as Arrow batches.
+"""A connection that copies query results as Arrow batches.
 
-The server sends one message for each row. asyncpg joins the messages that arrived, in C. Clients of libpq return each
-row to Python, which takes longer than decoding it. The event loop runs only while a caller waits for rows, so the
-server is read no faster than rows are used.
+The server sends one message per row. asyncpg joins the messages that arrived, in C. libpq clients return each row to
+Python, which takes longer than decoding it. The event loop runs only while a caller waits for rows, so the server is
+read no faster than rows are used.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from lakehouse.platform.sources.postgres.copied import FIXED, CopyDecoder, is_nu
 from lakehouse.platform.sources.postgres.keys import as_text, quoted
 from lakehouse.spec.sources.postgres_connection import CONNECT_S, PostgresAccess
 
-#: The bytes of one batch; larger ones do not stay in the caches of a core.
+#: The size of one batch in bytes; larger batches do not stay in a core's caches.
 _BATCH_BYTES = 2 << 20
 #: A piece below this size is followed by a pause, in seconds.
 _SMALL_BYTES, _PAUSE_S = 64 << 10, 0.001
-#: How long the server may send nothing while rows are read.
+#: Maximum time without data from the server while rows are read.
 _SILENT_S = 600.0
-#: States of SQL that a person has to correct: sign-in, database, rights. A table may be changed while it is read.
+#: SQLSTATEs that users have to correct: sign-in, database, rights. A table may be changed while it is read.
 _SIGN_IN, _RIGHTS = ("28", "3D"), "42501"
-#: Errors of asyncpg that are no errors of the server: wrong use, lost connections and timeouts.
+#: asyncpg errors that are not server errors: wrong use, lost connections and timeouts.
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, asyncio.TimeoutError, EOFError)
 
 Pieces = list[bytes]
@@ -68,7 +68,7 @@ class CopySession:
         self._wait(self._connection.execute(statement))
 
     def value(self, query: str) -> Any:
-        """Return the first value of the first row of a query."""
+        """Return the first value in the first row of a query."""
         return self._wait(self._connection.fetchval(query))
 
     def rows(self, columns: Sequence[PgColumn], source: str) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ class CopySession:
             self._loop.close()
 
     async def _copy(self, query: str, arrived: asyncio.Queue[Pieces | None], left: Pieces) -> None:
-        """Copy a query; put batches of pieces into a queue, then None. The pieces of no batch are left."""
+        """Copy a query; put batches of pieces into a queue, then None. Remaining pieces stay in `left`."""
         size = 0
 
         async def collect(data: bytes) -> None:
@@ -136,7 +136,7 @@ class CopySession:
 
 
 class SharedSession:
-    """A connection for several reads one after the other, which is opened by the first one."""
+    """A connection for consecutive reads, opened by the first read."""
 
     def __init__(self, access: PostgresAccess) -> None:
         self._access = access
@@ -144,7 +144,7 @@ class SharedSession:
 
     @contextmanager
     def session(self) -> Iterator[CopySession]:
-        """Return the connection for a read; after a failure the next read gets another one."""
+        """Return the connection for a read; after a failure the next read gets a new connection."""
         if self._open is None:
             self._open = CopySession(self._access)
         try:
@@ -175,7 +175,7 @@ async def _connect(access: PostgresAccess) -> Any:
 
 
 def _failure(access: PostgresAccess, error: BaseException) -> LakehouseError:
-    """Return an error of the client as an error of this package without the password."""
+    """Convert a client error to an error of this package without the password."""
     state = str(getattr(error, "sqlstate", None) or "")
     if state[:2] in _SIGN_IN or state == _RIGHTS:
         return failure_of(access, state, str(error))
@@ -189,13 +189,13 @@ _BYTES = (BYTEA, TEXT, VARCHAR, BPCHAR)
 
 
 def projected(column: PgColumn) -> str:
-    """Return the expression that reads a column."""
+    """Return the SQL expression that reads a column."""
     name = quoted(column.name)
     if column.oid == OID:
         return f"{name}::int8"
     if column.oid in FIXED or column.oid in _BYTES or is_number(column):
         return name
     if column.digits is not None:
-        # More digits than an integer has.
+        # More digits than fit an integer.
         return f"nullif({name}, 'NaN')::text"
     return as_text(column.name)

@@ -1,6 +1,6 @@
-"""Names and ranges of keys in SQL. A bound is the text of each key column, as the server wrote it.
+"""Key names and ranges in SQL. A bound is one string per key column, as the server printed it.
 
-Comparisons of texts follow the collation of the column, so only the server can compare keys with bounds.
+String comparisons follow the column's collation, so only the server can compare keys with bounds.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from lakehouse.platform.sources.pgoutput.columns import BYTEA, PgColumn
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL quotes it."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(name: str) -> str:
-    """Return `schema.table` as SQL quotes it."""
+    """Quote `schema.table` for SQL."""
     schema, _, table = name.partition(".")
     return f"{quoted(schema)}.{quoted(table)}"
 
 
 def quoted_text(text: str) -> str:
-    """Return a text as a literal of SQL, whose type follows from its use."""
+    """Return a string as an SQL literal, whose type follows from its use."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def as_text(name: str) -> str:
-    """Return the expression of the text of a column as the server prints it.
+    """Return an SQL expression for a column's value as the server prints it.
 
-    A cast to text would add to an inet and cut spaces of a char(n), and a row of nulls is null by `is null`.
+    A `::text` cast would change an inet and strip the spaces of a char(n), and `is null` is true for a row of nulls.
     """
     return f"case when num_nonnulls({quoted(name)}) = 1 then format('%s', {quoted(name)}) end"
 
 
 def condition(key: Sequence[str], chunk: Chunk) -> str:
-    """Return the condition of the rows of a chunk; an empty text for all rows."""
+    """Return the SQL condition for a chunk's rows; an empty string for all rows."""
     parts = []
     if chunk.after is not None:
         parts.append(f"{_row(key)} > {_bound(key, chunk.after)}")
@@ -47,8 +47,8 @@ def condition(key: Sequence[str], chunk: Chunk) -> str:
 
 
 def listed(columns: Sequence[PgColumn], keys: Sequence[tuple[str, ...]]) -> str:
-    """Return the condition of the rows with these keys, whose texts are those of stored values."""
-    # Keys of bytes are stored as hexadecimal digits.
+    """Return the SQL condition for rows with these keys, given as strings of stored values."""
+    # Binary keys are stored as hexadecimal digits.
     prefixes = ["\\x" if column.oid == BYTEA else "" for column in columns]
     rows = (", ".join(quoted_text(prefix + text) for prefix, text in zip(prefixes, key, strict=True)) for key in keys)
     names = _row(column.name for column in columns)

@@ -1,8 +1,8 @@
 """The publications of a spec, and the statements that complete them.
 
-A table in a publication of updates refuses the UPDATE and DELETE statements of the application if its replica identity
-does not have the key. So tables whose rows are appended are in a publication of inserts. Both publications exist before
-the slot, because the server looks for them at the time of each change.
+A table in a publication of updates refuses the application's UPDATE and DELETE statements if its replica identity lacks
+the key. So tables whose rows are appended are in a publication of inserts. Both publications exist before the slot,
+because the server looks them up at the time of each change.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Publications:
         return self.name, f"{self.name}{_INSERTS}"
 
     def published(self) -> frozenset[str]:
-        """Return the names of the tables that the publications have."""
+        """Return the names of the tables in the publications."""
         rows = self._tables()
         return frozenset(f"{row['schemaname']}.{row['tablename']}" for row in rows)
 
     def memberships(self) -> dict[int, str]:
-        """Return a text for each table that was added to a publication, by the number of the table.
+        """Return a version string per table in a publication, by table OID.
 
-        The text is another one if the table was removed and added again, or if settings of the publication were
-        changed: the log lacks changes in between. It has two parts, for the entry of the table and the settings.
+        The string changes if the table was removed and added again, or if the publication's settings were changed: the
+        log lacks changes in between. It has two parts: one for the table's entry and one for the settings.
         """
         names = list(self.names)
         settings = self.server.rows(_SETTINGS, (names,))
@@ -61,7 +61,7 @@ class Publications:
         }
 
     def narrowed(self) -> frozenset[str]:
-        """Return the names of the tables of publications that leave out kinds of changes, or name partitions."""
+        """Return the names of tables in publications that leave out kinds of changes, or publish partition names."""
         publications = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
         narrow = {
             name
@@ -72,7 +72,7 @@ class Publications:
         return frozenset(f"{row['nspname']}.{row['relname']}" for row in rows)
 
     def missing(self, tables: Sequence[SourceTable]) -> list[str]:
-        """Return the statements without which changes of tables are not in the log; raise UserError for filters."""
+        """Return the statements required to add changes of tables to the log; raise UserError for filters."""
         rows = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
         has = self._tables()
         self._refuse_filters(has, {table.name: table for table in tables})
@@ -87,7 +87,7 @@ class Publications:
         return statements
 
     def complete(self, statements: Iterable[str]) -> None:
-        """Run statements; raise UserError with all of them if the user may not."""
+        """Run statements; raise UserError with all of them if the account may not."""
         statements = [*statements]
         if not statements:
             return
@@ -101,14 +101,14 @@ class Publications:
             self.server.rows("set lock_timeout = 0")
 
     def request(self, statements: Iterable[str], why: str) -> str:
-        """Return a message with the statements that a person has to run."""
+        """Return a message with the statements that an administrator has to run."""
         return (
             f"the user {self.server.access.user!r} may not publish the tables ({why}). An owner of the tables, with "
             f"the right CREATE on the database, has to run: {'; '.join(statements)}"
         )
 
     def may_complete(self, tables: Sequence[SourceTable]) -> bool:
-        """Return whether the user owns tables and may create publications."""
+        """Return whether the account owns tables and may create publications."""
         owned = self.server.value(
             "select coalesce(bool_and(pg_has_role(c.relowner, 'USAGE')), true) and has_database_privilege("
             "current_database(), 'CREATE') from pg_class c join pg_namespace n on n.oid = c.relnamespace "
@@ -148,7 +148,7 @@ _PUBLICATIONS = (
     "select pubname, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication "
     "where pubname = any(%s)"
 )
-#: The version of a row of the catalog is another one after each change of a publication.
+#: Each change of a publication changes the version of its catalog row.
 _SETTINGS = (
     "select t.schemaname, t.tablename, string_agg(p.oid || '-' || p.xmin, '+' order by p.oid) as changed "
     "from pg_publication_tables t join pg_publication p on p.pubname = t.pubname where t.pubname = any(%s) "
@@ -168,14 +168,14 @@ _MEMBERS = (
 
 
 def _publishes(row: Mapping[str, Any], kinds: Sequence[str]) -> bool:
-    """Return whether a publication has all kinds of changes, those of partitions under the name of their table."""
+    """Return whether a publication has all kinds of changes, and publishes changes of partitions as their table's."""
     return bool(row["pubviaroot"]) and all(row[f"pub{kind}"] for kind in kinds)
 
 
 def _completed(
     name: str, rows: Mapping[str, Any] | None, absent: Sequence[str], kinds: Sequence[str], *, needs_kinds: bool
 ) -> list[str]:
-    """Return the statements that create a publication, or complete it."""
+    """Return the statements that create or complete a publication."""
     tables = ", ".join(quoted_table(one) for one in absent)
     published = ", ".join(kinds)
     if rows is None:

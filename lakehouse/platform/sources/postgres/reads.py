@@ -25,7 +25,7 @@ from lakehouse.platform.sources.postgres.keys import condition, listed, quoted_t
 from lakehouse.platform.sources.postgres.stream import SlotStream
 from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
-#: The number of keys of one query.
+#: The number of keys per query.
 _LISTED = 500
 
 
@@ -34,13 +34,13 @@ class PostgresReads:
     """Reads of one database.
 
     Attributes:
-        access: Host, database and sign-in.
+        access: Host, database and credentials.
         identity: The identity of the server and its database.
         slot: The name of the replication slot.
         publications: The names of the publications.
         columns: The columns of the tables.
-        partitioned: The names of the tables that have partitions.
-        domains: What each domain is made of.
+        partitioned: The names of the partitioned tables.
+        domains: The base type per domain.
         shared: The connection that the chunks of a task share.
     """
 
@@ -55,7 +55,7 @@ class PostgresReads:
 
     @property
     def omits_unchanged(self) -> bool:
-        """True: the log has no values that are stored out of line (TOAST) and that an update left as they were."""
+        """True: the log omits values that are stored out of line (TOAST) if an update left them unchanged."""
         return True
 
     @contextmanager
@@ -77,7 +77,7 @@ class PostgresReads:
                 yield from session.rows(columns, f"{source} where {where}" if where else source)
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
-        """Yield the transactions that a snapshot sees, then the rows of the table in it (see `TableReads.whole`).
+        """Yield the transactions that a snapshot includes, then the table's rows in it (see `TableReads.whole`).
 
         The lock, which excludes only statements that replace the table, comes before the snapshot: TRUNCATE would
         empty the table for older snapshots, too.
@@ -114,5 +114,5 @@ class PostgresReads:
         yield LogEnd(position=end)
 
     def _from(self, table: SourceTable) -> str:
-        """Return a table without the rows of tables that inherit from it; partitions are its own."""
+        """Return the FROM item of a table without tables that inherit from it; its partitions are included."""
         return f"{'' if table.name in self.partitioned else 'only '}{quoted_table(table.name)}"

@@ -1,4 +1,4 @@
-"""A PostgreSQL database as a `DatabaseServer`: its tables, places in its log, and chunks of keys."""
+"""A PostgreSQL database as a `DatabaseServer`: its tables, log positions, and key chunks."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
 log = logging.getLogger(__name__)
 _CLOCK = SystemClock()
 _POLL_S = 0.02
-#: How long a run waits for transactions that changed a table before it was published.
+#: Maximum wait for transactions that changed a table before it was published.
 _OLDER_S, _OLDER_POLL_S = 60.0, 0.1
-#: How long the end of the log may take to be on the server's disk without help.
+#: Time for the server to flush the end of the log by itself.
 _FLUSH_S = 1.0
-#: How long a commit that is in the log may take to be seen, without standbys that it waits for, and with them.
+#: Maximum time until a commit in the log is visible, without and with standbys that it waits for.
 _SEEN_S, _SYNCHRONOUS_S = 5.0, 300.0
 _INTEGERS = (INT2, INT4, INT8)
 
 
 class PostgresServer:
-    """A database, asked over one connection.
+    """A database, queried over one connection.
 
     Args:
         access: Host, database and sign-in.
         settings: The settings of the source.
-        table: The name of the spec's table, from which the names of the slot and the publication follow.
+        table: The name of the spec's table, from which the names of the slot and the publication are derived.
     """
 
     def __init__(self, access: PostgresAccess, settings: PostgresSourceSpec, table: str) -> None:
@@ -49,7 +49,7 @@ class PostgresServer:
         self._identity = f"{system}/{access.database}"
 
     def check(self, tables: Sequence[SourceTable]) -> None:
-        """Raise UserError if the log cannot be read (see `preflight`), or the user may not publish the tables."""
+        """Raise UserError if the log cannot be read (see `preflight`), or the account may not publish the tables."""
         # A slot that lost its log is dropped before the new one is created.
         needs_slot = self._slot.confirmed() is None and self._slot.state() is None
         check_server(self._server, self._settings.connection, needs_slot=needs_slot)
@@ -74,7 +74,7 @@ class PostgresServer:
         return frozenset(table.name for table in tables) - published
 
     def tables(self) -> Sequence[str]:
-        """Return the names of all tables that the user may read."""
+        """Return the names of all tables that the account may read."""
         return table_names(self._server)
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
@@ -85,8 +85,8 @@ class PostgresServer:
     def await_writers(self, table: str) -> None:
         """Wait for the transactions that have changed a table (see `DatabaseServer.await_writers`).
 
-        The server looks for the publication as it was at the time of each change. So the log lacks what a transaction
-        changed before the table was published, also if it commits much later; no snapshot before its end has it.
+        The server uses the publication's state at the time of each change. So the log lacks a transaction's changes
+        from before the table was published, even if it commits much later; no snapshot before its end includes them.
         """
         writers = self._writers(table)
         deadline = _CLOCK.monotonic_s() + _OLDER_S
@@ -105,10 +105,10 @@ class PostgresServer:
             writers &= self._writers(table)
 
     def low_watermark(self, table: str) -> LogPosition:
-        """Return a position so that every later read of a table sees all changes before it.
+        """Return a position such that every later read of a table includes all changes before it.
 
-        A transaction is in the log before others see it, and it keeps its locks until they do. So the position is noted
-        first, and then all transactions that have locks for changes of the table have to end.
+        A transaction is in the log before it is visible to others, and it holds its locks until it is. So the position
+        is noted first, and then all transactions with locks for changes of the table have to end.
         """
         time_ms = self._time_ms()
         place = lsn_number(str(self._server.value("select pg_current_wal_flush_lsn()::text")))
@@ -116,10 +116,10 @@ class PostgresServer:
         return self._position(place, time_ms)
 
     def log_end(self) -> LogPosition:
-        """Return the end of the log: every change that an earlier read of a table saw is before it.
+        """Return the end of the log: every change in an earlier read of a table is before it.
 
-        Others may see a transaction before it is on the server's disk, and the log can be read only from there. The
-        server writes it soon, or when a transaction commits, so this one does.
+        A transaction may be visible before the server has flushed its log to disk, and only the flushed log can be
+        read. The server flushes it soon, or when a transaction commits, so this method commits a transaction.
         """
         time_ms = self._time_ms()
         place = lsn_number(str(self._server.value("select pg_current_wal_insert_lsn()::text")))
@@ -132,7 +132,7 @@ class PostgresServer:
         return self._position(place, time_ms)
 
     def resumed(self, position: LogPosition) -> LogPosition:
-        """Return the position; raise UserError if it is of another database or its log is gone."""
+        """Return the position; raise UserError if it is from another database or its log was deleted."""
         if position.server != self._identity:
             raise SnapshotNeededError(
                 f"the connection {self._settings.connection!r} leads to the database {self._identity}, and the table "
@@ -160,11 +160,11 @@ class PostgresServer:
         return position
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
-        """Return the smallest position."""
+        """Return the minimum position."""
         return min(positions, key=lambda one: one.order)
 
     def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
-        """Return a position so that at most `most_bytes` of the log lie before it."""
+        """Return a position such that at most `most_bytes` of the log lie before it."""
         if end.order - start.order <= most_bytes:
             return end
         return self._position(start.order + most_bytes, end.time_ms)
@@ -174,20 +174,20 @@ class PostgresServer:
         return max(0, end.order - start.order)
 
     def confirm(self, positions: Sequence[LogPosition]) -> None:
-        """Let the server forget its log before all of these positions."""
+        """Allow the server to delete its log before all of these positions."""
         places = [one.order for one in positions if one.server == self._identity]
         if places and len(places) == len(positions):
             self._slot.confirm(min(places))
 
     def unconfirmed(self) -> tuple[str, int] | None:
-        """Return the name of the slot, and the bytes of the log behind the confirmed place."""
+        """Return the slot name, and the number of log bytes behind the confirmed position."""
         state = self._slot.state()
         return None if state is None else (self._slot.name, max(0, int(state["behind"] or 0)))
 
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
     ) -> Sequence[Chunk]:
-        """Return chunks that follow one another after a key (see `DatabaseServer.chunks`)."""
+        """Return consecutive chunks after a key (see `DatabaseServer.chunks`)."""
         self._settle(table.name)
         columns = {column.name: column for column in self._described[table.name].columns}
         if len(key) == 1 and columns[key[0]].oid in _INTEGERS:
@@ -227,7 +227,7 @@ class PostgresServer:
         self._server.close()
 
     def _settle(self, table: str) -> None:
-        """Wait until others see the transactions that were in the log before this call and changed a table."""
+        """Wait until transactions in the log before this call that changed a table are visible to others."""
         waits_for_standbys = bool(self._server.setting("synchronous_standby_names"))
         writers = self._writers(table)
         deadline = _CLOCK.monotonic_s() + (_SYNCHRONOUS_S if waits_for_standbys else _SEEN_S)
@@ -240,10 +240,10 @@ class PostgresServer:
                 f"({_shown(writers)}). Commits wait for standbys "
                 "(synchronous_standby_names), so rows that are in the log may not be seen yet. Run again later"
             )
-        # Without standbys, a transaction that is on the disk and not seen after this time has not committed.
+        # Without standbys, a flushed transaction that is not visible after this time has not committed.
 
     def _writers(self, table: str) -> set[tuple[str, str]]:
-        """Return the transactions that have locks for changes of a table or its partitions."""
+        """Return the transactions that hold locks for changes of a table or its partitions."""
         description = self._described.get(table)
         if description is None:
             return set()
@@ -267,14 +267,14 @@ class PostgresServer:
         return LogPosition(server=self._identity, order=place, text=lsn_text(place), time_ms=time_ms)
 
     def _from(self, name: str) -> str:
-        """Return a table without the rows of tables that inherit from it; partitions are its own."""
+        """Return the FROM item of a table without tables that inherit from it; its partitions are included."""
         only = "" if self._described[name].is_partitioned else "only "
         return f"{only}{quoted_table(name)}".replace("%", "%%")
 
     def _even(
         self, name: str, key: str, after: tuple[str, ...] | None, rows: int, most: int
     ) -> list[tuple[str, ...]] | None:
-        """Return borders that divide the numbers of a key evenly; None if the numbers are sparse."""
+        """Return borders that split an integer key evenly; None if the keys are sparse."""
         column = quoted(key).replace("%", "%%")
         low, high, first = (
             self._server.value(f"select {function}({column}) from {self._from(name)}{where}", ())
@@ -299,12 +299,12 @@ def _where(key: Sequence[str], after: tuple[str, ...] | None) -> str:
     return f" where {where}".replace("%", "%%") if where else ""
 
 
-#: Since this version a publication has changes of partitions under the name of the partitioned table.
+#: Since this version a publication can publish changes of partitions under the partitioned table's name.
 _LEAST_VERSION = 130_000
 
 
 def check_server(server: Questions, connection: str, *, needs_slot: bool) -> None:
-    """Raise UserError with all problems of a server, each with its value and its remedy.
+    """Raise UserError with all problems of a server, each with value and remedy.
 
     Args:
         server: The server.

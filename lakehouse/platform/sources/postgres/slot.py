@@ -1,7 +1,7 @@
-"""The replication slot of a spec: the place up to which the server may forget its log.
+"""The replication slot of a spec: the position up to which the server may delete its log.
 
-The slot belongs to the database of the connection. The server keeps its log from the place that the last run confirmed;
-a slot without a reader keeps the log for ever, or until `max_slot_wal_keep_size`.
+The slot belongs to the connection's database. The server keeps its log from the position that the last run confirmed; a
+slot without a reader keeps the log forever, or up to `max_slot_wal_keep_size`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _CLOCK = SystemClock()
 
 PLUGIN = "pgoutput"
 _LOST = "lost"
-#: The server waits for the end of all transactions that are open when a slot is created.
+#: To create a slot, the server waits for the end of all open transactions.
 _CREATE_TIMEOUT_MS = 600_000
-#: How long the server may take to notice that the connection of a read is closed.
+#: Maximum time until the server detects that a read's connection is closed.
 _RELEASE_S, _POLL_S = 5.0, 0.02
 
 
@@ -40,7 +40,7 @@ class Slot:
     name: str
 
     def state(self) -> Mapping[str, Any] | None:
-        """Return the row of the slot in the catalog; None if it does not exist."""
+        """Return the slot's catalog row; None if it does not exist."""
         rows = self.server.rows(
             "select plugin, database, current_database() as here, temporary, active_pid, wal_status, "
             "confirmed_flush_lsn::text as confirmed, pg_current_wal_insert_lsn() - confirmed_flush_lsn as behind "
@@ -50,7 +50,7 @@ class Slot:
         return rows[0] if rows else None
 
     def confirmed(self) -> int | None:
-        """Return the place from which the slot has the log; None if it has none, or while it is created.
+        """Return the first log position in the slot; None if it has none, or while it is created.
 
         Raises UserError for a slot of another plugin or database.
         """
@@ -65,7 +65,7 @@ class Slot:
         return lsn_number(str(state["confirmed"]))
 
     def problem(self) -> str:
-        """Return why the slot does not have the log since an earlier run."""
+        """Return why the slot lacks the log since an earlier run."""
         state = self.state()
         if state is None:
             return f"the replication slot {self.name!r} does not exist any more"
@@ -82,8 +82,8 @@ class Slot:
         Args:
             resumes: Whether a table continues an earlier position, whose log a new slot would not have.
 
-        Raises SnapshotNeededError if the log of such a position is gone, UserError if the user may not create slots,
-        RetryableError if another program creates the slot now.
+        Raises SnapshotNeededError if the log at such a position was deleted, UserError if the account may not create
+        slots, RetryableError if another program is creating the slot.
         """
         if self.confirmed() is not None:
             return
@@ -112,7 +112,7 @@ class Slot:
             self.server.rows("set statement_timeout = 0")
 
     def confirm(self, place: int) -> None:
-        """Let the server forget its log before a place. A slot that another run reads is confirmed by a later run."""
+        """Confirm a position, so that the server deletes its log before it; if the slot is in use, a later run does."""
         confirmed = self.confirmed()
         if confirmed is None or confirmed >= place:
             return
@@ -122,10 +122,10 @@ class Slot:
         try:
             self.server.rows("select pg_replication_slot_advance(%s, %s)", (self.name, lsn_text(place)))
         except RetryableError as error:
-            # The commits have the position, so a later run confirms it.
+            # The position is in the commits, so a later run confirms it.
             log.info("the slot %s is not confirmed up to %s now: %s", self.name, lsn_text(place), error.message)
 
 
 def _is_created_now(state: Mapping[str, Any]) -> bool:
-    """Return whether a logical slot has no first place yet. A slot whose creation fails is dropped by the server."""
+    """Return whether a logical slot has no first position yet. The server drops a slot whose creation fails."""
     return state["plugin"] is not None and state["confirmed"] is None

@@ -1,6 +1,6 @@
-"""The messages of a replication slot, over a connection for replication.
+"""The messages of a replication slot, over a replication connection.
 
-Nothing is confirmed here: the status that this client sends names no place, so the slot stays where it is.
+Nothing is confirmed here: this client's status messages contain no position, so the slot does not advance.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
 _CLOCK = SystemClock()
 _DATA, _ALIVE = ord("w"), ord("k")
-#: Kind, place of the message, end of the log, time.
+#: Kind, position of the message, end of the log, time.
 _HEADER = struct.Struct(">cqqq")
 #: Kind, position, time, whether the client has to answer immediately.
 _KEEPALIVE = struct.Struct(">cqqB")
-#: Kind, positions that were written, flushed and applied, time, whether the server has to answer immediately.
+#: Kind, positions (written, flushed, applied), time, whether the server has to answer immediately.
 _STATUS, _QUESTION = (struct.pack(">cqqqqB", b"r", 0, 0, 0, 0, asks) for asks in (0, 1))
-#: How long the server waits for a client that is busy with changes.
+#: Maximum time that the server waits for a busy client.
 _SENDER_TIMEOUT_MS = 600_000
 _POLL_S = 0.5
-#: How long a read waits for another one that uses the slot, and for the server to send anything.
+#: Maximum time that a read waits for another read of the slot, and for data from the server.
 _IN_USE_S, _SILENT_S = 120.0, 600.0
 
 
 class SlotStream:
-    """A connection that reads the log of a slot.
+    """A connection that reads a slot's log.
 
     Args:
-        access: Host, database and sign-in.
+        access: Host, database and credentials.
         slot: The name of the slot.
         publications: The names of the publications.
     """
@@ -55,7 +55,7 @@ class SlotStream:
             raise failure_of(access, "", message)
 
     def start(self, place: int) -> None:
-        """Start to read at a place; wait for another read that uses the slot."""
+        """Start to read at a position; wait for another read of the slot."""
         names = ",".join(quoted(name) for name in self._publications)
         command = (
             f"START_REPLICATION SLOT {quoted(self._slot)} LOGICAL {lsn_text(place)} "
@@ -77,7 +77,7 @@ class SlotStream:
             _CLOCK.sleep(_POLL_S)
 
     def messages(self, end: int) -> Iterator[tuple[bytes, int]]:
-        """Yield each message and its place, until the server has read its log up to an end."""
+        """Yield each message and its position until the server has read its log up to an end."""
         heard, reached = _CLOCK.monotonic_s(), -1
         receive, header = self._connection.get_copy_data, _HEADER.unpack_from
         while True:
@@ -107,7 +107,7 @@ class SlotStream:
         self._connection.finish()
 
     def _wait(self, silent_s: float, reached: int) -> None:
-        """Wait for data; ask the server how far it is if there are none."""
+        """Wait for data; if there are none, request the server's position."""
         if silent_s > _SILENT_S:
             raise RetryableError(f"the server {self._access.address} sends nothing behind {lsn_text(max(reached, 0))}")
         readable, _, _ = select.select([self._connection.socket], [], [], _POLL_S)
@@ -120,7 +120,7 @@ class SlotStream:
         self._connection.flush()
 
     def _answer(self, result: Any) -> tuple[str, str]:
-        """Return the state of SQL and the message of an answer that is an error."""
+        """Return the SQLSTATE and the message of an error response."""
         if result is None:
             return "", self._error() or "the server ended the log"
         state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()

@@ -1,4 +1,4 @@
-"""Columns, keys and replica identities of source tables, from the catalog of the server."""
+"""Columns, keys and replica identities of source tables, from the server's catalog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS = {
     TIMESTAMPTZ: "timestamptz",
 }
 _TEXTS = ("text", "varchar", "name")
-#: Tables of users that are not partitions of others. Changes of temporary and unlogged tables are not in the log.
+#: User tables that are not partitions. Changes of temporary and unlogged tables are not in the log.
 _TABLES = (
     "select c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.relispartition, "
     "row_security_active(c.oid) as hides from pg_class c join pg_namespace n on n.oid = c.relnamespace "
@@ -53,7 +53,7 @@ _COLUMNS = (
     "from pg_attribute a join pg_type t on t.oid = a.atttypid where a.attrelid = any(%s) and a.attnum > 0 and not "
     "a.attisdropped and a.attgenerated = '' order by a.attrelid, a.attnum"
 )
-#: Deferred constraints are checked at the end of a transaction, in which two rows may have one key.
+#: Deferred constraints are checked at the end of a transaction, within which two rows may have the same key.
 _INDEXES = (
     "select i.indrelid, i.indisprimary, i.indisreplident, array_agg(a.attname::text order by k.number) as names, "
     "bool_and(a.attnotnull) as has_no_null from pg_index i "
@@ -71,11 +71,11 @@ _IDENTITIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTable:
-    """A source table as the server describes it.
+    """A source table in the server's catalog.
 
     Attributes:
         table: The table.
-        oid: Its number.
+        oid: Its OID.
         columns: The columns with resolved domains.
         is_partitioned: Whether it has partitions.
     """
@@ -87,12 +87,12 @@ class ServerTable:
 
 
 def table_names(server: Questions) -> tuple[str, ...]:
-    """Return all tables that the user may read, as `schema.table`."""
+    """Return all tables that the account may read, as `schema.table`."""
     return tuple(f"{row['nspname']}.{row['relname']}" for row in server.rows(f"{_TABLES} order by 2, 3"))
 
 
 def domains(server: Questions) -> dict[int, tuple[int, int]]:
-    """Return the type and its modifier that each domain is made of, by the number of the domain."""
+    """Return the base type and modifier per domain, by the domain's OID."""
     rows = server.rows("select oid, typbasetype, typtypmod from pg_type where typtype = 'd'")
     return {int(row["oid"]): (int(row["typbasetype"]), int(row["typtypmod"])) for row in rows}
 
@@ -105,7 +105,7 @@ def described(
     Args:
         server: The server.
         names: The names of the tables, as `schema.table`.
-        memberships: What identifies the entries of tables in publications (see `Publications.memberships`).
+        memberships: Ids of the tables' entries in publications (see `Publications.memberships`).
     """
     wanted = [f"{name}" for name in names]
     rows = server.rows(f"{_TABLES} and n.nspname || '.' || c.relname = any(%s)", (wanted,))
@@ -115,7 +115,7 @@ def described(
     partitioned = [int(row["oid"]) for row in rows if row["relkind"] == "p"]
     leaves = _grouped(server.rows(_IDENTITIES, (partitioned,)) if partitioned else [], "oid")
     made_of = domains(server)
-    # With policies that apply, the account is meant to see some of the rows.
+    # If policies apply, only a part of the rows is visible to the account.
     hides = not server.access.applies_policies
     tables: dict[str, ServerTable] = {}
     for row in rows:
@@ -130,13 +130,13 @@ def described(
             if one[kind]
         }
         identities = {str(one["relreplident"]) for one in leaves.get(oid, [])} or {str(row["relreplident"])}
-        # The log has no generated columns.
+        # The log contains no generated columns.
         names_of = {str(one["attname"]) for one in its}
         logged = {kind: tuple(name for name in columns_of if name in names_of) for kind, columns_of in keys.items()}
         identity = _identity(identities, logged)
         key = keys.get("indisprimary", ())
         if identity and not (key and set(key) <= set(identity)):
-            # The columns of the identity are unique and never null, too.
+            # The replica identity columns are unique and never null, too.
             key = keys.get("indisreplident", ()) if identities == {"i"} else key
         if not set(key) <= names_of:
             key = ()
@@ -158,7 +158,7 @@ def described(
 
 
 def _identity(identities: set[str], keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Return the columns that the log has of rows before their changes; None for all columns."""
+    """Return the columns that the log contains for rows before their changes; None for all columns."""
     if identities == {"f"}:
         return None
     if identities <= {"d", "f"}:
@@ -176,7 +176,7 @@ def _column(row: Mapping[str, Any], column: PgColumn) -> SourceColumn:
 
 
 def kind_of(column: PgColumn, type_name: str) -> str:
-    """Return the type that decides about a column's values: a name, and sizes that may grow without changing values."""
+    """Return the kind that determines a column's values: a name, and sizes that may grow without changing values."""
     if column.oid == NUMERIC:
         digits = column.digits
         return "numeric" if digits is None else f"decimal:{digits[0] - digits[1]}:{digits[1]}"

@@ -1,4 +1,4 @@
-"""The plan of the source `table`: which commits of which tables a run reads."""
+"""The plan of the source `table`: the commits that a run reads from each table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lakehouse.spec.sources.table_source import CDC, IGNORE, LATEST, TableSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRange:
-    """The commits of one source table that a run reads.
+    """The commits that a run reads from one source table.
 
     Attributes:
-        view: The view of the table in the transform.
+        view: The table's view in the transform.
         begin: Completion time after which commits are read; None to read the whole table.
         end: Completion time of the last commit to read, or the end of the interval.
-        commits: The number of commits in the range that changed rows; for a whole table, of the active timeline.
-        last: Completion time of the newest commit of the range; None if the range has none.
+        commits: The number of commits in the range that changed rows; for a whole table, in the active timeline.
+        last: Completion time of the newest commit in the range; None if there is none.
         loaded: The table as the plan loaded it.
     """
 
@@ -33,9 +33,9 @@ class TableRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesPlan(SourcePlan):
-    """The commits to read of each table, and the tables to join.
+    """The commits to read per table, and the tables to join.
 
-    `is_refresh` says that the run was asked to read everything again.
+    `is_refresh` is true if the run reads everything again.
     """
 
     ranges: tuple[TableRange, ...] = ()
@@ -44,7 +44,7 @@ class TablesPlan(SourcePlan):
 
 
 def require_change_data(loaded: LoadedTable, settings: TableSourceSpec) -> None:
-    """Raise UserError if the settings need change data and a table keeps none; the message names the two remedies."""
+    """Raise UserError, with both remedies, if the settings need change data and a table keeps none."""
     if loaded.config.cdc is not None or not (settings.applies_deletes or settings.changes == CDC):
         return
     needed = f"changes: {CDC}" if settings.changes == CDC else "deletes: apply (the default)"

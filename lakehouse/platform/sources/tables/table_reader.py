@@ -1,10 +1,10 @@
 """Read planned commits of source tables as the views of a transform.
 
-    changes: latest    a view has the newest version of each changed row; `removed` has the versions before
-    changes: cdc       a view has every change, with its type and commit
-    changes: groups    a view has all rows of the groups in which a row changed, and was in before its change
+    changes: latest    a view contains the newest version of each changed row; `removed` contains the versions before
+    changes: cdc       a view contains every change, with its type and commit
+    changes: groups    a view contains all rows in the groups of changed rows, before and after the change
 
-A table that is read for the first time, or again by a full refresh, is read as a whole.
+The first read of a table, and a full refresh, read the whole table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakehouse.spec.table.table_spec import TableSpec
 def open_tables(
     session: Session, plan: TablesPlan, spec: TableSpec, *, known: KnownColumns, dead_letters: DeadLetterBox
 ) -> Iterator[Batch | None]:
-    """Read the commits for the time of a `with` block. The transform makes rows and bad records of the views."""
+    """Read the commits for the duration of a `with` block. The transform converts the views to rows and bad records."""
     del known, dead_letters
     assert spec.ingest is not None and isinstance(spec.ingest.source, TableSourceSpec), "the source is tables"
     settings = spec.ingest.source
@@ -85,7 +85,7 @@ def _group_views(session: Session, plan: TablesPlan, settings: TableSourceSpec, 
 
 
 def _images(session: Session, one: TableRange, settings: TableSourceSpec) -> Frame | pa.Table:
-    """Return the group columns of changed rows; with deletes, also of the versions before."""
+    """Return the group columns of changed rows; with deletes, including the previous versions."""
     assert one.begin is not None, "the table was read before"
     if settings.applies_deletes:
         return images_of_changes(session, one.loaded, one.begin, one.end, settings.group_by)

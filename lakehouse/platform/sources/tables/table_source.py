@@ -1,11 +1,11 @@
 """The source `table`: changes of other tables, read by checkpoint or by data interval (incremental ETL).
 
-    plan      load the timelines; choose the commits after the checkpoint, or those that completed in the interval
+    plan      load the timelines; choose the commits after the checkpoint, or completed in the interval
     read      read the rows that these commits changed (`lakehouse.platform.sources.tables.table_reader`)
     verify    load the timelines once more: no commit that was read may have been rolled back
 
-The first run, and a full refresh, read the whole tables. The checkpoint names the newest commit that was read of each
-table by its completion time. Commits get their completion times in order, so no later commit can precede it.
+The first run, and a full refresh, read the whole tables. The checkpoint contains, per table, the completion time of the
+newest commit that was read. Completion times are assigned in order, so no later commit can precede it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from lakehouse.spec.sources.table_source import TableSourceSpec
 from lakehouse.spec.table.location import resolve
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: The key of a commit's extra metadata with the ranges of commits that were read.
+#: The key in a commit's extra metadata with the commit ranges that were read.
 TABLES = "lakehouse.ingest.tables"
 _MS = timedelta(milliseconds=1)
 
 
 class TableReader(Protocol):
-    """Opens the changes of tables as a context manager. `open_tables` implements it with a Spark session."""
+    """Opens changes of tables as a context manager. `open_tables` implements it with a Spark session."""
 
     def __call__(
         self, plan: TablesPlan, spec: TableSpec, *, known: KnownColumns, dead_letters: DeadLetterBox
@@ -57,10 +57,10 @@ class TablesSource:
     """Changes of other tables.
 
     Attributes:
-        spec: The spec of the table that the rows are written to.
+        spec: The spec of the target table.
         settings: The settings of the source.
         locations: The paths or URLs of all tables by view, with `${VAR}` replaced.
-        storage_options: Options of the storage that holds the tables.
+        storage_options: Options of the storage that contains the tables.
         reader: Reads chosen commits.
         tables: The tables that stay open between runs.
     """
@@ -73,7 +73,7 @@ class TablesSource:
     tables: OpenedTables = field(default_factory=OpenedTables)
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> TablesPlan:
-        """Choose the commits to read of each table (see `Source.plan`)."""
+        """Choose the commits to read per table (see `Source.plan`)."""
         settings = self.settings
         if settings.by_interval and interval is None:
             raise UserError(
@@ -116,7 +116,7 @@ class TablesSource:
         return self.reader(plan, self.spec, known=known, dead_letters=dead_letters)
 
     def verify(self, plan: TablesPlan) -> None:
-        """Raise an error if a commit that was read is not on its timeline any more (see `Source.verify`)."""
+        """Raise an error if a commit that was read is no longer on its timeline (see `Source.verify`)."""
         for one in plan.ranges:
             if one.last is not None and not _has_commit(one.loaded.reload(), one.last):
                 raise SourceChangedError(
@@ -148,7 +148,7 @@ class TablesSource:
                 "complete in it. Run it after its end",
                 view=view,
             )
-        # Ranges exclude their begin and include their end; intervals do the opposite.
+        # Ranges exclude their start and include their end; intervals do the opposite.
         begin, end = (_digits(loaded, moment - _MS) for moment in interval)
         return _range(view, loaded, begin, end)
 
@@ -162,7 +162,7 @@ class TablesSource:
 
 
 def open_tables_source(context: SourceContext) -> TablesSource:
-    """Return the tables source of a spec, with `${VAR}` in its locations replaced."""
+    """Return a spec's tables source, with `${VAR}` in its locations replaced."""
     settings = table_source_of(context.spec)
     check_partitions(context.spec, settings)
     return TablesSource(
@@ -199,7 +199,7 @@ def check_tables_source(
 
 
 def check_partitions(spec: TableSpec, settings: TableSourceSpec) -> None:
-    """Raise UserError if values of partition columns do not show whether a row stayed in its partition."""
+    """Raise UserError if partition column values do not determine whether a row stayed in its partition."""
     timed = next((column.name for column in spec.partition_by if column.type == "TIMESTAMP"), None)
     if timed is None or not settings.applies_deletes or stored_index_type(spec.write_options()).is_global:
         return
@@ -212,7 +212,7 @@ def check_partitions(spec: TableSpec, settings: TableSourceSpec) -> None:
 
 
 def table_source_of(spec: TableSpec) -> TableSourceSpec:
-    """Return the settings of the source `table` of a spec."""
+    """Return a spec's settings for the source `table`."""
     settings = ingest_of(spec).source
     assert isinstance(settings, TableSourceSpec), "the registry selects the source by the type of its settings"
     return settings
@@ -247,7 +247,7 @@ def _has_commit(loaded: LoadedTable, completion: str) -> bool:
 
 
 def _digits(loaded: LoadedTable, moment: datetime) -> str:
-    """Return a moment as digits in the time zone of a table's timeline."""
+    """Format a time as digits in the time zone of a table's timeline."""
     if loaded.config.timezone == "UTC":
         return instant_text(moment)
     return instant_text(moment.astimezone().replace(tzinfo=None))
@@ -264,7 +264,7 @@ _COMPLETION = re.compile(r"\d{14}|\d{17}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCheckpoint:
-    """Completion times of commits, by view: each is the newest commit of the view's table that was read."""
+    """Per view, the completion time of the newest commit that was read from its table."""
 
     commits: Mapping[str, str] = field(default_factory=dict)
 
@@ -274,9 +274,9 @@ class TableCheckpoint:
 
     @classmethod
     def from_json(cls, text: str) -> TableCheckpoint:
-        """Parse the text of a checkpoint.
+        """Parse a checkpoint.
 
-        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        Raises UnsupportedError for a newer version, CorruptTableError for a string that `to_json` did not write.
         """
         try:
             value = json.loads(text)
