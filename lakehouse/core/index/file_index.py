@@ -21,7 +21,7 @@ Inserts of a hot partition are divided over more groups, so that no task gets mo
 
 Proof of the bound for a mean m = W / n. A value of weight w > m gets k = floor(w / m) tasks of its own, each of weight
 w / k < 2 m. These are at most n tasks, and the rest of the weight is at most m for each task that is left. Each small
-value goes to the task with the least weight, which is at most m before, and adds at most m.
+value goes to the task with the minimum weight, which is at most m before, and adds at most m.
 
 A value that is divided needs a rule for its rows: by the hash of the record key, so that all rows of a key stay in one
 task, or by position where the order of rows does not matter.
@@ -96,7 +96,7 @@ class FileIndex:
 
 
 V = TypeVar("V", bound=Hashable)
-#: Multiples of the mean that are tried as the largest weight of a task, before the one that is always possible.
+#: Multiples of the mean that are tried as the maximum weight of a task, before the one that is always possible.
 _TRIED = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75)
 
 
@@ -105,7 +105,7 @@ class Spread(Generic[V]):
     """Which tasks get the rows of each value.
 
     Attributes:
-        tasks_of: The numbers of the tasks of each value. The rows of a value are divided among them equally.
+        tasks_of: By value, the numbers of its tasks. The rows of a value are divided among them equally.
         weights: The weight of each task.
         shared: The tasks that small values share; values that are not in `tasks_of` belong to them. If large values
             have all tasks, these are all tasks.
@@ -117,7 +117,7 @@ class Spread(Generic[V]):
 
     @property
     def skew(self) -> float:
-        """The largest weight of a task, as a multiple of the mean; 1 without any weight."""
+        """The maximum weight of a task, as a multiple of the mean; 1 without any weight."""
         total = sum(self.weights)
         return max(self.weights) * len(self.weights) / total if total else 1.0
 
@@ -153,7 +153,7 @@ def pieces(weights: Mapping[V, float], most: float) -> dict[V, int]:
 
 
 def _floors(ordered: list[tuple[V, float]], mean: float, tasks: int) -> dict[V, int]:
-    """Return the numbers of own tasks of the large values by the proof."""
+    """Return for each large value the number of its own tasks, as in the proof."""
     own, left = dict[V, int](), tasks
     for value, weight in ordered:
         if not mean or weight <= mean:
@@ -364,7 +364,7 @@ def _by_value(partition: str, staged: Sequence[StagedEntry]) -> list[_Added]:
 
 
 def _rows_per_task(added: Sequence[_Added], sizing: Sizing) -> list[int | None]:
-    """Return the largest number of rows of a task for each of `added`; None if one task may have all of them."""
+    """Return for each of `added` the maximum number of rows per task; None if one task may write all rows."""
     if sizing.tasks <= 1:
         return [None] * len(added)
     weights = {number: float(max(one.inserts, 0)) for number, one in enumerate(added)}
@@ -395,9 +395,9 @@ def _parts(slices: FileSlices, order: np.ndarray[Any, Any]) -> Iterable[tuple[st
 
 
 def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str]) -> Mapping[str, FileSlices]:
-    """Return the slices of each partition that inserts may fill, from the smallest one.
+    """Return by partition the slices that inserts may fill, in ascending order of size.
 
-    They are filled in the order of their sizes, so that the plan does not depend on the order of the listing.
+    Because of this order the plan does not depend on the order of the listing.
     """
     mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes)
     if setup.appends:

@@ -51,7 +51,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveDue(Condition):
-    """Whether an archive is due, with the number of completed commits and of actions it would move."""
+    """Whether an archive is due, with the numbers of completed commits and actions that it would move."""
 
     due: bool
     reason: str

@@ -1,4 +1,4 @@
-"""The new buckets of one group of a clustering plan that resizes buckets (MDT-12.5)."""
+"""The new buckets of one group in a clustering plan that resizes buckets (MDT-12.5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BucketChildren(Protocol):
     def places(
         self, keys: pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the position in `file_ids` of the new bucket of each key."""
+        """Return for each key the position of its new bucket in `file_ids`."""
         ...
 
 
@@ -49,7 +49,7 @@ class RingChildren:
     def places(
         self, keys: pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the position of the new node of each key."""
+        """Return for each key the position of its new node."""
         return self.ring.places(key_hashes(keys, key_fields=key_fields, hash_fields=hash_fields))
 
 

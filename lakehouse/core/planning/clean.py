@@ -26,7 +26,7 @@ from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 from lakehouse.spec.options.clean import CleanPolicy
 
-#: Keys of the extra metadata of a plan: savepoints (as in Hudi), and pins, which only this package has.
+#: Keys in the extra metadata of a plan: savepoints (as in Hudi), and pins, which only this package has.
 SAVEPOINTS_KEY = "savepointed_timestamps"
 PINS_KEY = "lakehouse.pinned_timestamps"
 FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"

@@ -95,7 +95,7 @@ def find_damage(
 def _newest_bases(
     slices: Iterable[FileSlice], groups: Collection[Group], missing: Iterable[WriteStat]
 ) -> dict[Group, str]:
-    """Return the instant of the newest base file of each file group, be it listed or missing."""
+    """Return by file group the instant of its newest base file, be it listed or missing."""
     newest: dict[Group, str] = {}
     columns = FileSlices.of(slices)
     file_ids = pa.array([file_id for _, file_id in groups], pa.string())
@@ -143,7 +143,7 @@ def _suspects(
     ]
     if not stats:
         return [], {}
-    # Most files match, so most stats need this comparison only.
+    # Nearly all files match, and their stats need only this comparison.
     paths = pa.array([stat.path for _, stat in stats], pa.string())
     names = pa.array([stat.path.rpartition("/")[2] for _, stat in stats], pa.string())
     named = files.filter(members(one_array(files.column("name")), names))

@@ -1,6 +1,6 @@
-"""Parse the text of literals exactly: numbers, dates, timestamps and times of day, with every digit.
+"""Parse literals exactly: numbers, dates, timestamps and times of day, with every digit.
 
-A text that is not wholly a value raises ValueError. Times are exact fractions of seconds, so nanoseconds and finer
+A string that is not wholly a value raises ValueError. Times are exact fractions of seconds, so nanoseconds and finer
 digits count. Years have four to seven digits and may have a sign, as in Spark; dates are proleptic Gregorian.
 """
 
@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 DAY_SECONDS = 86_400
-#: Maximum number of characters of a number; decimals have at most 76 digits.
+#: Maximum number of characters in a number; decimals have at most 76 digits.
 MOST_DIGITS = 100
 #: The exponents of all numeric types are smaller; a number beyond compares as one with this exponent.
 _MOST_EXPONENT = 400
@@ -29,7 +29,7 @@ _BLANKS = " \t\r\n"
 
 
 class Moment(NamedTuple):
-    """A date with an optional time of day: seconds since 1970-01-01 in UTC, and which parts the text has."""
+    """A date with an optional time of day: seconds since 1970-01-01 in UTC, and which parts were given."""
 
     seconds: Fraction
     has_time: bool

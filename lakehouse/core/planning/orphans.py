@@ -4,9 +4,9 @@ A file is an orphan if its write does not exist (it was rolled back before the f
 write does not name it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
 writes are kept, because the timeline does not show whether they are orphans.
 
-Deleting an orphan needs two reasons: its age, and that no reader of any retained instant needs it. The instant in the
-name of a log file is its own one since version 8, and that of its slice before. So a log file is kept if one of the two
-readings of its name places it in a slice, see `needed_paths`.
+An orphan is deleted only if it is old enough and no reader of any retained instant needs it. A log file is named after
+its own instant since version 8, and after the instant of its slice before. So a log file is kept if it belongs to a
+slice under one of the two interpretations, see `needed_paths`.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def missing_files(
 
 
 def slice_paths(file_slice: FileSlice) -> tuple[str, ...]:
-    """Return the paths of the files of a slice, the base file first."""
+    """Return the file paths of a slice, the base file first."""
     logs = tuple(log.path for log in file_slice.logs)
     return logs if file_slice.base is None else (file_slice.base.path, *logs)
 

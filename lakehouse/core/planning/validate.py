@@ -131,7 +131,7 @@ def check_files(
     commits = list(commits)
     older = _superseded(commits) if not layout.has_completion_times else frozenset()
     instants = {instant.requested for instant, _ in commits} | {*compacting}
-    # Names of older log files of an upgraded table contain the instants of archived writes.
+    # In an upgraded table, the names of older log files contain the instants of archived writes.
     since = min(instants, default="") if upgraded else ""
     for instant, metadata in commits:
         for stat in metadata.stats:
@@ -168,7 +168,7 @@ def _is_undone_copy(path: str, instant: Instant, instants: Collection[str], sinc
 
 
 def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
-    """Return the files of replaced groups and of groups with a base file of a later commit."""
+    """Return the files of replaced groups and older files of groups whose base file a later commit wrote."""
     newest: dict[tuple[str, str], str] = {}
     replaced = set()
     for instant, metadata in commits:

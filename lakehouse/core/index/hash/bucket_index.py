@@ -49,7 +49,7 @@ class BucketIndex:
         or with a log file if `new_in_logs` is set.
 
         Raises:
-            UserError: A file group contradicts the number of buckets of its partition.
+            UserError: A file group contradicts its partition's number of buckets.
         """
         buckets = self.setup.buckets
         if buckets is None:
@@ -115,7 +115,7 @@ def _groups_by_bucket(slices: Sequence[FileSlice], buckets: BucketRules) -> dict
 
 
 def copies_for_resizes(setup: IndexSetup, task: GroupTask) -> list[GroupTask]:
-    """Return the tasks that write the rows of `task` to the groups of pending resizes, as logs."""
+    """Return the tasks that write the rows of `task` to the new groups of pending resizes, as logs."""
     staged: dict[tuple[str, str], list[StagedEntry]] = {}
     for resize in setup.resizes:
         for entry in task.entries:

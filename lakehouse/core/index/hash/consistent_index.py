@@ -19,7 +19,7 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True)
 class ConsistentBucketIndex:
-    """Assigns each record to the file group of its range of hash values. The setup needs the `rings` of partitions."""
+    """Assigns each record to the file group of its hash range. The setup needs the `rings` of partitions."""
 
     setup: IndexSetup
 

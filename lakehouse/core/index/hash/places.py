@@ -67,9 +67,9 @@ def entries_by_range(entry: StagedEntry, hashes: Hashes, lasts: Iterable[int]) -
     """Divide an entry into one entry per range of hash values; `bucket` of each is the last value of its range.
 
     Args:
-        entry: Rows in the order of their hashes, either only upserts or only deletes.
+        entry: Rows ordered by hash, either only upserts or only deletes.
         hashes: The hashes of the rows.
-        lasts: The last values of the ranges; a last range up to the largest hash is added.
+        lasts: The last values of the ranges; a last range up to `LARGEST_HASH` is added.
     """
     bounds = np.unique(np.array([*lasts, LARGEST_HASH], np.int32))
     ends = np.searchsorted(hashes, bounds, side="right")

@@ -66,7 +66,7 @@ class RingResize:
 
 
 class BucketChange(Protocol):
-    """The change of the numbered buckets of one partition."""
+    """The change of one partition's numbered buckets."""
 
     @property
     def is_resize(self) -> bool:
@@ -74,7 +74,7 @@ class BucketChange(Protocol):
         ...
 
     def child(self, bucket: int) -> str | None:
-        """Return the id of the new group of `bucket`, None if its group stays."""
+        """Return the new file id for `bucket`, None if its group stays."""
         ...
 
 

@@ -6,8 +6,8 @@ A write cleans up after it is committed or rolled back. If it crashes before tha
 
 # Markers
 
-The plan names the file groups, and the file names of the first try of each task follow from it. So one object holds the
-markers of all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
+The plan determines the file groups and the file names of each task's first try. So one object contains the markers of
+all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
 (`lakehouse.core.files.stage.markers`).
 """
 
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
 _LOCKS = ".locks"
-#: Actions of resizes of buckets, pending and completed.
+#: Actions of bucket resizes, pending and completed.
 _RESIZES = (Action.CLUSTERING, Action.REPLACECOMMIT)
 _PARTITION_METADATA = "hoodie_partition_metadata"
 #: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
@@ -60,7 +60,7 @@ _TOMBSTONE_GRACE_MS = 3_600_000
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
-    """Return marker -> data file of all markers of the write `requested`; the data file need not exist.
+    """Return marker -> data file for all markers of the write `requested`; the data file need not exist.
 
     A marker in an object with other markers is named `<object>/<marker>`.
     """
@@ -120,7 +120,7 @@ def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
 
 
 def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
-    """Raise CorruptTableError unless these are the names of data files of the write `requested`."""
+    """Raise CorruptTableError unless these are names of data files that the write `requested` creates."""
     check_instant(table.env.storage, requested, "a rollback plan")
     written_by = _instants_in_names(table, requested, files)
     check_data_files(table.env.storage, files, _source(requested), written_by=written_by)

@@ -59,7 +59,7 @@ class Committed(Readable):
 
     @property
     def totals(self) -> Totals:
-        """The sums of the write statistics of the commit."""
+        """The sums of the commit's write statistics."""
         stats = self.metadata.stats
         return Totals(
             rows=sum(stat.num_writes for stat in stats),
@@ -72,7 +72,7 @@ class Committed(Readable):
 
     @property
     def drift(self) -> tuple[ColumnDrift, ...]:
-        """The differences between the columns of the batch and of the table, with affected rows."""
+        """The column differences between batch and table, with affected rows."""
         return decode_drift(self.metadata.extra)
 
     @property

@@ -58,17 +58,17 @@ class TableDeclaration:
             COMMIT_TIME_ORDERING (the later commit wins; the default without), or CUSTOM (`merger` decides; the default
             with `merger`).
         merger: `package.module:function`, see `rows.custom_merger`; it must be importable in all tasks.
-        column_groups: Columns by their ordering column. The values of a group come from the version with the greatest
-            value of its ordering column, so that several writers can fill one record (`model.column_groups`).
-        partial_update: IGNORE_DEFAULTS (a null keeps the value of the other version) or FILL_UNAVAILABLE (a text or
+        column_groups: Columns by their ordering column. The values of a group come from the version with the highest
+            value in the ordering column, so that several writers can fill one record (`model.column_groups`).
+        partial_update: IGNORE_DEFAULTS (a null keeps the value of the other version) or FILL_UNAVAILABLE (a string or
             bytes equal to `unavailable_value` does).
         unavailable_value: The value that means "not available"; None means the marker of Debezium.
         delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
         delete_marker: The value of `delete_field` in deletes.
         table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
         cdc: The contents of change logs (a CdcMode); None for a table without change logs.
-        table_id: The id of the table, for a table that is created again in place of a lost one; None for a new id.
-        options: `hoodie.*` options of the table and of its writes.
+        table_id: The table id, for a table that is created again in place of a lost one; None for a new id.
+        options: `hoodie.*` options for the table and its writes.
     """
 
     name: str

@@ -64,7 +64,7 @@ def require_uncleaned(
     *,
     keep: Callable[[str], bool] | None = None,
 ) -> None:
-    """Raise CleanedHistoryError if a clean removed a file of the newest slices as of `at`.
+    """Raise CleanedHistoryError if a clean removed a file from the newest slices as of `at`.
 
     Args:
         table: The loaded table.

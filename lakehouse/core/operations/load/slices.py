@@ -59,7 +59,7 @@ class Listing:
     from_metadata: bool = False
 
     def of_partitions(self, partitions: Sequence[str]) -> Listing:
-        """Return the part of a listing of the whole table that describes some partitions."""
+        """Return the part of a whole-table listing that describes some partitions."""
         wanted = pa.array(partitions, pa.string())
         return replace(
             self,

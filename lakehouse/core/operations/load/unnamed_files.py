@@ -58,7 +58,7 @@ class NamedFiles:
 
 
 def unnamed_instants(table: LoadedTable, instants: Iterable[str]) -> UnnamedInstants:
-    """Return those of the instants, which names of data files contain, that are not on a timeline.
+    """Return the instants from names of data files that are on no timeline.
 
     List the files before the timeline of `table` is loaded: a write is on the timeline before it creates files. The
     archive is read only if an instant is not on the active timeline.
@@ -100,9 +100,9 @@ def named_files(
 ) -> NamedFiles:
     """Return the data files of completed instants without leftover files.
 
-    Left out are files of instants that were never committed, and base files that the commit in their names does not
-    list, such as those of an earlier executor of a clustering. A file stays if it is unknown whether it was committed.
-    `copied` are the names of log files of completed writes whose names have the time of a pending instant.
+    Leftover files are files of instants that were never committed, and base files that their commit does not list, such
+    as files of a stale clustering executor. A file stays if it is unknown whether it was committed. `copied` are names
+    of log files that completed writes named after a pending instant.
     """
     times = pc.unique(files.column("instant")).to_pylist()
     shown = [requested for requested in times if visible.shows(requested)]

@@ -64,7 +64,7 @@ class ByBucket:
 
     @property
     def bucket_planner(self) -> BucketPlanner:
-        """Plans changes of the numbers of buckets, and sorted buckets."""
+        """Plans changes of bucket counts, and sorted buckets."""
         return plan_numbers
 
     @property

@@ -123,7 +123,7 @@ def _reads_all_keys(write: PreparedWrite, runs: Sequence[StagedRun]) -> bool:
 
 
 def _rows_of(table: LoadedTable, slices: FileSlices) -> float:
-    """Return about how many rows the base files have, by the footer of the largest one."""
+    """Estimate the number of rows in base files from the footer of the largest one."""
     sizes = slices.base_sizes
     if not sizes.any():
         return 0.0

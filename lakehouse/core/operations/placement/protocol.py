@@ -1,11 +1,11 @@
-"""The `Placement` protocol: how one kind of index gives the rows of a write their file groups.
+"""The `Placement` protocol: how one kind of index assigns the rows of a write to file groups.
 
     check      refuse options that contradict the table
     layout     how rows are staged, and the pending resizes of buckets that a write has to observe
     search     the index, the file slices that it searches, and the logs that it has to read
     tasks      one task per file group that changes
     conflicts  checks for changes of the same keys by other commits
-    renew      new hashing metadata of partitions whose file groups were replaced
+    renew      new hashing metadata for partitions whose file groups were replaced
 
 `registry` maps each index type to its placement: `by_files` reads files to find a key, `by_location` reads stored
 locations, `by_hash` computes the file group.
@@ -55,7 +55,7 @@ class WriteRequest:
         allow_empty: Commit even if no row changes.
         precondition: The state that must still hold at the commit; otherwise the write ends with a Conflict.
         columns: Which columns the source provided, if rows differ in that.
-        deletes_yield: Of the rows of a key, deletes are dropped if there are others, whatever their order.
+        deletes_yield: Deletes are dropped if the batch contains other rows with the key, whatever their order.
         cut_times: Counts the rows whose times lose digits while the frame is read.
     """
 
@@ -93,8 +93,8 @@ class PreparedWrite:
         placement: Gives the rows their file groups.
         strategy: The conflict resolution strategy.
         shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
-        resizes: The pending resizes of buckets with which the layout of the staged rows was chosen.
-        drift: The differences between the columns of the batch and of the table, without row counts.
+        resizes: The pending bucket resizes for which the staging layout was chosen.
+        drift: The column differences between batch and table, without row counts.
         spread: The history of the spread column in earlier commits; None without one.
     """
 
@@ -216,7 +216,7 @@ class WrittenRows:
         stats: The statistics of the written files.
         touched: The stored file groups that the write read or extended.
         resizes: The pending resizes of buckets for which rows were copied.
-        owners: By file id, the value of each group that got rows of one large value of the spread column only.
+        owners: By file id, the value of each group that only got rows with one large value of the spread column.
         runs: The staged rows that were written.
         compared: The staged rows whose keys no other write may have inserted.
         records_deletes: Deletes are recorded as tombstones.
@@ -251,7 +251,7 @@ BucketPlanner = Callable[[LoadedTable, Policies, BucketSelection], ClusteringPla
 
 
 class Placement(Protocol):
-    """Places the rows of writes by one kind of index. Implementations have no state."""
+    """Assigns written rows to file groups by one kind of index. Implementations have no state."""
 
     @property
     def strategy(self) -> Strategy:

@@ -1,6 +1,6 @@
-"""Load the rings of partitions of a table with consistent hashing (MDT-12.1, MDT-12.4).
+"""Load the rings of partitions in a table with consistent hashing (MDT-12.1, MDT-12.4).
 
-Hashing metadata counts if it is the initial one, if it has its marker, or if its replacecommit is completed. A writer
+Hashing metadata is valid if it is the initial one, if it has its marker, or if its replacecommit is completed. A writer
 that finds the marker of a completed replacecommit missing creates it.
 """
 

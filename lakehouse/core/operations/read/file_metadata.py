@@ -1,4 +1,4 @@
-"""Reads the facts about files in commits and footers: the schema of the files and ranges of their columns."""
+"""Reads the facts about files in commits and footers: the schema of the files and their column ranges."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def archived_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
 
 
 def _paths(table: LoadedTable, slices: FileSlices) -> dict[str, list[str]]:
-    """Return the paths of the files of slices by the instant in their names."""
+    """Return the file paths of slices by the instant in the file name."""
     files = slices.files
     if table.config.layout.appends_to_logs:
         # A later commit may have appended to a log file of this version.
@@ -141,5 +141,5 @@ def decided_by_path(table: LoadedTable, where: Predicate) -> bool:
 
 
 def instants_of(slices: FileSlices) -> set[str]:
-    """Return the instants in the names of the files of slices."""
+    """Return the instants in the file names of slices."""
     return set(pc.unique(slices.files.column("instant")).to_pylist())

@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 
 STATISTICS = ".hoodie/.lakehouse/statistics/partitions.parquet"
 _READERS = 8
-#: Number of rows of a base file whose commit is not available.
+#: Number of rows in a base file whose commit is not available.
 _UNKNOWN = -1
 
 
 def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = False) -> TableStatistics:
-    """Return the statistics of the partitions as of `table`, or of a later state that another process stored.
+    """Return the partition statistics as of `table`, or as of a later state that another process stored.
 
     Args:
         table: The loaded table.

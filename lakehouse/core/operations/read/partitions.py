@@ -4,7 +4,7 @@
     record_index      record keys that the condition names are in these file groups
     secondary_index   values that the condition names belong to record keys in these file groups
     partition_stats   column ranges of whole partitions
-    expression_partitions  ranges of the results of functions in whole partitions
+    expression_partitions  ranges of function results in whole partitions
 
 The metadata table names the partitions. Without one, the directories that can match are listed (see `load.listing`).
 """
@@ -166,10 +166,10 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
 
 
 def _has_unique_keys(table: LoadedTable) -> bool:
-    """Return whether a record key is in one partition only, so that an index of keys has a place for each row.
+    """Return whether each record key is in one partition only, so that an index of keys has an entry for each row.
 
-    Otherwise the record index of the table has one of several rows, and a secondary index loses the entry of one row
-    with that of another. Tables of Hudi do not store the type of their index; they are trusted, as Hudi trusts them.
+    Otherwise the record index has an entry for only one of the rows with a key, and a secondary index loses the entries
+    of the other rows. Hudi does not store the type of the index. Its tables are trusted, as Hudi trusts them.
     """
     if not table.config.path_keys.partition_fields:
         return True

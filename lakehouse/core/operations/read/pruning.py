@@ -1,11 +1,11 @@
 """Prune file slices step by step with the metadata of their files (MDT-14).
 
-A step looks at the slices that the steps before it left and returns which of them may have matching rows. To add
-a step, write a function of the type `PruneStep` and add it to `STEPS`.
+A step checks the slices that the steps before it left and returns which of them may have matching rows. To add a step,
+write a function of the type `PruneStep` and add it to `STEPS`.
 
     paths              values in partition paths, where the listing was not limited by them
     column_stats       column ranges in the metadata table
-    expression_index   ranges or bloom filters of the results of functions, in the metadata table
+    expression_index   ranges or bloom filters of function results in the metadata table
     bloom_filters      bloom filters of record keys in the metadata table
     commits            column ranges in commits of the active timeline, if the metadata table has none
     archive            column ranges in archived commits, for files whose range is not known yet

@@ -331,13 +331,13 @@ def _bounds(version: TimelineVersion) -> tuple[str | None, str | None]:
 
 
 def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
-    """Return the greatest requested time of the writes completed up to a time; None if there is no such write."""
+    """Return the last requested time among the writes completed up to a time; None if there is no such write."""
     requested = [i.requested for i in table.timeline.writes().where(completed_up_to=completed_up_to)]
     return max(requested, default=completed_up_to if archived_writes(table, requested_up_to=completed_up_to) else None)
 
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> PartitionFilter | None:
-    """Return the filter of partitions of a condition; raise UserError if the columns do not admit the condition."""
+    """Return the partition filter for a condition; raise UserError if the columns do not admit the condition."""
     if schema is None or where is None:
         return None
     check_columns(where, with_meta_fields(schema))

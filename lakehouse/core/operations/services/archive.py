@@ -128,7 +128,7 @@ def schedule(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of an archive of the table as loaded; the benefit is the number of deleted timeline files."""
+    """Return the cost of an archive for the table as loaded; the benefit is the number of deleted timeline files."""
     files = _FILES_PER_ACTION * len(_plan(table, policies, force=True).instants)
     return ServiceCost(files=files, benefit=files)
 
@@ -290,7 +290,7 @@ def _find_leftovers(table: LoadedTable) -> _Leftovers:
         return _Leftovers(undone={}, unexplained={}, table=now)
     files = files.filter(members(files.column("instant"), sorted(unnamed.hidden | unnamed.shown)))
     if has_old_log_names(now):
-        # The name of a log file may contain the instant of its slice: that of a compaction, or one on no timeline.
+        # A log file may be named after the instant of its slice: a compaction, or an instant on no timeline.
         named = sorted(time for time, action in actions.items() if action in _NAMING_LOGS)
         is_own = members(files.column("instant"), pa.array(named, pa.string()))
         files = files.filter(pc.or_(is_own, pc.invert(files.column("is_log"))))

@@ -205,7 +205,7 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of a clean of the table as loaded, due or not; the benefit is the number of deleted files."""
+    """Return the cost of a clean for the table as loaded, due or not; the benefit is the number of deleted files."""
     planned = plan(table, policies, ServiceRequest(force=True))
     if isinstance(planned, NothingToDo):
         return ServiceCost()
@@ -244,7 +244,7 @@ def _written_to(table: LoadedTable, writes: Sequence[Instant]) -> tuple[str, ...
 
 
 def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> CleanPlan | None:
-    """Return a new plan; files of published versions and of the `pinned` instants are kept."""
+    """Return a new plan that keeps the files of published versions and `pinned` instants."""
     require_writable(table.config, table.env.storage.root)
     pins, published = frozenset(pinned), read_pins(table.env)
     all_pins = pins | published.names

@@ -146,7 +146,7 @@ class ClusteringExecution:
         return {piece.partition for piece in plan.slices}
 
     def execute(self, claimed: ClaimedPlan, plan: ClusteringPlan) -> ClusteringWork:
-        """Write the new file groups, the largest ones first."""
+        """Write the new file groups, in descending order of size."""
         table, policies, instant = claimed.table, claimed.policies, claimed.instant
         refuse_switched_off(policies, "clustering", self.partitions(plan))
         # Check for conflicts before any work is done.
@@ -264,7 +264,7 @@ def _policies_of(policies: Policies) -> PolicyOf:
 
 
 def _made_by(slices: FileSlices) -> set[str]:
-    """Return the instants of the base files of slices."""
+    """Return the instants that wrote the base files of slices."""
     return set(pc.unique(slices.base_instants).to_pylist())
 
 
@@ -335,7 +335,7 @@ def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
     return {partition: size for partition, size in sizes.items() if size != usual}
 
 
-# parameters: the values of all tasks, then those of one task; the engine passes the last two
+# parameters: values for all tasks, then values for one task; the engine passes the last two
 def _task(
     context: ClusteringContext,
     file_sizes: Mapping[str, int],

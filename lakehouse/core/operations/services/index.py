@@ -258,7 +258,7 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
     )
     # Statistics are declared by default, also for tables that cannot have them.
     config, usual = table.config, (COLUMN_STATS, PARTITION_STATS)
-    # Definitions of Hudi may be of a kind that this package does not build; only declared ones are refused.
+    # Hudi may have defined indexes that this package does not build; only declared indexes are refused.
     optional = {index.partition for index in policies.indexing.declared}
     buildable = [name for name in declared if name in optional or partition_named(name) is not None]
     return tuple(name for name in buildable if name not in usual or refusal(config, name, defined.get(name)) is None)

@@ -150,7 +150,7 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
 
 
 def _expression_refusal(index: DeclaredIndex, function: IndexFunction, kind: pa.DataType, version: str) -> str | None:
-    """Return why an index on an expression of a column of this type must not be created; None if it may."""
+    """Return why an expression index on a column of this type must not be created; None if it may."""
     is_of_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     if version == "V1" and is_of_time and index.kind == COLUMN_STATS and function.name != IDENTITY:
         return (

@@ -237,8 +237,8 @@ def check_executor(claimed: ClaimedPlan, timeline: Timeline) -> None:
 def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> None:
     """Leave the plan to the next executor, which deletes the files that it finds under its own claim.
 
-    A successor that has a claim already may have listed files before this executor wrote its last ones. In this case
-    these are deleted here. `partitions` are those of the plan; None: all.
+    A successor that has a claim already may have listed files before this executor wrote its last ones. Then this
+    function deletes them. `partitions` are the partitions of the plan; None: all.
     """
     claimed.heartbeat.stop()
     table, requested = claimed.table, claimed.instant.requested
@@ -266,7 +266,7 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
 
 
 def planned_attempt(task: int, number: int) -> Attempt:
-    """Return the first attempt of a task of the executor with claim `number`; it is known before the task starts."""
+    """Return the first attempt of a task under claim `number`; it is known before the task starts."""
     return Attempt.planned(task, _stage_of(number))
 
 

@@ -4,7 +4,7 @@
     R.restore.inflight   for each of them, one after the other:
         r.rollback.requested (files)   delete X_c.commit, so readers ignore X   r.rollback.inflight
         delete files   delete X's pending files, markers, staged rows, heartbeat
-    R_c.restore          what was deleted; then delete all rollbacks since the target, as Hudi does
+    R_c.restore          the deleted files; then delete all rollbacks since the target, as Hudi does
 
 At each moment readers see the table as it was after some write. A crash leaves R pending, and the next restore to the
 same instant continues it. Two restores to the same instant at a time are safe, because each step can be repeated.

@@ -258,7 +258,7 @@ def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False)
 
 
 def _resize(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
-    """Return the plan of a resize of buckets, None for other instants."""
+    """Return the plan of a bucket resize, None for other instants."""
     if instant.action not in (Action.CLUSTERING, Action.REPLACECOMMIT):
         return None
     plan = clustering_plan(table, instant)
@@ -413,8 +413,8 @@ def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: 
         lock.check()
         is_removed = roll_back_metadata(table.metadata, undoing.requested, plan.target, lock)
         if not is_removed or _lists_deleted_files(table.refresh(), plan):
-            # The records are part of a compaction or of a build of the metadata table, or of the commits that copied
-            # rows for a resize. They cannot be removed one by one.
+            # The records belong to a compaction or build of the metadata table, or to commits that copied rows for a
+            # resize. They cannot be removed one by one.
             drop_for_rebuild(table, lock)
 
 

@@ -147,7 +147,7 @@ def _require_no_leftovers(table: LoadedTable, target: Instant, listing: Iterable
     before, after = (first_write(timeline) for timeline in (table.timeline, Timeline((*table.timeline, savepoint))))
     between = [file for file in listing if before < file.instant < after]
     hidden = unnamed_instants(table, {file.instant for file in between}).hidden
-    # The name of a log file of version 6 contains the instant of its slice, which need not be on a timeline.
+    # A log file of version 6 is named after the instant of its slice, which need not be on a timeline.
     only_bases = bool(hidden) and has_old_log_names(table)
     files = {f.instant: f.path for f in between if f.instant in hidden and (isinstance(f, BaseFile) or not only_bases)}
     leftovers = sorted(files)

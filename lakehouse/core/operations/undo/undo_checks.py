@@ -67,9 +67,9 @@ def written_by(
 
 
 def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: Iterable[Instant] = ()) -> None:
-    """Raise UnsupportedError if undoing these instants needs a change of log files with names of version 6.
+    """Raise UnsupportedError if undoing these instants requires changes to log files with version 6 names.
 
-    Such a log file may have rows of several writes, so it cannot be deleted with one of them. `dropped` are instants
+    Such a log file may contain rows of several writes, so it cannot be deleted with one of them. `dropped` are instants
     whose plans are deleted: without a compaction readers do not find the log files that are named after it.
     """
     if not (table.config.is_upgraded and table.config.is_merge_on_read):
@@ -155,7 +155,7 @@ def remaining_commits(
 ) -> list[tuple[Instant, CommitMetadata]]:
     """Return the completed writes of a timeline, with the files that they list and that readers may need."""
     commits = table.store.commits(timeline.writes())
-    # The name of a log file of version 6 contains the time of its slice, which need not be on a timeline.
+    # A log file of version 6 is named after the instant of its slice, which need not be on a timeline.
     return list(commits) if table.config.is_upgraded else without_undone_copies(commits, timeline, listing)
 
 

@@ -285,7 +285,7 @@ def with_shown_files(
         return
     if not old:
         return
-    # The name of a log file of version 6 contains the instant of its slice.
+    # A log file of version 6 is named after the instant of its slice.
     without_logs = has_old_log_names(table)
     for file in data:
         if file.instant in old and not (without_logs and isinstance(file, LogFile)):

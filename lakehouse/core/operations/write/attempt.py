@@ -58,8 +58,8 @@ class WriteAttempt:
         instant: The pending instant.
         heartbeat: The heartbeat of the instant.
         markers: The markers of the instant.
-        staged: The staged rows. Attempts of one write share this list: the first one fills it, later ones reuse it.
-        lost: Number of earlier attempts of the write, which lost a conflict.
+        staged: The staged rows. All attempts share this list: the first one fills it, later ones reuse it.
+        lost: Number of earlier attempts, which lost a conflict.
     """
 
     write: PreparedWrite

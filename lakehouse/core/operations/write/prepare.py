@@ -61,9 +61,9 @@ def shared_columns(write: PreparedWrite) -> frozenset[str]:
 def commit_extra(
     write: PreparedWrite, stats: Sequence[WriteStat], rows: int, drift: Iterable[ColumnDrift] = ()
 ) -> dict[str, str]:
-    """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift.
+    """Return the extra metadata for a commit of `rows` rows: schema, column ranges, provided columns, drift.
 
-    `drift` are the changes of values that the tasks found.
+    `drift` are the value changes that the tasks detected.
     """
     context = write.context
     extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
@@ -74,7 +74,7 @@ def commit_extra(
 
 
 def _counted_drift(write: PreparedWrite, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
-    """Yield the drifts with the number of rows that they affect; `rows` is the number of rows of the batch."""
+    """Yield the drifts with the number of affected rows; `rows` is the number of rows in the batch."""
     columns = write.request.columns or BatchColumns(rows=rows)
     yield from columns.drift
     sparse = dict(columns.nulled_rows)
@@ -173,7 +173,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
 
 
 def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
-    """Return the properties of the rows of a request; `batch` has their columns."""
+    """Return the properties of the requested rows; `batch` is their schema."""
     operation = request.operation
     deletes_only = operation is Operation.DELETE
     return Incoming(
@@ -389,7 +389,7 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
 def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
     """Return the key config of a write: with the stored form of keys, and whether they are checked.
 
-    Raises UserError where the encodings of the write and of the table differ.
+    Raises UserError if write and table have different key encodings.
     """
     keys, encoding = _sniffed_keys(table), KeyEncoding(policies.write.key_encoding)
     escapes = keys.encoding is KeyEncoding.ESCAPED

@@ -57,7 +57,7 @@ _BYTES_HERE = 8 * 1024 * 1024
 #: Bytes of base files in which this process looks keys up, the number of keys, and bytes of base files and staged rows
 #: from which it writes base files.
 _SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 12 * 1024 * 1024
-#: Look-ups with filters that this process does itself: most of the files are excluded by their filters.
+#: Limits up to which this process does look-ups with filters itself: the filters exclude nearly all files.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
 _NO_MATCH = "no stored row matches the batch"
 
@@ -170,7 +170,7 @@ def _write_groups(
 
 
 def _announce(attempt: WriteAttempt, tasks: Sequence[GroupTask], touched: frozenset[Group]) -> Conflict | None:
-    """Create the markers of the files of the tasks; return the conflict that early detection finds."""
+    """Create the markers for the tasks' files; return the conflict that early detection finds."""
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]

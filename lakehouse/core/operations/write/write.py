@@ -197,7 +197,7 @@ def _current(write: PreparedWrite, table: LoadedTable) -> PreparedWrite:
     """Return the write for the reloaded table; call under the lock.
 
     With several writers, new commits are ignored: preparing takes long while all writers wait for the lock, and the
-    conflict check before the commit sees these commits. Two changes cannot be ignored:
+    conflict check before the commit covers these commits. Two changes cannot be ignored:
 
     - A write was undone: this write must not be based on it.
     - A clean was requested: it may have removed a slice that this write would read. From our instant on, cleans keep
@@ -409,7 +409,7 @@ def _replaced_groups(
 ) -> Mapping[str, tuple[str, ...]]:
     """Return the file groups that the commit replaces, by partition.
 
-    These are all groups of the written partitions, of the partitions of the request, or of the table.
+    These are all groups in the written partitions, in the requested partitions, or in the table.
     """
     partitions: Sequence[str] | None = sorted({stat.partition for stat in stats})
     if request.operation is Operation.DELETE_PARTITION:
