@@ -165,7 +165,7 @@ def _floors(ordered: list[tuple[V, float]], mean: float, tasks: int) -> dict[V, 
 
 
 def _packed(ordered: list[tuple[V, float]], own: Mapping[V, int], tasks: int) -> Spread[V]:
-    """Return the assignment in which the values of `own` have as many tasks of their own, and the others share."""
+    """Return the assignment that gives each value in `own` so many tasks of its own; the others share tasks."""
     loads = [0.0] * tasks
     tasks_of = dict[V, tuple[int, ...]]()
     following = 0
@@ -260,7 +260,7 @@ def plan_located_tags(
     parallelism: int,
     read_logs_of: Groups,
 ) -> tuple[TagTask, ...]:
-    """Return look-ups in the file groups that have keys of the batch by their stored locations (`setup.located`).
+    """Return look-ups in the file groups that contain keys of the batch by stored location (`setup.located`).
 
     A group in `read_logs_of` is searched with its logs, unless locations are trusted.
     """
@@ -355,7 +355,7 @@ class _Added(NamedTuple):
 
 
 def _by_value(partition: str, staged: Sequence[StagedEntry]) -> list[_Added]:
-    """Return the inserts of a partition in which no key has a match, by the large values of the spread column."""
+    """Return the inserts of a partition without matches, by the large values of the spread column."""
     values: dict[str | None, list[StagedEntry]] = {}
     for entry in staged:
         values.setdefault(entry.value, []).append(entry)
@@ -418,7 +418,7 @@ def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
 
 
 def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bool:
-    """Return whether each upsert of a partition has exactly one match, by the results that found some of them.
+    """Return whether each upsert of a partition has exactly one match, given the results with matches.
 
     It is False if it is unknown.
     """

@@ -136,8 +136,8 @@ class GroupTask:
         resize: The requested time of a pending resize that will create the group. Its rows are copied from a present
             group, to a log that is named after the resize; `file_slice` is the slice of the present group.
         value: The large value of the spread column whose rows the task inserts; None if it inserts others.
-        other_matches: Matches files that may have a stored row for such a deleted key. The flag says whether that file
-            has precedence over this one.
+        other_matches: Matches files that may contain a stored row for such a deleted key. The flag is true for a file
+            that has precedence over this one.
     """
 
     partition: str

@@ -60,7 +60,7 @@ class ArchiveDue(Condition):
 
 
 def too_few(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy, *, force: bool = False) -> str | None:
-    """Return the reason for an empty plan if the timeline has too few commits, else None."""
+    """Return the reason for an empty plan if the timeline contains too few commits, else None."""
     commits, (least, most) = len(timeline.writes()), commits_to_keep(timeline, policy, clean)
     if commits <= (least if force else most):
         return f"{commits} completed commits; {'at least' if force else 'up to'} {least if force else most} are kept"

@@ -171,7 +171,7 @@ def layout_text(layout: Layout) -> str:
 
 
 def layout_from_metadata(metadata: CommitMetadata) -> Layout | None:
-    """Return the layout in the commit metadata of a clustering, or None if it has none."""
+    """Return the layout in the commit metadata of a clustering, or None without one."""
     curve, _, columns = metadata.extra.get(LAYOUT_KEY, "").partition(":")
     return Layout(columns=tuple(columns.split(",")), curve=curve) if columns else None
 

@@ -18,7 +18,7 @@ from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 from lakehouse.spec.function import named_function
 
-#: Extra metadata of a commit whose rows have only some columns: the names as a JSON array.
+#: Extra metadata of a commit whose rows contain only some columns: the names as a JSON array.
 COLUMNS_KEY = "lakehouse.columns"
 #: Extra metadata of a commit whose earlier attempts lost a conflict: their number.
 CONFLICTS_KEY = "lakehouse.conflicts"
@@ -173,7 +173,7 @@ def find_conflict(
 
 
 def may_share_keys(ours: WriteSummary, theirs: WriteSummary, *, global_keys: bool) -> bool:
-    """Return whether both writes may have rows with the same new key, which must be unique there."""
+    """Return whether both writes may insert the same key where keys must be unique."""
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
     return global_keys or bool(ours.inserted & theirs.inserted)

@@ -59,7 +59,7 @@ def find_damage(
     covered: Callable[[Iterable[str]], Collection[str]],
     upgraded: bool = False,
 ) -> tuple[Damage, ...]:
-    """Return the files of newest slices that are missing or do not have the size that their commit states.
+    """Return the files of newest slices that are missing or do not have the size that their commit recorded.
 
     Args:
         commits: Completed writes with metadata. Invisible and archived ones are ignored.
@@ -170,7 +170,7 @@ def _damage(
         at = visible.completion(log.instant) if log.instant == instant.requested else log.instant
         belongs, is_log = start <= at, True
     size = sizes.get(stat.path)
-    # Some writers state no size.
+    # Some writers record no size.
     same = size is not None and (not stat.size_bytes or (is_log and may_grow and size > stat.size_bytes))
     if same or not belongs:
         return None

@@ -39,7 +39,7 @@ class ListedPartitions:
 
 
 def is_named_index(partition: str) -> bool:
-    """Return whether a partition has a secondary index or an index on an expression."""
+    """Return whether a partition of the metadata table is a secondary index or an expression index."""
     kind = partition_kind(partition)
     return kind is not None and kind.is_named_by_users
 

@@ -29,7 +29,7 @@ _SEARCHED = 32
 
 
 def json_range(low: Any, high: Any, nulls: int) -> Range | None:
-    """Return (min, max, nulls) as JSON values, or None if the bounds have no short and exact JSON value."""
+    """Return (min, max, nulls) as JSON values, or None if JSON cannot represent the bounds exactly and briefly."""
     values = [_json_value(low), _json_value(high)]
     return None if None in values else (values[0], values[1], nulls)
 

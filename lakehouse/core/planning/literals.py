@@ -211,7 +211,7 @@ def _real(value: Any) -> float:
 
 
 def _days(value: Any) -> Fraction:
-    """Return the days since 1970 of a date, or of a timestamp, which may have a fraction."""
+    """Return the days since 1970 for a date, or for a timestamp with its fraction of a day."""
     if isinstance(value, str):
         moment = parse_moment(value)
         if moment.has_zone or moment.seconds % DAY_SECONDS:

@@ -31,7 +31,7 @@ from lakehouse.core.rows.timestamp_keys import zone_id
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
 
-#: Patterns for tables where neither a rule nor the key generator has one.
+#: Patterns for tables where neither a rule nor the key generator defines one.
 DEFAULT_FORMATS = ("yyyy-MM-dd", "yyyy/MM/dd")
 _KEY = re.compile(r"^[^=/]*=")
 _EPOCH = datetime(1970, 1, 1)

@@ -152,7 +152,7 @@ def partition_ranges(
 
 
 def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
-    """Return the string of each field in each path; null where the path does not say it."""
+    """Return the string of each field in each path; null where the path does not contain it."""
     fields = keys.partition_fields
     if len(fields) == 1:
         return [_without_name(paths, fields[0], keys)]

@@ -83,7 +83,7 @@ def function_of(call: Call) -> IndexFunction:
 
 
 def result_field(call: Call, schema: pa.Schema) -> pa.Field:
-    """Return the column that has the results of a call; raise UserError if the function does not accept the column."""
+    """Return the column with the results of a call; raise UserError if the function does not accept the column."""
     function, kind = function_of(call), type_of(call.column, schema)
     why = function.refusal(kind)
     if why is not None:

@@ -179,7 +179,7 @@ def _leaf(where: In | IsNull | StartsWith, ranges: ColumnRanges, kind: pa.DataTy
 def _only_nulls(ranges: ColumnRanges) -> Flags:
     """Return for each item whether all its values are null, so that only IS NULL can hold.
 
-    A log file with deletes only has no values, and so no bounds.
+    A log file with deletes only contains no values, so it has no bounds.
     """
     no_bounds = pc.and_(pc.is_null(ranges.low), pc.is_null(ranges.high))
     all_null = pc.and_(pc.equal(ranges.nulls, ranges.values), pc.or_(pc.greater(ranges.values, 0), no_bounds))

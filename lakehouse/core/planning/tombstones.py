@@ -182,7 +182,7 @@ def encode_tombstones(tombstones: Tombstones) -> str:
 
 
 def decode_tombstones(instant: Instant, metadata: CommitMetadata) -> Tombstones | None:
-    """Return the tombstone files that a commit names, or None if it names none; raise CorruptTableError if invalid."""
+    """Return the tombstone files that a commit lists, or None if it lists none; raise CorruptTableError if invalid."""
     text = metadata.extra.get(TOMBSTONES_KEY)
     if not text:
         return None

@@ -116,7 +116,7 @@ def check_files(
     upgraded: bool = False,
     compacting: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Yield the files named by commits that are missing or have another size.
+    """Yield the files in commits that are missing or have another size.
 
     Args:
         commits: Commits with their metadata.
@@ -159,7 +159,7 @@ def check_files(
 
 
 def _is_undone_copy(path: str, instant: Instant, instants: Collection[str], since: str) -> bool:
-    """Return whether a log has rows that its write copied for a resize of buckets that was undone (MDT-12.5)."""
+    """Return whether a log contains rows that its write copied for a bucket resize that was undone (MDT-12.5)."""
     name = path.rpartition("/")[2]
     named_after = instant_of(name)
     if named_after is None or named_after < since or named_after in instants:

@@ -97,7 +97,7 @@ class Ring:
         return Ring(replace(self.metadata, instant=instant, sequence=sequence, nodes=ordered))
 
     def renewed(self, instant: str) -> Ring:
-        """Return the ring with new groups, after the replacecommit `instant` hid the files of all present ones."""
+        """Return the ring with new groups, after the replacecommit `instant` replaced all present groups."""
         partition, nodes = self.metadata.partition, list[HashingNode]()
         for node in self.metadata.nodes:
             # A repeated attempt of the replacecommit gets the same ids.

@@ -202,7 +202,7 @@ def _of_ended_attempts(
 
 
 def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
-    """Return the newest rollback of the write `requested`, pending or completed, None if there is none.
+    """Return the newest rollback of the write `requested`, pending or completed; None without one.
 
     A completed restore has deleted its rollbacks; then the restore is returned.
     """
@@ -241,7 +241,7 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
     if _LOCKS in directories:
         listed = listed + storage.list_dir(f".hoodie/{_LOCKS}")[0]
     delete_leftovers(storage, [f.path for f in listed if is_temporary(f.name) and _is_abandoned(table, policy, f)])
-    # Files of the timeline are created under the lock, so one that is older than the lease of the lock is abandoned.
+    # Timeline files are created under the lock, so a file that is older than the lease of the lock is abandoned.
     now_ms = table.env.clock.now_ms()
     abandoned = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]
     delete_leftovers(storage, abandoned)

@@ -34,7 +34,7 @@ _REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Oper
 
 def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
     """Return the plan of a pending or completed clustering, None if it is missing or for another replacecommit."""
-    # Layout 1 names the plan file as for a replacecommit.
+    # In layout 1 the plan file is named like the file of a replacecommit.
     action = Action.CLUSTERING if instant.action is Action.REPLACECOMMIT and instant.is_completed else instant.action
     data = table.store.read(replace(instant, action=action, completed=None), State.REQUESTED)
     return decode_clustering_plan(data) if data else None
@@ -106,7 +106,7 @@ def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> fr
 
 
 def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
-    """Return an active write without file groups in its inflight file that is requested up to `before`, None if none.
+    """Return an active write requested up to `before` whose inflight file lists no file groups; None without one.
 
     A clustering must not complete before such a write: the write could change any file group.
     """

@@ -76,7 +76,7 @@ class TimelineCheck:
 
 
 def precondition_check(table: LoadedTable, precondition: Precondition) -> TimelineCheck:
-    """Return the check that the state on which a caller planned the write still holds."""
+    """Return a check that the state on which the caller based the write is still valid."""
     return TimelineCheck(lambda _others, timeline: precondition_conflict(precondition, table, timeline))
 
 

@@ -109,7 +109,7 @@ def unavailable_files(
 
 
 def require_unpublished(table: LoadedTable, undone: Iterable[Instant]) -> None:
-    """Raise UserError if a published partition has files of writes in `undone`; the message names the partition."""
+    """Raise UserError, with the partition, if a published partition contains files of writes in `undone`."""
     gone = {instant.requested: instant.completion for instant in undone if instant.is_completed}
     if not gone:
         return

@@ -50,7 +50,7 @@ def create_table(
     if HOODIE not in directories:
         refuse_nested(env.storage, directories)
     if policies is not None and not (HOODIE in directories and env.storage.list_names(HOODIE)):
-        # A table whose properties list the metadata table must have it, so it is written before the properties.
+        # If the properties list the metadata table, it must exist, so it is written before the properties.
         properties = {**properties, **_metadata_of_new_table(env, properties, policies)}
     properties = {TABLE_ID: env.ids.uuid(), **properties}
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
@@ -64,7 +64,7 @@ def create_table(
 
 
 def _metadata_of_new_table(env: Env, properties: Mapping[str, str], policies: Policies) -> dict[str, str]:
-    """Create the metadata table, and return the properties of the table that name it."""
+    """Create the metadata table, and return the table properties that refer to it."""
     config = parse_table_config(properties, env.storage.root)
     names = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, config)]
     if not policies.transaction.metadata.enable or not names:

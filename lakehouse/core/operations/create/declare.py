@@ -35,7 +35,7 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
-#: Hudi's SQL names the types `cow` and `mor`.
+#: In Hudi's SQL the types are called `cow` and `mor`.
 _ABBREVIATIONS = {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}
 
 
@@ -310,7 +310,7 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
     if stored_index_type(stored).hashes_keys:
-        # Hudi's bucket index reads the record key from the write options. Hudi's services only have the table
+        # Hudi's bucket index reads the record key from the write options. Hudi's services only read the table
         # properties, so the key must be stored there.
         return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
     return stored
@@ -326,7 +326,7 @@ def _check_rules(declaration: TableDeclaration) -> None:
 
 
 def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return the properties that say which columns the metadata table has statistics of, if they are declared."""
+    """Return the properties that list the columns with statistics in the metadata table, if declared."""
     keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
     return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
 

@@ -44,8 +44,8 @@ def metadata_of(table: LoadedTable) -> MetadataTable | None:
 def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTable], T]) -> T | None:
     """Return the result of `read` for the metadata table; None if the caller has to do without it.
 
-    This is the one place where a damaged metadata table is replaced by the files of the data table. The warning names
-    the damaged file. The metadata table is not used again until the table is reloaded.
+    Only this function replaces a damaged metadata table by the files of the data table. It logs a warning with the
+    damaged file. The metadata table is not used again until the table is reloaded.
 
     Args:
         table: The loaded table.

@@ -109,7 +109,7 @@ def named_files(
     unnamed = unnamed_instants(table, shown)
     is_shown = members(files.column("instant"), pa.array(shown, pa.string()))
     is_shown = pc.or_(is_shown, members(files.column("name"), pa.array(sorted(copied), pa.string())))
-    # Log files that are named after a pending compaction have blocks of completed writes; see `file_system_view`.
+    # Log files that are named after a pending compaction contain blocks of completed writes; see `file_system_view`.
     compacting = members(files.column("instant"), pa.array(sorted(visible.compacting), pa.string()))
     files = files.filter(pc.or_(is_shown, pc.and_(compacting, files.column("is_log"))))
     is_left = members(files.column("instant"), pa.array(sorted(unnamed.shown | unnamed.hidden), pa.string()))

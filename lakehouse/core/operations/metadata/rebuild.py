@@ -1,7 +1,7 @@
 """Rebuild the metadata table: drop it, and build it again from a listing of the table (MDT-7, MDT-11).
 
-Files that no write names are left out, and files older than the archived timeline count as committed; the result
-contains both (see `load.unnamed_files`).
+Files that no write lists are skipped, and files older than the archived timeline are treated as committed; the result
+lists both (see `load.unnamed_files`).
 
     under the lock   pending index builds are removed   properties   files of the metadata table
                      storage listing   each partition   properties
@@ -47,10 +47,10 @@ class Rebuilt(Readable):
     Attributes:
         partitions: The partitions of the metadata table.
         files: The number of files that it lists.
-        dropped: Partitions that the table had and this package cannot build.
-        left_out: Files that no write names, such as leftover files of failed writes; the metadata table does not list
-            them. Readers that list storage may show their rows, so delete these files.
-        undecided: Listed files that are older than the archived timeline; a write may have named them.
+        dropped: Previous partitions that this package cannot build.
+        left_out: Files that no write lists, such as leftover files of failed writes; the metadata table does not list
+            them, either. Readers that list storage may show their rows, so delete these files.
+        undecided: Listed files that are older than the archived timeline; it is unknown whether a write created them.
     """
 
     partitions: tuple[str, ...]

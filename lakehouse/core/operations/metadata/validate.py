@@ -189,7 +189,7 @@ def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> Met
             expected = records.decode(entries, SCHEMA)
             columns = [] if name == PARTITION_STATS else _beginning_with(character, definition.source_fields)
             stored = stored.filter(_wanted(stored, expected, _older_keys(files, columns)))
-            # A column that is not defined is not used: Hudi 0.x has rows of all columns, which an upgrade keeps.
+            # A column that is not defined is not used: Hudi 0.x writes rows for all columns, and an upgrade keeps them.
             stored = stored.filter(pc.is_in(stored.column("column"), value_set=indexed))
             if name == COLUMN_STATS:
                 # No reader uses the rows of files that are gone. Hudi 0.x keeps them when it cleans a partition.
@@ -232,7 +232,7 @@ def _check_filters(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
     for file_id, stored in metadata.records_of_groups(BLOOM_FILTERS):
         entries = ENTRIES.empty_table()
         if following is not None and following[0] == file_id:
-            # Groups without filters are left out.
+            # Groups without filters are skipped.
             entries, following = following[1].sort_by("key"), next(built, None)
         expected = records.decode(entries, SCHEMA)
         # No reader uses the filters of files that are gone.
@@ -344,7 +344,7 @@ def _with_partition(rows: pa.Table) -> pa.Table:
 def _older_keys(files: TableFiles, columns: Sequence[str]) -> pa.Array:
     """Return the keys that files outside of the newest slices may have: of bloom filters, and of columns.
 
-    A build covers the newest files. Files that a clean will remove may have records, too.
+    A build covers the newest files. Files that a clean will remove may still have records.
     """
     names = files.files.column("name")
     is_newest = pc.is_in(names, value_set=files.newest.column("name").combine_chunks())

@@ -1,6 +1,6 @@
 """Determine the bucket counts of a table's partitions, from its properties, its rules on storage and the options.
 
-The properties have the bucket counts with which the table was created. A rule file on storage overrides them: Hudi
+The properties contain the bucket counts with which the table was created. A rule file on storage overrides them: Hudi
 writes one, with a replacecommit, when it changes the bucket counts of partitions, and does not update the properties.
 """
 

@@ -260,7 +260,7 @@ def with_excluded_files(
 
 
 def _outside_of_ranges(write: PreparedWrite, entries: Sequence[StagedEntry], bases: FileSlices) -> np.ndarray:
-    """Return which base files have no staged key in the range of their keys."""
+    """Return the mask of base files whose key range contains no staged key."""
     outside = np.zeros(len(bases), np.bool_)
     if len(bases) < _LEAST_FILES:
         return outside

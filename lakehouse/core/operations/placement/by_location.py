@@ -1,6 +1,6 @@
 """Placement by stored locations: RECORD_INDEX and RECORD_LEVEL_INDEX (MDT-4).
 
-The record index of the metadata table has the file group of each key. It locates the keys first, in tasks near the
+The record index in the metadata table stores the file group of each key. It locates the keys first, in tasks near the
 data, so only the partitions of these locations are listed. Without a usable record index the keys are searched by the
 simple index of the same scope, as in Hudi.
 """
@@ -48,7 +48,7 @@ class ByLocation(ByFiles):
     files: ByFiles
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Return the search in the file groups of the locations if the write looks keys up, else that by files."""
+        """Search the file groups of the locations if the write looks keys up; else search as `by_files` does."""
         search = None
         if write.request.looks_up_keys and not _reads_all_keys(write, runs):
             search = search_locations(self, write, runs)

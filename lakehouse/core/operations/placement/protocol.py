@@ -308,5 +308,5 @@ class Placement(Protocol):
         ...
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
-        """Prepare new file groups of partitions, whose present ones the commit of this write replaces."""
+        """Prepare new file groups for partitions whose present file groups are replaced by this write."""
         ...

@@ -65,7 +65,7 @@ def require_rings(table: LoadedTable, partitions: Iterable[str], buckets: int) -
 
 
 def uses_ring(table: LoadedTable) -> bool:
-    """Return whether the table has hashing metadata of any partition."""
+    """Return whether any partition of the table has hashing metadata."""
     _, folders = table.env.storage.list_dir(".hoodie/.bucket_index")
     return "consistent_hashing_metadata" in folders
 

@@ -99,7 +99,7 @@ class EventVersions:
         self._at_once = _FIRST_AT_ONCE
 
     def at(self, event_time_ms: int) -> Instant | None:
-        """Return the write that completed the version of an event time (UTC milliseconds), or None before the first.
+        """Return the write that completed the version at an event time (UTC milliseconds), or None before the first.
 
         Raises UserError if no commit states event times.
         """

@@ -1,4 +1,4 @@
-"""Which partitions and file slices may have rows that meet conditions on functions, by the indexes on expressions.
+"""Select partitions and file slices that may match conditions on functions, by the indexes on expressions.
 
 An index is used for a call with the same function, arguments and column. The records of files never change, so they are
 valid for every version of the table; the ranges of partitions describe the newest version. Nothing is excluded by
@@ -68,7 +68,7 @@ class _Read(Protocol):
 def slices_by_expression(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> tuple[Flags, tuple[str, ...]] | None:
-    """Return which slices may have matching rows, and the names of the indexes that say so; None without an index."""
+    """Return which slices may have matching rows, and the names of the used indexes; None without an index."""
     used = _used(table, where, schema, {COLUMN_STATS: _statistics, BLOOM_FILTERS: _filters}, slices.files)
     if not used:
         return None

@@ -25,7 +25,7 @@ _MAX_ARCHIVED_COMMITS = 2_048
 _FOOTER_WORTH_BYTES = 1024 * 1024
 _MAX_FOOTERS = 256
 _READERS = 8
-#: Files in commits from which on no further commit is read for comparison.
+#: After this number of files, no further commit is read for comparison.
 _MAX_COMPARED_FILES = 20_000
 
 #: Column ranges by path of the file, with the values that commits store (see `key_ranges`).
@@ -45,7 +45,7 @@ def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     stats = sum(len(metadata.stats) for _, metadata in commits)
     missing = [instant for instant in reversed(writes) if instant.requested not in loaded]
     while missing and stats < _MAX_COMPARED_FILES:
-        # As many commits as probably name no more files than the limit.
+        # The number of commits that probably list no more files than the limit.
         expected = max(stats // max(len(commits), 1), 1)
         count = min(max((_MAX_COMPARED_FILES - stats) // expected, 1), _READERS) if commits else 1
         newest, missing = table.store.commits(missing[:count]), missing[count:]
@@ -55,7 +55,7 @@ def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
 
 
 def commit_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
-    """Return the column ranges that commits of the active timeline state about files of these slices, by path."""
+    """Return the column ranges of these slices' files from commits of the active timeline, by path."""
     paths = _paths(table, slices)
     writes = [instant for instant in table.timeline.writes() if instant.requested in paths]
     ranges: FileRanges = {}
@@ -65,7 +65,7 @@ def commit_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
 
 
 def archived_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
-    """Return the column ranges that archived commits state about files of these slices, by path.
+    """Return the column ranges of these slices' files from archived commits, by path.
 
     Of more than 2,048 commits only the newest are read.
     """
@@ -117,7 +117,7 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags) -> Fil
         reader = BaseFileReader(table.env.storage, path)
         try:
             ranges = column_ranges(reader.statistics)
-            # Some writers state 0 as the bounds of a float column that contains NaN.
+            # Some writers store 0 as the bounds of a float column that contains NaN.
             return {name: bounds for name, bounds in ranges.items() if not _is_zero(bounds)}
         finally:
             reader.close()

@@ -230,7 +230,7 @@ def _by_partition(rows: pa.Table, column: str, kind: pa.DataType, partitions: pa
 
 
 def _of_column(rows: pa.Table, column: str) -> pa.Table:
-    """Return the live rows of a column; rows are copied only if some are left out."""
+    """Return the live rows of a column; rows are copied only if some are excluded."""
     wanted = pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted")))
     return rows if pc.all(wanted, min_count=0, skip_nulls=False).as_py() else rows.filter(wanted)
 

@@ -181,7 +181,7 @@ def _creating_commit(storage: Storage, partition: str) -> list[str]:
 
 
 def _counted(storage: Storage, files: pa.Table) -> pa.Table:
-    """Return the files with the numbers of rows filled in where no commit states them."""
+    """Return the files with row counts, from their footers where no commit contains them."""
     stated = one_array(files.column("rows"))
     unknown = pc.and_(pc.equal(stated, _UNKNOWN), pc.invert(pc.starts_with(one_array(files.column("name")), ".")))
     paths = file_paths(files.filter(unknown)).to_pylist()

@@ -82,7 +82,7 @@ class PartitionChoice:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The only file groups (partition, file id) that can have matching rows, and how they were found."""
+    """The only file groups (partition, file id) that can contain matching rows, and how they were found."""
 
     groups: frozenset[tuple[str, str]]
     reason: str

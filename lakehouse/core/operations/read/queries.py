@@ -19,7 +19,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.predicate import Predicate
 from lakehouse.spec.options.write import WritePolicy
 
-#: Begin of a range that has no lower bound.
+#: Start of a range without a lower bound.
 EARLIEST = "earliest"
 READ_BUDGET = WritePolicy().memory_budget_bytes
 

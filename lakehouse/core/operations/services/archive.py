@@ -210,7 +210,7 @@ def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ..
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
-    """Return the bounds that follow from other state than the active timeline."""
+    """Return the bounds that depend on other state than the active timeline."""
     timeline = table.timeline
     bounds = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
     if table.config.is_merge_on_read:
@@ -283,7 +283,7 @@ def _find_leftovers(table: LoadedTable) -> _Leftovers:
     now = table.reload()
     boundary, actions = first_write(now.timeline), dict(undone(now))
     gone = actions.keys()
-    # Older files need no look into the archive, unless a rollback explains them.
+    # For older files the archive need not be read, unless a rollback explains them.
     times = [time for time in pc.unique(files.column("instant")).to_pylist() if time >= boundary or time in gone]
     unnamed = unnamed_instants(now, times)
     if not unnamed.hidden and not unnamed.shown:

@@ -92,7 +92,7 @@ _MAY_WRITE = WRITE_ACTIONS | {Action.CLUSTERING, Action.COMPACTION, Action.LOGCO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned(Readable):
-    """The completed instant of a clean, and its metadata, which names the deleted files."""
+    """The completed instant of a clean, and its metadata with the deleted files."""
 
     instant: Instant
     metadata: CleanMetadata

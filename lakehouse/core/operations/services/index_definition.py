@@ -96,7 +96,7 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
 
 
 def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedIndexes:
-    """Drop an index by its name or by its partition of the metadata table; also one that is being built.
+    """Drop an index by its name or by its partition of the metadata table, even while it is being built.
 
     Raises UserError if the table has no such index, or if it is `files`, which all indexes need.
     """

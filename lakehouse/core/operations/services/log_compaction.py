@@ -59,7 +59,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
 def _with_own_names(table: LoadedTable, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
     """Return the slices without log files of version 6, which an upgrade of the table kept.
 
-    A merged log states the instants that it replaces, and the names of these files do not contain them.
+    A merged log lists the instants that it replaces, and the names of version 6 files do not contain their instants.
     """
     if not table.config.is_upgraded:
         return slices

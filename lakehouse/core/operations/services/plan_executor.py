@@ -359,7 +359,7 @@ def _stage_of(number: int) -> int:
 
 
 def _may_have_earlier_files(claimed: ClaimedPlan, *, is_new: bool) -> bool:
-    """Return whether an earlier executor may have left files that no marker names.
+    """Return whether an earlier executor may have left files without markers.
 
     A table may have been copied while an executor was running. Then the copy has new files of a plan that is requested
     only. Clustering is the only service for which such files matter: they are file groups of their own.

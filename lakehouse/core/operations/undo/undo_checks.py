@@ -99,7 +99,7 @@ def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: 
 
 
 def _is_resize(table: LoadedTable, requested: str) -> bool:
-    """Return whether log files with this time in their names have rows that writes copied for a resize of buckets."""
+    """Return whether log files with this time in their names contain rows that writes copied for a bucket resize."""
     named = table.timeline.find(requested)
     if named is None:
         return requested >= first_write(table.timeline)

@@ -171,7 +171,7 @@ def _excluding(stored: pa.Table, kind: pa.DataType, keys: pa.Array, actual: Sequ
     )
     minima, maxima = one_array(typed.column("min")), one_array(typed.column("max"))
     below, above = pc.greater(minima, low).fill_null(False), pc.less(maxima, high).fill_null(False)
-    # Known null bounds say that all values are null. NaN is greater than all numbers.
+    # Known null bounds mean that all values are null. NaN is greater than all numbers.
     nothing = pc.and_(minima.is_null(), low.is_valid())
     excludes = pc.or_(pc.or_(below, above), nothing)
     if pa.types.is_floating(kind):

@@ -50,7 +50,7 @@ from lakehouse.spec.options.policies import Policies
 _WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
 _ANY_AGE_MS = 1 << 62
 _INITIAL_VERSION = "hoodie.table.initial.version"
-#: The first table version whose writers state completion times.
+#: The first table version with completion times.
 
 
 def validate(

@@ -188,7 +188,7 @@ def _check_uniqueness(
 
 
 def _read_partitions(seen: Seen) -> Iterator[Finding]:
-    """Yield findings for partition metadata files that cannot be read or state a wrong depth."""
+    """Yield findings for partition metadata files that cannot be read or contain a wrong depth."""
     for partition in sorted({piece.partition for piece in seen.slices}):
         path = f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/")
         if path not in seen.sizes:

@@ -76,7 +76,7 @@ class WriteAttempt:
 
 
 def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
-    """Create the inflight file, which names the file groups that the tasks will change."""
+    """Create the inflight file, which lists the file groups that the tasks will change."""
     profile = CommitMetadata(operation=attempt.write.request.operation.value, stats=profile_stats(tasks))
     data = attempt.table.config.layout.encode_inflight(profile)
     attempt.table.store.start(attempt.instant, data)

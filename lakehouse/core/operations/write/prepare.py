@@ -210,7 +210,7 @@ def _spread(table: LoadedTable, policies: Policies, placement: Placement, schema
 
 
 def _spreading(context: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
-    """Return the context of a write that stages the large values of the spread column apart."""
+    """Return the context of a write that stages each large value of the spread column separately."""
     if spread is None:
         return context
     # 0 turns learning off; else every value that a commit had would be large.
@@ -228,7 +228,7 @@ def _placement(placement: Placement, keys: KeyConfig, deleted: pa.Schema | None)
 
 
 def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
-    """Return whether a delete has ordering columns and the table compares them, which needs tombstones.
+    """Return whether a delete has ordering columns and the table compares them, which requires tombstones.
 
     Raises UnsupportedError for a column type that delete blocks of log files cannot store as ordering value.
     """

@@ -253,9 +253,9 @@ def remembered_deletes(write: PreparedWrite) -> RememberedDeletes:
 
 
 def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombstones:
-    """Return the tombstone files that are valid now; usually the newest commit names all of them.
+    """Return the tombstone files that are valid now; usually the newest commit lists all of them.
 
-    Commits older than the retention are ignored. Archived commits are read only if no active commit names the files.
+    Commits older than the retention are ignored. Archived commits are read only if no active commit lists the files.
     """
     since = table.store.time_text(max(now_ms - retention_ms, 0))
     newest_first = tuple(reversed(table.timeline.writes().by_completion()))
