@@ -52,7 +52,7 @@ class FileIndex:
         setup: The facts about the table and the operation.
         global_keys: A key is searched in the files of all partitions, otherwise in its own partition.
         filters: Key ranges and bloom filters exclude files. A file without them is searched for every key.
-        located: The setup has the locations of the batch's keys (`located`), which were read for these partitions.
+        located: The setup contains the locations of the batch's keys (`located`), which were read before.
     """
 
     setup: IndexSetup
@@ -234,10 +234,10 @@ def plan_filtered_tags(
     parallelism: int,
     read_logs_of: Groups,
 ) -> tuple[TagTask, ...]:
-    """Return the look-ups of a bloom index: files ask their filter first, unless a stored filter was asked before.
+    """Return the look-ups of a bloom index: the filter in a file is checked first, unless a stored filter was read.
 
     Base files whose stored filter excludes all keys are not searched. Groups in `read_logs_of` are searched in any
-    case, because logs may have other keys than the base file.
+    case, because logs may contain other keys than the base file.
     """
     staged = list(entries)
     searched = FileSlices.of(slices)

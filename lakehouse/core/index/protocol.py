@@ -37,7 +37,7 @@ class IndexSetup:
         fixed_ids: The bucket alone determines the id of a new file group, so that concurrent writers choose the same.
         rings: The rings of the batch's partitions; only for consistent hashing.
         resizes: The pending resizes of the batch's partitions.
-        replaced: File groups that an overwrite has hidden. Rows written to their ids would not be visible.
+        replaced: File groups that an overwrite replaced. Rows written to their ids would not be visible.
         located: The staged rows whose keys have a stored location, by file group; empty for other indexes.
         trusts_locations: Rows are appended to the file groups of their locations without reading these.
         without_keys: File groups whose base file has no key of the batch, by stored bloom filters; for bloom indexes.

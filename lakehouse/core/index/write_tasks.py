@@ -35,7 +35,7 @@ class StagedEntry:
 
     Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index; with consistent
     hashing it is the last hash value of a range, or -1 until the run is divided into ranges. `value` is the large value
-    of the spread column that all of these rows have; None for rows of the other values.
+    of the spread column in all of these rows; None for rows with other values.
     """
 
     run: str
@@ -82,8 +82,8 @@ class TagTask:
     """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
 
     With `asks_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
-    locations of keys are stored, `located` has the rows to search in each base file or slice; other rows are not in it.
-    With `trusts_locations` they are its matches, and the file is not read.
+    locations of keys are stored, `located` contains the rows to search in each base file or slice; other rows have no
+    match there. With `trusts_locations` the located rows are the matches, and the file is not read.
     """
 
     bases: tuple[BaseFile, ...]
@@ -222,10 +222,10 @@ class StagingLayout:
 
     Attributes:
         global_keys: A key is unique in the table, so it is looked up in all partitions.
-        buckets: Rows are grouped by bucket: the numbers of buckets per partition (bucket index).
+        buckets: The bucket counts per partition, if rows are grouped by bucket (bucket index).
         hash_order: Rows are ordered by the hash of their keys (consistent hashing).
         hash_fields: The key fields that are hashed; all if empty.
-        spread_column: The column whose values are counted, and whose large values are staged apart; empty for none.
+        spread_column: The column whose values are counted, and whose large values are staged separately; may be empty.
         spread_large: The large values of that column.
     """
 

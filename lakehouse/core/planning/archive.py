@@ -177,8 +177,8 @@ def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound |
 def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Bound | None:
     """Return the last commit before the first leftover file of a failed write, as a bound.
 
-    `leftovers` maps instants that no timeline names to one of their files. Without the bound, readers would show the
-    rows of these files once the timeline begins later.
+    `leftovers` maps instants that are on no timeline to one of their files. Without the bound, readers would return
+    the rows of these files once the timeline begins later.
     """
     first = min(leftovers, default=None)
     if first is None:

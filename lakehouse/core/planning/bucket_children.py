@@ -95,7 +95,7 @@ def copied_groups(plan: ClusteringPlan, written: Collection[Group]) -> frozenset
 def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetadata]], requested: str) -> str | None:
     """Return the conflict that prevents the completion of a plan: a later commit changed one of its file groups.
 
-    A commit that also wrote its rows to the new groups of the plan, which was requested at `requested`, is no conflict.
+    A commit that also wrote its rows to the new groups of the plan is no conflict. `requested` is the plan's time.
     """
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
     whole = {partition for partition, change in decode_changes(plan).items() if change.is_resize}

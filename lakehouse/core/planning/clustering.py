@@ -186,7 +186,7 @@ def layout_of(plan: ClusteringPlan, default: str) -> Layout:
 def aborts_on_conflict(plan: ClusteringPlan) -> bool:
     """Return whether the executor of the plan aborts on conflicts with completed writes.
 
-    The executor of this package does. Plans of other writers may have another executor.
+    This package's executor does. Other writers may execute their plans with another one.
     """
     return LAYOUT_KEY in plan.extra
 
@@ -213,9 +213,9 @@ def _bringing(timeline: Timeline) -> frozenset[Action]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packed:
-    """Slices of partitions in groups: `slices` are in the order of the groups, `starts` has their limits.
+    """Slices of partitions in groups: `slices` are in the order of the groups, `starts` contains their limits.
 
-    `slice_sizes` are the bytes of each slice, with an assumed size for one without base file.
+    `slice_sizes` are the bytes of each slice, with an assumed size for slices without base file.
     """
 
     slices: FileSlices

@@ -144,7 +144,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def strategy_named(name: str) -> Strategy:
-    """Return a strategy by its name, or the function that `package.module:function` names.
+    """Return a strategy by its name, or import the function `package.module:function`.
 
     The function takes two `WriteSummary` values: this write and a commit that completed after this write loaded the
     table. It returns the reason why this write must not commit, or None. Raises UserError for an unknown name.

@@ -1,11 +1,11 @@
 """Find damaged files: committed files that are missing in a listing or have another size.
 
-A commit names each file it wrote, with its size. If a file of a newest slice is not listed or has another size, it was
-lost or damaged after the commit, and a reader would silently return older rows. Older slices are not compared, because
-cleans delete their files.
+A commit lists each file that it wrote, with its size. If a file of a newest slice is not on storage or has another
+size, it was lost or damaged after the commit, and a reader would silently return older rows. Older slices are not
+compared, because cleans delete their files.
 
     layout 2   sizes are equal
-    layout 1   a log may be longer than stated: later commits and rollbacks append to it
+    layout 1   a log may be longer than recorded: later commits and rollbacks append to it
 
 Log files with names of version 6 in layout 2 are compared as in layout 1.
 """

@@ -77,7 +77,7 @@ class EventTimeVersion(Readable):
 
 
 def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | None = None) -> EventTimeVersion:
-    """Return the version of `event_time` E: it ends with the last commit that has an event before E.
+    """Return the version at `event_time` E: it ends with the last commit that contains an event before E.
 
     The version contains all late events and all commits before them. Commits without times (services, deletes, empty
     commits, rows without times) belong to the version before them:
@@ -98,8 +98,9 @@ def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | N
 
     Returns:
         The version. `first_later` is the first commit with an event at or after E. `is_clean` means that no commit of
-        the version has such an event or rows without known times, so the version has exactly the events before E that
-        have arrived. Otherwise it also has events at or after E, and shows rows updated after E in their newer state.
+        the version contains such an event or rows without known times, so the version contains exactly the events
+        before E that have arrived. Otherwise it also contains events at or after E, and rows updated after E are in
+        their newer state.
     """
     last = max((n for n, commit in enumerate(commits) if commit.times and commit.times[0] < event_time), default=-1)
     following = (n for n in range(last + 1, len(commits)) if commits[n].times)

@@ -35,7 +35,7 @@ def json_range(low: Any, high: Any, nulls: int) -> Range | None:
 
 
 def ranges_extra(stats: Iterable[WriteStat], indexed: Collection[str] | None) -> dict[str, str]:
-    """Return the extra metadata with the ranges of a commit's files; empty if the metadata table has them.
+    """Return the extra metadata with the ranges of a commit's files; empty if the metadata table stores them.
 
     `indexed` are the columns whose bounds the metadata table gets with the commit; None without `column_stats`.
     """

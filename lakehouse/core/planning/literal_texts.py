@@ -1,7 +1,7 @@
 """Parse literals exactly: numbers, dates, timestamps and times of day, with every digit.
 
-A string that is not wholly a value raises ValueError. Times are exact fractions of seconds, so nanoseconds and finer
-digits count. Years have four to seven digits and may have a sign, as in Spark; dates are proleptic Gregorian.
+A string that is not a complete value raises ValueError. Times are exact fractions of seconds, with nanoseconds and
+finer digits. Years have four to seven digits and may have a sign, as in Spark; dates are proleptic Gregorian.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse_number(text: str) -> Fraction:
 def exact_number(number: Decimal) -> Fraction:
     """Return a decimal number as a fraction; raise ValueError for NaN and infinity.
 
-    A number with an enormous exponent becomes a smaller one that compares in the same way with every numeric type.
+    A number with an enormous exponent becomes a smaller one that compares equally with every numeric type.
     """
     if not number.is_finite():
         raise ValueError("it is not a finite number")

@@ -1,7 +1,7 @@
 """Find orphan files: files of failed writes that neither a rollback nor a clean deletes (TL-6.2).
 
 A file is an orphan if its write does not exist (it was rolled back before the file was created), or if its completed
-write does not name it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
+write does not list it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
 writes are kept, because the timeline does not show whether they are orphans.
 
 An orphan is deleted only if it is old enough and no reader of any retained instant needs it. A log file is named after
@@ -71,9 +71,9 @@ def plan_orphans(
     protected: Collection[str],
     older_than_ms: int,
 ) -> tuple[Orphan, ...]:
-    """Return the orphans that were modified before `older_than_ms` (UTC); `protected` are paths that savepoints name.
+    """Return the orphans that were modified before `older_than_ms` (UTC); `protected` are paths in savepoints.
 
-    `metadata` is called only for completed writes that have a file older than that.
+    `metadata` is called only for completed writes with a file older than that.
     """
     pending = [i.requested for i in timeline if i.action in UNDOABLE_ACTIONS and not i.is_completed]
     first_pending = min(pending, default="")
@@ -103,11 +103,11 @@ def plan_orphans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """The files that a table needs of the file groups that have orphans.
+    """The needed files in file groups with orphans.
 
     Attributes:
         sliced: The paths of the log files in all slices of all retained instants.
-        committed: The paths that commits on the timeline name.
+        committed: The paths that commits on the timeline list.
         planned: The file groups of pending plans.
         bases: (partition, file id, instant) of all base files, committed or not.
         services: The instants of compactions and clusterings, pending and completed.
@@ -123,7 +123,7 @@ class Needs:
 def needed_paths(files: Iterable[DataFile], needs: Needs) -> frozenset[str]:
     """Return the paths of the files that a reader or a pending plan may need, so that they are no orphans.
 
-    The commit of the instant in its name decides whether a base file is needed; the planner of orphans has compared it.
+    For a base file, the commit of the instant in its name decides; the planner of orphans has checked it before.
     """
     return frozenset(
         file.path

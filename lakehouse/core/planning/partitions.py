@@ -1,8 +1,8 @@
-"""Which partitions and directories can hold rows that meet a condition, from the values in their paths (DATA-2.3).
+"""Find partitions and directories that can contain rows that meet a condition, by their paths (DATA-2.3).
 
 A condition is evaluated on all paths by one kernel call. The path of a partition contains one value per
 partition field. A directory above it contains the values of the first fields only. A string without URL encoding may
-contain `/`: then the directory `a` stands for the value `a` and for all values that begin with `a/`.
+contain `/`: then the directory `a` represents the value `a` and all values that begin with `a/`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PartitionFilter:
         return may_match(self.where, ranges, self.schema, len(path))
 
     def computed(self) -> tuple[str, ...] | None:
-        """Return the only directories that can match, if conditions name the values of the first fields; else None.
+        """Return the only directories that can match, if conditions fix the values of the first fields; else None.
 
         A directory is a partition if all fields have such conditions, else it contains the partitions.
         """

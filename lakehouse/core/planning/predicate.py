@@ -2,7 +2,7 @@
 
 Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
 parentheses; literals are numbers, 'string', true, false, and DATE '...', TIMESTAMP '...' or TIME '...'. Names may be in
-backquotes; `a.b` names the field `b` of the struct `a`. In place of a column a condition may have a function of one,
+backquotes; `a.b` names the field `b` of the struct `a`. Instead of a column a condition may contain a function of one,
 such as `hour(at)` or `from_unixtime(at, 'yyyy-MM-dd')`: the functions of `rows.index_functions`, with times in UTC.
 
 Rows are compared as in Spark: literals exactly in the type of their column (see `literals`), NaN equals NaN and is

@@ -120,7 +120,7 @@ def child_nodes(group: ClusteringGroup) -> tuple[HashingNode, ...]:
 def resized_rings(instant: str, plan: ClusteringPlan, rings: Mapping[str, Ring]) -> dict[str, Ring]:
     """Return the rings of the plan's partitions as they are after the resize `instant`.
 
-    `rings` are the present ones. A partition whose ring has changed since the plan was made is left out.
+    `rings` are the present rings. A partition whose ring has changed since the plan was made is omitted.
     """
     children: dict[str, list[HashingNode]] = {}
     stale = set()

@@ -163,7 +163,7 @@ def plan_scan(
         commit_times: Requested times; only rows of these instants are returned (incremental query).
 
     Raises:
-        UserError: The table does not have a column.
+        UserError: The table lacks a column.
     """
     full = with_meta_fields(table)
     chosen = chosen_columns(full, columns)

@@ -67,7 +67,7 @@ def evolve(
     Args:
         table: The data columns of the table.
         batch: The columns of the batch.
-        policy: The policy for new and missing columns and changes of type.
+        policy: The policy for new columns, missing columns and type changes.
         missing: The rule for missing columns, if the operation cannot follow the policy.
         fixed: Columns with a role, by dotted name.
         partly: Columns that some rows of the batch lack.

@@ -72,7 +72,7 @@ class Tombstones:
     Attributes:
         overwritten: Partitions that were overwritten, with the instant: only later deletes of the partition are valid.
         overwritten_all: The instant that overwrote the whole table: only later deletes are valid.
-        is_complete: Whether a commit named all earlier files, so that no older commit has to be read.
+        is_complete: Whether a commit listed all earlier files, so that no older commit has to be read.
     """
 
     up_to: str = ""
@@ -108,7 +108,7 @@ def forgotten_at(name: str) -> int | None:
 def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], before: Tombstones) -> Tombstones:
     """Return `before` combined with the files of further writes, newest first.
 
-    It stops at the first commit after which no older commit can add a file. Raises CorruptTableError if a commit names
+    It stops at the first commit after which no older commit can add a file. Raises CorruptTableError if a commit lists
     a file that has no tombstone file name.
     """
     files, overwritten, overwritten_all, base = (

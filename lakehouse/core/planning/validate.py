@@ -123,9 +123,9 @@ def check_files(
         sizes: Sizes of all files in bytes, by path.
         cleaned_paths: Paths that cleans deleted or may be deleting.
         layout: Layout of the table. The archive of a timeline without completion times is not read and may contain
-            cleans, so a file counts as missing only if it is the newest of a file group that is not replaced.
-        upgraded: The table may have log files of version 6, to which later commits appended.
-        compacting: The requested times of pending compactions, which names of such log files may contain.
+            cleans, so a missing file is reported only if it is the newest of a file group that is not replaced.
+        upgraded: The table may contain log files of version 6, to which later commits appended.
+        compacting: The requested times of pending compactions; names of such log files may contain them.
     """
     may_grow = upgraded or layout.appends_to_logs
     commits = list(commits)

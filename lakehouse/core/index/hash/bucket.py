@@ -48,7 +48,7 @@ def bucket_ids(
         buckets: The number of buckets, or one number per key.
 
     Raises:
-        UserError: `hash_fields` has a field that is not a key field, or a key does not have the form above.
+        UserError: `hash_fields` contains a field that is not a key field, or a key does not have the form above.
     """
     if isinstance(buckets, int) and not 0 < buckets <= MAX_BUCKETS:
         raise UserError(f"a bucket index needs 1 to {MAX_BUCKETS} buckets, not {buckets}", buckets=buckets)

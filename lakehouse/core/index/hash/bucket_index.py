@@ -131,7 +131,7 @@ def copies_for_resizes(setup: IndexSetup, task: GroupTask) -> list[GroupTask]:
 def copied_deletes(resizes: Sequence[PendingResize], task: GroupTask) -> list[GroupTask]:
     """Return the tasks that delete the keys of `task` in all groups that will replace its group.
 
-    A delete without partition columns looks its keys up. Deleting a key in a group that does not have it is harmless.
+    A delete without partition columns looks its keys up. Deleting a key in a group without this key is harmless.
     """
     return [
         _copy(task, resize.instant, file_id)

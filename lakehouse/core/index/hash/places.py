@@ -22,11 +22,11 @@ class KeyPlaces:
     """Where keys have to be stored; without arguments a key may be in any file group of its partition.
 
     Attributes:
-        buckets: The numbers of buckets per partition; None without numbered buckets.
+        buckets: The bucket counts per partition; None without numbered buckets.
         rings: The rings of partitions with consistent hashing.
         hash_fields: The key fields that are hashed; all if empty.
-        follows_paths: Rows are in the partition that their partition columns name. With a global index that does not
-            move rows they may stay in another one.
+        follows_paths: Rows are in the partition of their partition columns. With a global index that does not move
+            rows they may stay in another partition.
         in_table: A key is unique in the table, not only in its partition.
     """
 

@@ -127,10 +127,10 @@ def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str
 
 
 def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str]) -> list[str]:
-    """Return the instants that the names of a write's files may have: its own first, then earlier resizes.
+    """Return the instants that the file names of a write may contain: its own first, then earlier resizes.
 
-    A write copies rows to logs that are named after a pending resize of buckets (MDT-12.5). The resize may be
-    completed, or undone, since.
+    A write copies rows to logs that are named after a pending bucket resize (MDT-12.5). The resize may have been
+    completed or undone since.
     """
     resizes = set()
     for instant in {instant_of(file.rpartition("/")[2]) for file in files} - {None, requested}:
@@ -154,7 +154,7 @@ def delete_unreported(
     ours: Callable[[str], bool] | None = None,
     created: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[str]:
-    """Delete files that markers name and `stats` do not, such as files of a repeated task; call before the commit.
+    """Delete files that have markers but are not in `stats`, such as files of a retried task; call before the commit.
 
     Args:
         table: The loaded table.
@@ -193,7 +193,7 @@ def _of_ended_attempts(
 ) -> dict[str, tuple[str, ...]]:
     """Return the marker objects of attempts that ended, without their markers; their content is not needed.
 
-    An object that no ended attempt would have created may have taken the name of another one. Then all are read.
+    Names are hashes, so two attempts may compete for one. If `listed` contains an unexpected one, all objects are read.
     """
     expected = {attempt_markers(requested, token) for token in ended if token is not None}
     if any(path not in expected and path not in created for path in listed):
@@ -230,8 +230,8 @@ def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | 
 def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
     """Clean up after writes that are committed or rolled back and whose process crashed before it cleaned up.
 
-    Needs one listing if there is nothing to clean up. Returns the instants that were skipped because their markers name
-    paths that must not be deleted; these are logged as errors.
+    Needs one listing if there is nothing to clean up. Returns the instants that were skipped because their markers
+    contain paths that must not be deleted; these are logged as errors.
 
     The order of the reads matters: first the leftovers, then the heartbeats, then the timeline. A write creates them in
     the opposite order. So a write without heartbeat here has expired, and one without instant was rolled back.
@@ -285,11 +285,11 @@ def _is_abandoned(table: LoadedTable, policy: TransactionPolicy, file: FileInfo)
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:
-    """Delete the files of an ended write that no commit names.
+    """Delete the files of an ended write that no commit lists.
 
-    These are files of repeated tasks, or of tasks that continued after a rollback. A missing instant may be archived,
-    and then its files are valid. A rollback proves that they are not, and so does a time that the archive has not
-    passed: the instant was deleted.
+    These are files of retried tasks, or of tasks that continued after a rollback. A missing instant may be archived,
+    and then its files are valid. They are not valid if there is a rollback, or if the archive has not reached the time
+    of the instant: then the instant was deleted.
     """
     instant = timeline.find(requested)
     named: set[str] = set()
@@ -311,7 +311,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
 def delete_expired_tombstones(table: LoadedTable) -> int:
     """Delete the tombstone files whose tombstones have all expired, and return their number.
 
-    Files that no commit names are deleted, too.
+    Files that no commit lists are deleted, too.
     """
     storage, now_ms = table.env.storage, table.env.clock.now_ms()
     until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}

@@ -4,9 +4,9 @@
       │ a write that began after P and writes to file groups of P: it commits; with `reject` it is refused
     a write that began before P and writes to file groups of P: it commits
 
-If the write commits, the clustering leaves these file groups out. A resize of buckets aborts, because writes copied
-rows for all of it. A write never loses to a plan that was made after the write began. An executor of Hudi may complete
-a plan of Hudi without this check, so writes to the groups of such plans are refused.
+If the write commits, the clustering skips these file groups. A bucket resize aborts, because writes copied rows for
+all of its groups. A write never loses against a plan that was made after the write began. Hudi may execute its own
+plans without this check, so writes to the groups of such plans are refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def conflicting_write(
 def changed_by_writes(
     table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan
 ) -> dict[Group, str]:
-    """Return the planned file groups that the clustering `instant` must leave out, with the reason.
+    """Return the planned file groups that the clustering `instant` must skip, with the reason.
 
     A write that completed after the plan was made changed them, or a write that is active is about to.
     """

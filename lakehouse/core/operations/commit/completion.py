@@ -2,7 +2,7 @@
 
 The metadata table records the change first. Its readers ignore the record until the data instant is completed.
 
-For an action that the metadata table cannot record, it is dropped, and built again afterwards (MDT-9):
+If the metadata table cannot record an action, it is dropped, and rebuilt afterwards (MDT-9):
 
     drop      properties: no index partition, but the names to build again     files of the metadata table
     rebuild   under the lock: listing of storage   each partition   properties: the partitions, no names to build
@@ -79,8 +79,8 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
 def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock: TableLock) -> Recorded | None:
     """Record the change in the metadata table; None without one.
 
-    A metadata table that lacks an earlier action would hide its rows from other engines for ever. It is dropped, and
-    the next write builds it.
+    A metadata table that lacks an earlier action would hide the action's rows from other engines forever. It is
+    dropped, and the next write rebuilds it.
     """
     try:
         return commit_metadata(

@@ -42,8 +42,8 @@ class Totals(Readable):
 class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
-    `dropped` has the reason of each plan that a table service dropped before this commit, and `left_out` why
-    it left out a part of its plan.
+    `dropped` contains a reason for each plan that a table service dropped before this commit, and `left_out` the
+    reasons for which it skipped parts of its plan.
     """
 
     instant: Instant

@@ -140,7 +140,7 @@ def _generator(text: str) -> KeyGeneratorType:
 def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
     """Return the columns of an argument; one string may contain several, as in "id, day".
 
-    Raises UserError for an empty name and for a column that is named twice.
+    Raises UserError for an empty name and for a duplicate column.
     """
     names = tuple(name.strip() for text in texts for name in text.split(","))
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -1,7 +1,7 @@
 """Refuse reads of an earlier time (time travel) if a clean removed files that they need.
 
-A completed clean names the files that it removed, a pending clean those that it may be removing. With these and the
-listed files, the slices of the earlier time are rebuilt. If one of them contains a removed file, the read is refused
+A completed clean lists the files that it removed, and a pending clean the files that it may be removing. With these and
+the listed files, the slices of the earlier time are rebuilt. If a slice contains a removed file, the read is refused
 instead of returning fewer rows. Files that a savepoint or a pin keeps are still listed, so they are never missing.
 """
 

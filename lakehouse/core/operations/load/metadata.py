@@ -1,8 +1,8 @@
 """Use the metadata table of a loaded table, or do without it (MDT-7).
 
-Planners of reads, writes and services take the files of partitions from here: from the metadata table if it can be
-used, else from a listing of storage. Operations that look for files that no commit names, and validation, list storage
-with `listing`.
+Planners of reads, writes and services call this module for the files of partitions. It takes them from the metadata
+table if that is usable, else from a storage listing. Validation, and operations that search for files that no commit
+lists, use `listing` instead.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class KnownFiles:
 
     Attributes:
         files: The files, with the columns of a listing (see `core.state.data_files`).
-        from_metadata: Whether the metadata table named them.
+        from_metadata: Whether they come from the metadata table.
         identity: A value that changes with the files of the whole table; None for some partitions, or if unknown.
     """
 

@@ -5,8 +5,8 @@
     older, and a rollback or restore undid it     left over; readers that list storage show its files
     older than the archive                        undecided: its part of the archive may have been deleted
 
-An archive that Hudi converted may lack actions: a downgrade to table version 6 drops some. So nothing follows from the
-archive of a table that had version 6 once.
+An archive that Hudi converted may lack actions: a downgrade to table version 6 drops some. So the archive of a table
+that once had version 6 proves nothing.
 """
 
 from __future__ import annotations

@@ -201,9 +201,9 @@ def _check_resizable(table: LoadedTable, policies: Policies) -> None:
 
 
 def with_new_groups(now: LoadedTable, plan: ClusteringPlan, metadata: CommitMetadata) -> CommitMetadata:
-    """Return the metadata of a resize with all present groups of its partitions replaced; call under the lock.
+    """Return the metadata of a resize that replaces all present groups of its partitions; call under the lock.
 
-    Writes created buckets since the plan was made. They copied their rows to the new buckets.
+    Since the plan was made, writes may have created buckets. They copied the rows to the new buckets, too.
     """
     whole = sorted(partition for partition, change in decode_changes(plan).items() if change.is_resize)
     if not whole:
@@ -258,7 +258,7 @@ def resize_group(context: ClusteringContext, attempt: Attempt, group: Clustering
     A new bucket without rows gets no file.
 
     Raises:
-        CorruptTableError: The plan names no new buckets, or names that no data file has.
+        CorruptTableError: The plan contains no new buckets, or invalid file names.
     """
     children = children_of(group)
     if children is None:

@@ -1,10 +1,10 @@
 """Placement by hash: the hash of a key determines its file group (BUCKET, with both engines).
 
     numbered   a number of buckets per partition; the bucket is the hash modulo this number (DATA-7.3, MDT-12.6)
-    ring       ranges of hash values, which split and merge; the hashing metadata has the ranges (MDT-12.3)
+    ring       ranges of hash values, which split and merge; the hashing metadata stores the ranges (MDT-12.3)
 
-A resize of buckets is a clustering. While it is pending, writes copy rows to the file groups that will replace the
-present ones (MDT-12.5).
+A bucket resize is a clustering. While it is pending, writes copy rows to the file groups that will replace the present
+ones (MDT-12.5).
 """
 
 from __future__ import annotations
@@ -297,8 +297,8 @@ def divide_run(
 ) -> StagedRun:
     """Return the run with one entry per range of hash values; `bucket` of an entry is the last value of its range.
 
-    Rows are staged before it is known which partitions they belong to, and an attempt that is repeated may find other
-    ranges. So runs are staged in the order of the hash only, and each attempt divides them without writing them again.
+    Rows are staged before their partitions are known, and a retried attempt may load other ranges. So runs are only
+    ordered by hash, and each attempt divides them into ranges without rewriting them.
 
     Args:
         context: The settings of the write.

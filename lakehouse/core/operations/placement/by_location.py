@@ -42,7 +42,7 @@ Located = Mapping[Group, tuple[LocatedRows, ...]]
 class ByLocation(ByFiles):
     """Searches the keys of a batch in the file groups of their stored locations.
 
-    `files` is the placement by files of the same scope. It is used without locations, and where it is cheaper.
+    `files` is the placement by files with the same scope. It is used if there are no locations, or if it is cheaper.
     """
 
     files: ByFiles
@@ -109,7 +109,7 @@ def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T]
 def _reads_all_keys(write: PreparedWrite, runs: Sequence[StagedRun]) -> bool:
     """Return whether it costs less to read the keys of all files than to locate the keys of the batch.
 
-    That is so on a local disk if the batch has a large part of the table's keys, and no log has to be merged.
+    Reading costs less on a local disk if the batch contains a large part of the table's keys and no log is merged.
     """
     table, context = write.table, write.context
     entries = [entry for run in runs for entry in run.entries]

@@ -90,7 +90,7 @@ class PreparedWrite:
         policies: The options of the table and the call.
         table: The table that the write was checked against.
         context: The settings of the tasks; without an instant until the instant is created.
-        placement: Gives the rows their file groups.
+        placement: Assigns the rows to file groups.
         strategy: The conflict resolution strategy.
         shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
         resizes: The pending bucket resizes for which the staging layout was chosen.
@@ -161,7 +161,7 @@ class PlannedLayout:
 
     Attributes:
         staging: The layout of staged rows.
-        resizes: The pending resizes of buckets with which the layout was chosen.
+        resizes: The pending bucket resizes for which the layout was chosen.
         moves: A row whose partition changed moves there; otherwise it is updated in its old partition.
     """
 
@@ -179,7 +179,7 @@ class KeySearch:
         runs: The staged rows as the index needs them.
         listing: The listed slices; None for an overwrite, which reads no stored row.
         read_logs_of: File groups whose logs have to be read, too.
-        resizes: The pending resizes of buckets for which the index copies rows.
+        resizes: The pending bucket resizes for which the index copies rows.
     """
 
     index: Index
@@ -215,7 +215,7 @@ class WrittenRows:
     Attributes:
         stats: The statistics of the written files.
         touched: The stored file groups that the write read or extended.
-        resizes: The pending resizes of buckets for which rows were copied.
+        resizes: The pending bucket resizes for which rows were copied.
         owners: By file id, the value of each group that only got rows with one large value of the spread column.
         runs: The staged rows that were written.
         compared: The staged rows whose keys no other write may have inserted.

@@ -1,4 +1,4 @@
-"""Load the pending resizes of buckets that a write has to observe (MDT-12.5)."""
+"""Load the pending bucket resizes that a write has to observe (MDT-12.5)."""
 
 from __future__ import annotations
 

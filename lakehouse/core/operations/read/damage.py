@@ -60,7 +60,7 @@ def check_listing(
         table: The loaded table; commits whose metadata it has cached are compared.
         listing: The listed files.
         skips: Log and return damage instead of raising CorruptTableError.
-        completed_after: Read and compare also all commits that completed after this time.
+        completed_after: Also read and compare all commits that completed after this time.
         base_files_only: Ignore log files.
 
     Raises:

@@ -35,8 +35,8 @@ FileRanges = dict[str, Mapping[str, Range]]
 def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     """Read commits that wrote files of the slices, and return the Avro schemas that they declare, by instant.
 
-    A read without a metadata table compares them with the listing (see `damage`). The newest are read first, and no
-    more once they name very many files.
+    A read without a metadata table compares them with the listing (see `damage`). The newest are read first, up to
+    a limit on the number of files in them.
     """
     instants = instants_of(slices)
     writes = [instant for instant in table.timeline.writes() if instant.requested in instants]

@@ -6,7 +6,7 @@
     partition_stats   column ranges of whole partitions
     expression_partitions  ranges of function results in whole partitions
 
-The metadata table names the partitions. Without one, the directories that can match are listed (see `load.listing`).
+The partitions come from the metadata table. Without one, the directories that can match are listed (`load.listing`).
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def by_record_key(given: PartitionInput) -> Located | None:
 
 
 def by_secondary_index(given: PartitionInput) -> Located | None:
-    """Find the file groups of the values that the condition names, by a secondary index and the record index.
+    """Find the file groups for values in the condition, by a secondary index and the record index.
 
-    Entries too many are possible, so the condition is evaluated on the rows of the file groups, too.
+    An index may contain surplus entries, so the condition is evaluated on the rows of the file groups, too.
     """
     if not given.is_newest or not given.merges_logs:
         return None

@@ -128,7 +128,7 @@ class Scan(Readable):
 class _Selection:
     """The slices that a query reads before pruning, and the steps that led to them.
 
-    `commit_times` limits the rows to these commits, if it is set. `is_located` is whether an index named the groups.
+    `commit_times` limits the rows to these commits, if it is set. `is_located` is whether an index chose the groups.
     """
 
     table: LoadedTable
@@ -407,8 +407,8 @@ def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
     """Add the schemas that commits declared, for readers that need the stored schema of each file.
 
     Commits are read only if files can have other types than the table. Types are only ever widened, so all files have
-    the same types if the columns have the types with which the table was created. The exceptions are partition columns
-    of timestamps: updates and deletes of Hudi can store their values as strings.
+    the same types if the columns have the types with which the table was created. The exceptions are timestamp
+    partition columns: updates and deletes by Hudi can store their values as strings.
     """
     config, schema = table.config, data_columns(scan.table_schema)
     created = data_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])

@@ -80,8 +80,8 @@ def services_of(
 ) -> tuple[TimelineService, ...]:
     """Return the service behind each instant, or `write`.
 
-    The names of plan files tell it for compaction, log compaction and clustering. Metadata is read only for instants
-    that may be one or the other: completed `replacecommit` without such a file, and archived ones.
+    Compaction, log compaction and clustering are recognised by the names of their plan files. Metadata is read only
+    for ambiguous instants: completed `replacecommit` instants without such a file, and archived ones.
     """
     planned = {} if archived else table.store.planned_actions()
     merges = table.config.is_merge_on_read

@@ -7,8 +7,8 @@ A crash can leave actions in both timelines, but never loses them. Readers then 
 run does not archive these actions twice.
 
 Readers treat every file that is older than the active timeline as committed. Therefore a run that would archive actions
-lists the table once. Leftover files of writes that a rollback or restore undid are deleted. Before other files that no
-timeline names the archive stops, because nothing explains them.
+lists the table once. Leftover files of writes that a rollback or restore undid are deleted. Other files of instants
+that are on no timeline are unexplained, so the archive stops before them.
 
 An archive puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
 """
@@ -234,7 +234,7 @@ def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:
 def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
     """Return the first commit that the metadata table has not compacted yet: it stays on the timeline (MDT-10.5).
 
-    A log block of the metadata table counts only while its commit is known to one of the two timelines.
+    A log block of the metadata table is valid only while its commit is on one of the two timelines.
     """
     if not table.config.metadata_partitions:
         return None
@@ -275,9 +275,9 @@ def _delete_failed(table: LoadedTable, deleted: DeletedFiles) -> dict[str, str]:
 
 
 def _find_leftovers(table: LoadedTable) -> _Leftovers:
-    """List the table and return the leftover files, but for those that readers show and that no rollback explains.
+    """List the table and return leftover files, except files that readers show and that no rollback explains.
 
-    The archive changes nothing for these; `lakehouse table validate` reports them.
+    The archive changes nothing for the latter; `lakehouse table validate` reports them.
     """
     files = data_files(list_columns(table))
     now = table.reload()

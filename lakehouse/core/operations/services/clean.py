@@ -1,15 +1,15 @@
 """Clean: files that no retained version of the table needs are deleted (TL-4.6, TL-9.3).
 
-due        from the timeline and the last clean alone
+due        from the timeline and the last clean only
 schedule   list the partitions written to; under the lock, if nothing was undone since: <t>.clean.requested
 run        claim the plan, <t>.clean.inflight, delete its files, under the lock <t>_<c>.clean
 
-A plan names files that no retained version and no pending write reads. Later commits cannot need them again. Only a
+A plan lists files that no retained version and no pending write reads. Later commits cannot need them again. Only a
 return to an older version could need them: a restore waits for an active executor and drops a plan that no executor
 has started. Neither a rollback nor a savepoint is possible while a plan is pending.
 
-If an executor crashes, plan and claim stay. The next executor deletes the same files again; missing files count as
-deleted.
+If an executor crashes, plan and claim stay. The next executor deletes the same files again; missing files are treated
+as deleted.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def last_clean(table: LoadedTable) -> CleanMetadata | None:
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> CleanPlan | NothingToDo:
     """Return the plan that a run would execute: the oldest pending one, else a new one if due or forced.
 
-    Writes nothing. Raises CorruptTableError if a pending plan names other files than data files of the table.
+    Writes nothing. Raises CorruptTableError if a pending plan contains other files than data files of the table.
     """
     for pending in table.timeline.where(action=Action.CLEAN, pending=True):
         stored = stored_clean_plan(table, pending)
@@ -191,7 +191,7 @@ def run(
 ) -> Cleaned | NothingToDo:
     """Execute the plan of `request.instant`; else all pending ones without executor, then a new one if due.
 
-    Files that the instants `request.pinned` need are kept, even if an older plan names them. With the lazy policy for
+    Files that the instants `request.pinned` need are kept, even if an older plan lists them. With the lazy policy for
     failed writes, failed writes are rolled back first. If the table keeps tombstones, the files of expired tombstones
     are deleted, too.
 

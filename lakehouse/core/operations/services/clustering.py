@@ -1,13 +1,13 @@
 """Clustering: small files become large ones, and rows are sorted, so that queries skip files (TL-6.5, TL-9.2).
 
-due        from the timeline alone
+due        from the timeline only
 schedule   under the lock: slices of groups that no other plan holds     <t>.clustering.requested
 run        claim the plan, <t>.clustering.inflight, one task per group, under the lock <t>_<c>.replacecommit
 
 The commit replaces the planned file groups by new ones; no row changes. Writes have priority: file groups that a write
-changed since the plan was made are left out, with the files that were made of them. The commit names only the groups
-that it replaced, and with it no group is held any more. A plan of which nothing remains is dropped, and so is a resize
-of buckets, for which writes copied rows (see `commit.clustering_conflicts`).
+changed since the plan was made are skipped, together with the files that were made from them. The commit lists only the
+groups that it replaced, and releases all groups. A plan is dropped if no group remains, or if writes changed groups of
+a bucket resize, because they copied rows for all of it (see `commit.clustering_conflicts`).
 """
 
 from __future__ import annotations

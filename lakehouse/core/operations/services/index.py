@@ -292,9 +292,9 @@ def _open(table: LoadedTable, policies: Policies, plan: IndexPlan, lock: TableLo
 
 
 def _settle(table: LoadedTable, lock: TableLock) -> None:
-    """List the partitions of completed indexings as usable; an executor crashed before it did.
+    """List the partitions of completed indexings as usable, if an executor crashed before this step.
 
-    Partitions that are listed as being built and that no plan builds any more are dropped.
+    Partitions that are listed as being built, but without a plan, are dropped.
     """
     building = set(listed_in(table).building)
     if not building or table.timeline.where(action=Action.INDEXING, pending=True).instants:

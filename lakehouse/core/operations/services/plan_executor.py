@@ -2,7 +2,7 @@
 
 claim      under the lock: no other executor is active; the next fencing token; files of earlier executors are deleted;
            <t>.<action>.inflight
-search     if an earlier executor may have run: its files that no marker names are deleted, found by a listing
+search     if an earlier executor may have run: its files without markers are deleted, found by a listing
 execute    files under write tokens that contain the claim: no executor overwrites or deletes files of a later one
 check      under the lock: the claim is still the newest one, and the plan is still pending
 complete   under the same lock: the completed instant
@@ -361,18 +361,18 @@ def _stage_of(number: int) -> int:
 def _may_have_earlier_files(claimed: ClaimedPlan, *, is_new: bool) -> bool:
     """Return whether an earlier executor may have left files without markers.
 
-    A table may have been copied while an executor was running. Then the copy has new files of a plan that is requested
-    only. Clustering is the only service for which such files matter: they are file groups of their own.
+    A table may have been copied while an executor was running. Then the copy contains new files of a plan that is only
+    requested. Such files matter only for clustering, where they form new file groups.
     """
     began = claimed.claim > 1 or claimed.instant.state is State.INFLIGHT
     return began or (claimed.instant.action is Action.CLUSTERING and not is_new)
 
 
 def _delete_files_without_markers(claimed: ClaimedPlan, partitions: Collection[str]) -> None:
-    """Delete the files of earlier executors that no marker names, found by a listing of the plan's partitions.
+    """Delete the files of earlier executors without markers, found by a listing of the plan's partitions.
 
     A copy or backup of a table seldom includes `.hoodie/.temp` and `.hoodie/.staging`. New file groups of an earlier
-    clustering would stay: its commit does not name them, but readers that list storage show their rows once more.
+    execution would stay: the commit does not list them, but readers that list storage return their rows twice.
     """
     table, requested = claimed.table, claimed.instant.requested
     paths = written_by(requested, table, claimed.instant.action, sorted(partitions))

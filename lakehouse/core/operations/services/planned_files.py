@@ -58,7 +58,7 @@ def planned_files_exist(
 
     Raises RetryableError if another executor completed or dropped the plan, because a clean may have deleted its files.
     Otherwise raises CorruptTableError. If the options skip damaged files it raises UnusablePlanError instead: the next
-    plan does not name the file.
+    plan does not contain the file.
     """
     try:
         yield

@@ -7,7 +7,7 @@
     R_c.restore          the deleted files; then delete all rollbacks since the target, as Hudi does
 
 At each moment readers see the table as it was after some write. A crash leaves R pending, and the next restore to the
-same instant continues it. Two restores to the same instant at a time are safe, because each step can be repeated.
+same instant continues it. Two concurrent restores to the same instant are safe, because each step can be repeated.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def create_savepoint(
         dry_run: Return the savepoint, and write nothing.
 
     Raises:
-        UserError: There is no such write, or a clean removed files of it.
+        UserError: There is no such write, or a clean removed some of its files.
         RetryableError: A clean is pending.
     """
     require_writable(table.config, table.env.storage.root)

@@ -58,7 +58,7 @@ def written_by(
         action: The action of the instant while it is pending. Logs that are named after a compaction or a clustering
             contain rows of other writes, so only the base files belong to such an instant.
         partitions: The partitions to list.
-        copies: Include the logs to which writes copied rows for a resize of buckets; they are named after it.
+        copies: Include the logs to which writes copied rows for a bucket resize; they are named after it.
     """
     files = [file for file in list_data_files(table, partitions, change_logs=True) if file.instant == requested]
     if action is Action.COMPACTION or (action is Action.CLUSTERING and not copies):

@@ -1,4 +1,4 @@
-"""Validates plans and reports on the timeline: each can be read, and the files that it names exist."""
+"""Validates plans and reports on the timeline: each can be read, and the files that it lists exist."""
 
 from __future__ import annotations
 

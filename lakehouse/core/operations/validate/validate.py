@@ -266,7 +266,7 @@ _UNNAMED = "file.unnamed"
 def with_shown_files(
     table: LoadedTable, files: Iterable[Found], slices: Iterable[FileSlice], orphans: Iterable[Finding]
 ) -> Iterator[Finding]:
-    """Yield the orphans, those in slices that readers show as more severe, and shown files of writes that do not exist.
+    """Yield orphans, with a higher severity in slices that readers show, and shown files of writes that do not exist.
 
     Args:
         table: The table, with a timeline that was loaded after the listing.

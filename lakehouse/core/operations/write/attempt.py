@@ -8,8 +8,8 @@ After repeated conflicts a writer gets priority for its next attempt, so that it
 A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin together.
 
 Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
-seconds. It therefore helps writers of large batches little, and other writers do not wait long for them. A file with
-unexpected content is ignored.
+seconds. So it helps little if a batch is large, but other writers never wait long. A file with unexpected content is
+ignored.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def _check_times(
 ) -> None:
     """Raise UserError for columns of partitions by time, event time, delete marks or ordering with a wrong type.
 
-    `batch` may be None. Partitions are checked before the first rows only.
+    `batch` may be None. Partitions are only checked before the first rows are written.
     """
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
@@ -363,7 +363,7 @@ def _keeping(context: WriteContext, columns: BatchColumns | None, batch: pa.Sche
     """Return the context of an upsert in which a stored record keeps the columns that its new row does not provide.
 
     The groups of missing columns keep their positions, so a group whose columns were dropped is empty. The last group
-    holds the columns that all rows lack.
+    contains the columns that all rows lack.
     """
     if columns is None or not columns.lacks:
         return context.with_incoming(provided_columns=provided_columns(context.schema, batch))

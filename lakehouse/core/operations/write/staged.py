@@ -3,7 +3,7 @@
 stage     key and combine the rows; store them where all tasks can read them
 look up   find the stored records with these keys
 plan      assign the rows to file groups
-inflight  create the inflight file, which names the file groups; announce the markers; early conflict detection
+inflight  create the inflight file, which lists the file groups; announce the markers; early conflict detection
 write     each task writes its file group
 """
 

@@ -3,10 +3,10 @@
 request   under the lock: choose the instant time, create <t>.requested; the heartbeat starts before the instant
 write     staged strategy: stage, filter by tombstones, look up keys, write file groups   (write/staged.py)
           direct strategy: write new files                                                (files/base/bulk_writer.py)
-complete  delete files of repeated tasks; conflict check; create <t>_<completion>.<action> (commit/complete.py)
+complete  delete files of retried tasks; conflict check; create <t>_<completion>.<action> (commit/complete.py)
 cleanup   delete staged rows, markers and heartbeat
 
-An attempt that loses a conflict is repeated with the rows that the first attempt staged. Attempts that lost stay
+An attempt that loses a conflict is retried with the rows that the first attempt staged. Attempts that lost stay
 pending, with a heartbeat, until the write ends, because the staged rows belong to the first of them.
 """
 
