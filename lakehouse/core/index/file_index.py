@@ -158,7 +158,7 @@ def _floors(ordered: list[tuple[V, float]], mean: float, tasks: int) -> dict[V, 
     for value, weight in ordered:
         if not mean or weight <= mean:
             break
-        # A quotient that is rounded up may ask for a task too many.
+        # A quotient that is rounded up may require one task too many.
         own[value] = max(min(math.floor(weight / mean), left), 1)
         left -= own[value]
     return own
@@ -408,7 +408,7 @@ def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str
 
 
 def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
-    """Return the results that found upserts of each partition."""
+    """Return by partition the look-up results with matches for its upserts."""
     by_partition: dict[str, list[TagResult]] = {}
     for tag in tags:
         for partition, used in (tag.consumed or {}).items():

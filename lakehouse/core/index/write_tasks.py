@@ -246,7 +246,7 @@ class StagingLayout:
         return None if self.global_keys else sorted(set(partitions))
 
     def scope(self, partition: str) -> str:
-        """Return a name that is equal for the partitions in which the same keys may be stored."""
+        """Return a name that is equal for partitions in which the same keys may be stored."""
         return "" if self.global_keys else partition
 
     def entries_for(self, entries: Iterable[StagedEntry], partition: str) -> tuple[StagedEntry, ...]:

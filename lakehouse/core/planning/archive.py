@@ -186,7 +186,7 @@ def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Boun
     saved = _savepoints(timeline)
     before = [c.requested for c in timeline.writes() if c.requested < first and c.requested not in saved]
     if not before:
-        # A pending write holds the archive back, see `_bounds`.
+        # A pending write is a bound of the archive, see `_bounds`.
         return None
     reason = (
         f"no write {first} exists, and readers would show the rows of its leftover file {leftovers[first]} once the "

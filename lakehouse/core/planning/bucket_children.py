@@ -68,7 +68,7 @@ def children_of(group: ClusteringGroup) -> BucketChildren | None:
 
 
 def resizes_buckets(plan: ClusteringPlan) -> bool:
-    """Return whether the plan replaces buckets by buckets, so that writes copy rows for it."""
+    """Return whether the plan is a bucket resize, for which writes copy rows."""
     return any(children_of(group) is not None for group in plan.groups)
 
 

@@ -59,7 +59,7 @@ class Horizon:
     earliest: Instant | None = None
 
     def passed(self, requested: str, completion: str) -> bool:
-        """Whether all retained views see a write with these times."""
+        """Whether all retained views contain a write with these times."""
         return requested < self.requested and completion <= self.completed
 
 
@@ -212,7 +212,7 @@ def _removable_slices(
 
 
 def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Horizon) -> int | None:
-    """Return the position of the newest slice whose base instant all retained views see."""
+    """Return the position of the newest slice whose base instant all retained views contain."""
     for position, file_slice in enumerate(slices):
         if horizon.passed(file_slice.base_instant, visible.completion(file_slice.base_instant)):
             return position

@@ -71,7 +71,7 @@ def find_damage(
         upgraded: The table may have log files with names of version 6.
     """
     suspects, sizes = _suspects(commits, files, visible, covered)
-    # Logs that are named after a resize of buckets are read, and kept, only if the resize is completed.
+    # Logs that are named after a bucket resize are read, and kept, only if the resize is completed.
     names = [instant_of(stat.path.rpartition("/")[2]) or "" for _, stat in suspects]
     is_read = [visible.shows(name) or name in visible.compacting for name in names]
     suspects = [pair for pair, read in zip(suspects, is_read, strict=True) if read]
@@ -166,7 +166,7 @@ def _damage(
         log = parse_log_file(name, stat.partition, 0)
         if log is None:
             return None
-        # A log file that has not the instant of its commit is named after its slice.
+        # A log file without the instant of its commit in its name is named after its slice.
         at = visible.completion(log.instant) if log.instant == instant.requested else log.instant
         belongs, is_log = start <= at, True
     size = sizes.get(stat.path)

@@ -32,7 +32,7 @@ _NO_TABLE = "the table has no metadata table; `lakehouse metadata rebuild` creat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPartitions:
-    """The partitions of the metadata table that the properties name: usable ones, and those that are being built."""
+    """The partitions of the metadata table in the properties: usable ones, and partitions that are being built."""
 
     usable: tuple[str, ...]
     building: tuple[str, ...] = ()

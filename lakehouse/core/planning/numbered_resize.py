@@ -82,7 +82,7 @@ def plan_numbered(
     *,
     file_bytes: int,
 ) -> tuple[ClusteringGroup, ...]:
-    """Return the groups that execute the changes; `slices` are the newest ones of their partitions."""
+    """Return the groups that execute the changes; `slices` are the newest slices of their partitions."""
     of_bucket: dict[tuple[str, int], list[FileSlice]] = {}
     columns = FileSlices.of(slices)
     # Only slices of partitions that change become objects.
@@ -150,7 +150,7 @@ def sorted_changes(
     is_unsorted: Unsorted,
     new_uuid: Callable[[], str],
 ) -> dict[str, NumberedChange]:
-    """Return the changes that sort the rows of buckets and keep their numbers."""
+    """Return the changes that sort the rows of buckets and keep the bucket counts."""
     buckets: dict[str, list[int]] = {}
     columns = FileSlices.of(slices)
     unsorted = columns.filter(is_unsorted(columns) & ~columns.is_in_groups(busy))
@@ -204,7 +204,7 @@ def numbered_children(group: ClusteringGroup) -> NumberedChildren | None:
 
 
 def rules_after(rules: BucketRules, changes: Mapping[str, NumberedChange]) -> BucketRules:
-    """Return the rules with the new numbers of buckets; each changed partition gets a pattern for its path."""
+    """Return the rules with the new bucket counts; each changed partition gets a pattern for its path."""
     added = [(partition_pattern(name), change.after) for name, change in sorted(changes.items()) if change.is_resize]
     patterns = {pattern for pattern, _ in added}
     return BucketRules(rules.default, (*added, *(rule for rule in rules.rules if rule[0] not in patterns)))

@@ -90,7 +90,7 @@ def plan_orphans(
                 continue
             write = writes.get(instant)
             if write is not None and write.action is Action.REPLACECOMMIT and isinstance(file.data, LogFile):
-                # Rows that writes copied for a resize of buckets; their commits name the file.
+                # Rows that writes copied for a bucket resize; their commits list the file.
                 continue
             if write is not None and instant not in committed:
                 committed[instant] = committed_paths(metadata(write))
@@ -140,7 +140,7 @@ def _is_named_after_slice(log: LogFile, needs: Needs) -> bool:
 
 
 def committed_paths(metadata: CommitMetadata) -> frozenset[str]:
-    """Return the paths of the files that a commit names."""
+    """Return the paths of the files that a commit lists."""
     paths = set()
     for stat in metadata.stats:
         folder = f"{stat.partition}/" if stat.partition else ""

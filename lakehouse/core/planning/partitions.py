@@ -199,7 +199,7 @@ def _literal(text: str, kind: pa.DataType) -> Any:
 
 
 def _without_name(text: pa.Array, field: str, keys: KeyConfig) -> pa.Array:
-    """Return a level of paths without `field=` in front; null where it does not begin so."""
+    """Return a level of paths without `field=` in front; null where it does not begin with that."""
     if not keys.hive_style:
         return text
     lead = f"{field}="

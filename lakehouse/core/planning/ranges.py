@@ -153,7 +153,7 @@ def _of_call(
 
 
 def _inverse(part: Predicate) -> Predicate | None:
-    """Return a condition without NOT that holds at least where NOT `part` holds; None if there is no useful one."""
+    """Return a condition without NOT that holds at least where NOT `part` holds; None without a useful one."""
     if isinstance(part, Not):
         return part.part
     if isinstance(part, And | Or):

@@ -53,7 +53,7 @@ def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
 def slices_after(
     timeline: Timeline, commits: Commits, listing: Iterable[DataFile], *, layout: TableLayout
 ) -> tuple[FileSlice, ...]:
-    """Return the newest slices of `commits`, from the listed files and the files that the commits name."""
+    """Return the newest slices of `commits`, from the listed files and the files in the commits."""
     files = {file.path: file for _, metadata in commits for stat in metadata.stats for file in _files(stat)}
     files.update({file.path: file for file in listing})
     names: dict[tuple[str, str, str], set[str]] = {}

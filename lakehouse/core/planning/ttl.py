@@ -124,7 +124,7 @@ def _covered(
 ) -> dict[str, list[PartitionStatistics]]:
     """Return the partitions of each rule with limits, by its id."""
     covered: dict[str, list[PartitionStatistics]] = {}
-    # Among equally specific rules the latest one precedes; the sort is stable.
+    # Among equally specific rules the latest one comes first; the sort is stable.
     order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
     for statistics in partitions:
         rule = next((rule for rule in order if rule.covers(statistics.partition)), None)

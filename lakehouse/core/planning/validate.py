@@ -192,7 +192,7 @@ def _is_log(path: str) -> bool:
 def check_named(
     invariant: str, instant: Instant, paths: Iterable[str], sizes: Mapping[str, int], what: str
 ) -> Iterator[Finding]:
-    """Yield the files named by a plan or a savepoint that are missing."""
+    """Yield the missing files of a plan or savepoint."""
     for path in paths:
         if path not in sizes:
             yield Finding(

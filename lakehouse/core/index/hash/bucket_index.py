@@ -70,7 +70,7 @@ class BucketIndex:
         return tuple(one for task in tasks for one in (task, *copies_for_resizes(self.setup, task)))
 
     def _new_file_id(self, partition: str, bucket: int, new_uuid: NewUuid) -> str:
-        """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite has hidden."""
+        """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite replaced."""
         if not self.setup.fixed_ids:
             return bucket_file_id(bucket, new_uuid())
         file_id, number = bucket_file_id(bucket, NO_UUID), 0
@@ -100,7 +100,7 @@ def bucket_task(
 
 
 def _groups_by_bucket(slices: Sequence[FileSlice], buckets: BucketRules) -> dict[tuple[str, int], FileSlice]:
-    """Return the slice of each (partition, bucket). Raises UserError if groups do not fit the number of buckets."""
+    """Return the slice of each (partition, bucket). Raises UserError if groups do not fit the bucket count."""
     groups: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         bucket = bucket_of(file_slice.file_id)

@@ -100,7 +100,7 @@ class Ring:
         """Return the ring with new groups, after the replacecommit `instant` replaced all present groups."""
         partition, nodes = self.metadata.partition, list[HashingNode]()
         for node in self.metadata.nodes:
-            # A repeated attempt of the replacecommit gets the same ids.
+            # A retried attempt of the replacecommit gets the same ids.
             prefix = name_based_id(f"{instant}|{node.value}|{partition}".encode())
             nodes.append(HashingNode(value=node.value, prefix=prefix))
         sequence = self.metadata.sequence + 1

@@ -29,7 +29,7 @@ class PendingResize(Protocol):
 
     @property
     def whole_partitions(self) -> frozenset[str]:
-        """The partitions of which the resize replaces all groups, also those that are created before it completes."""
+        """The partitions of which the resize replaces all groups, even groups that are created before it completes."""
         ...
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:
@@ -96,7 +96,7 @@ class NumberedResize:
 
     @property
     def whole_partitions(self) -> frozenset[str]:
-        """The partitions whose number of buckets changes."""
+        """The partitions whose bucket count changes."""
         return frozenset(partition for partition, change in self.changes.items() if change.is_resize)
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:

@@ -114,7 +114,7 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 
 
 def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
-    """Raise CorruptTableError if a rollback plan names other paths than data files of the write that it undoes."""
+    """Raise CorruptTableError if a rollback plan contains other paths than data files of the write that it undoes."""
     check_action(table.env.storage, plan.action, "a rollback plan")
     check_files_of_write(table, plan.target, [path for request in plan.requests for path in request.files])
 
@@ -168,7 +168,7 @@ def delete_unreported(
         The marker objects that are no longer needed.
     """
     written = _written(stats)
-    # A task that ended reported all its files. Other files that its markers name were never created.
+    # A task that ended reported all its files. Other files with a marker were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []
     listed = [file.path for file in table.env.storage.list(marker_directory(requested))]
@@ -295,7 +295,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     named: set[str] = set()
     if instant is None:
         if find_rollback(table, timeline, requested) is not None:
-            # The rollback deleted the markers, also of files that were written after it.
+            # The rollback deleted all markers, even for files that were written after it.
             left = list_data_files(table, change_logs=True)
             delete_files(table, requested, [file.path for file in left if file.instant == requested])
         elif not first_write(timeline) or requested < first_write(timeline):

@@ -28,7 +28,7 @@ from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
 
-#: Operations that replace file groups which their inflight file does not name.
+#: Operations that replace file groups which their inflight file does not contain.
 _REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)
 
 
@@ -101,7 +101,7 @@ def changed_by_writes(
 
 
 def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:
-    """Return the file groups that active writes named in their inflight files."""
+    """Return the file groups in the inflight files of active writes."""
     return frozenset(group for _, metadata in _active(table, policy) for group in _profile(metadata))
 
 

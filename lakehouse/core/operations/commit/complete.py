@@ -41,7 +41,7 @@ Others = Sequence[tuple[Instant, CommitMetadata]]
 
 
 class CommitCheck(Protocol):
-    """One reason for which a write must not commit after others."""
+    """Checks whether a write may commit after other commits."""
 
     def conflict(self, others: Others, timeline: Timeline) -> Conflict | None:
         """Return the conflict with one of `others`, or with a plan on `timeline`; runs under the lock."""

@@ -68,7 +68,7 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
     try:
         recorded = _record(table, action, action.change, lock)
         after = "" if recorded is None else recorded.instant.completion
-        # Right before the file is created: also reading the properties of a table without metadata table takes time.
+        # Check right before the file is created, because even reading the properties takes time.
         lock.check()
         return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)
     except RetryableError:
@@ -126,7 +126,7 @@ def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lo
         )
 
 
-#: Property of the data table: index partitions that are built again after an undo.
+#: Property of the data table: index partitions that are rebuilt after an undo.
 REBUILD_KEY = "lakehouse.metadata.rebuild"
 
 
@@ -143,7 +143,7 @@ def drop_for_rebuild(table: LoadedTable, lock: TableLock) -> None:
 
 
 def needs_rebuild(table: LoadedTable) -> bool:
-    """Return whether the properties, as loaded, name partitions to build again."""
+    """Return whether the loaded properties list partitions to rebuild."""
     return REBUILD_KEY in table.config.raw
 
 

@@ -77,7 +77,7 @@ class Committed(Readable):
 
     @property
     def late_rows_dropped(self) -> int:
-        """The number of rows that were dropped because they are older than a tombstone of their key."""
+        """The number of rows that were dropped because they are older than a tombstone with their key."""
         return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
 
     def _shown(self) -> Shown:

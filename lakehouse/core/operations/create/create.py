@@ -58,7 +58,7 @@ def create_table(
     if not is_created and not exist_ok:
         raise UserError(f"{env.storage.root} is already a table; open it, or drop it first", location=env.storage.root)
     config = load_config(env.storage)
-    # Written second, so that it always agrees with the properties. After a crash in between, the next write writes it.
+    # Created second, so that it always agrees with the properties. After a crash in between, the next write creates it.
     store_bucket_rules(env.storage, config.raw)
     return config
 

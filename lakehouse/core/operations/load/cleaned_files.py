@@ -48,7 +48,7 @@ def cleaned_files(table: LoadedTable, after: str) -> tuple[DataFile, ...]:
         elif metadata:
             paths |= dict.fromkeys(decode_clean_metadata(metadata).deleted)
     if emptied:
-        # Hudi deletes the whole directory, also files that neither the plan nor the metadata names.
+        # Hudi deletes the whole directory, even files that are neither in the plan nor in the metadata.
         named = table.store.commits(table.timeline.writes())
         if reaches_back:
             named += table.store.archived_commits(archived_writes(table).instants)

@@ -109,7 +109,7 @@ def known_files(
 
 
 def known_partitions(table: LoadedTable) -> pa.Array | None:
-    """Return the partition paths that the metadata table names, sorted; None if it cannot be used."""
+    """Return the sorted partition paths in the metadata table; None if it cannot be used."""
     return from_metadata(table, FILES, lambda metadata: metadata.partition_paths())
 
 

@@ -129,7 +129,7 @@ def has_old_log_names(table: LoadedTable) -> bool:
 
 
 def _archive_is_complete_from(table: LoadedTable) -> str | None:
-    """Return the first archived write, from which on the archive has all writes; None if it may lack some."""
+    """Return the first archived write, after which the archive is complete; None if it may lack writes."""
     if not table.config.layout.has_completion_times:
         return None
     first = next(iter(table.store.archived()), None)

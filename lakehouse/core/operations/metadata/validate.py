@@ -266,7 +266,7 @@ def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> M
         for number, (_, stored) in enumerate(metadata.records_of_groups(name)):
             keys = pc.unique(changed_keys_of(storage, written, number, CHANGED).column("key"))
             checks.append(_check(name, stored, pa.table({"key": keys}), ()))
-    # Readers check the value of each row, so an entry too many hides nothing.
+    # Readers check the value of each row, so a surplus entry hides nothing.
     return replace(_united(checks), allows_surplus=True)
 
 

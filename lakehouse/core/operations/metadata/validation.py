@@ -59,7 +59,7 @@ class Validated(Readable):
 
     @property
     def totals(self) -> Totals:
-        """The number of files that were compared, and of rows that were read."""
+        """The numbers of compared files and rows."""
         return Totals(files=self.files, rows=self.rows)
 
     def _shown(self) -> Shown:

@@ -230,7 +230,7 @@ class KeyCheck:
 
 
 def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: FileSlices) -> frozenset[Group]:
-    """Return the groups whose logs may add or remove keys, or change the values that choose between partitions."""
+    """Return the groups whose logs may add or remove keys, or change the values that decide between partitions."""
     logged = list(slices.filter(slices.log_counts > 0))
     if not logged:
         return frozenset()

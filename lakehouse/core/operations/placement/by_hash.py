@@ -82,7 +82,7 @@ class ByBucket:
         return BucketIndex(setup)
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
-        """Raise UserError for options that contradict the numbers of buckets."""
+        """Raise UserError for options that contradict the bucket counts."""
         bucket_rules(table, policies.index)
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
@@ -95,7 +95,7 @@ class ByBucket:
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
         """Return the search in the groups of the buckets; their tasks find the keys."""
-        # Rows that are written to an id that an overwrite has hidden would not be visible.
+        # Rows that are written to the id of an overwritten group would not be visible.
         hidden = frozenset(load_visible(write.table).replaced) if write.non_blocking else frozenset()
         setup = replace(_setup(write), buckets=write.context.layout.buckets, resizes=write.resizes, replaced=hidden)
         return _search(self, write, setup, runs)
@@ -346,7 +346,7 @@ def _resize_conflict(
 def _changed_rules_conflict(
     table: LoadedTable, written: WrittenRows, others: Others, _timeline: Timeline
 ) -> Conflict | None:
-    """Return the conflict with a commit that changed the numbers of buckets by which the rows were staged."""
+    """Return the conflict with a commit that changed the bucket counts for which the rows were staged."""
     copied = {resize.instant for resize in written.resizes}
     for instant, _ in others:
         if instant.requested not in copied and changed_bucket_rules(table.env.storage, instant):

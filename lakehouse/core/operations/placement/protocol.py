@@ -150,8 +150,8 @@ class PreparedWrite:
         return replace(self, context=replace(self.context, instant=instant))
 
     def listing(self, partitions: Sequence[str] | None) -> Listing:
-        """List partitions, all for None; damaged files that are to be skipped are seen on storage only."""
-        # The metadata table also names files that were lost, whose rows are to be skipped.
+        """List partitions, all for None; damaged files that are to be skipped are only detected on storage."""
+        # The metadata table also lists lost files, whose rows are to be skipped.
         return load_listing(self.table, partitions, on_storage=self.policies.write.skips_damage)
 
 
@@ -255,7 +255,7 @@ class Placement(Protocol):
 
     @property
     def strategy(self) -> Strategy:
-        """The conflict resolution strategy of writes that set no other one."""
+        """The default conflict resolution strategy."""
         ...
 
     @property

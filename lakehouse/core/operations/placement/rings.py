@@ -105,7 +105,7 @@ def _current(table: LoadedTable, partition: str) -> tuple[HashingMetadata, bool]
 
 
 def store_rings(table: LoadedTable, rings: Collection[Ring]) -> None:
-    """Write the hashing metadata of a replacecommit; it counts when the replacecommit is completed."""
+    """Write the hashing metadata of a replacecommit; it is valid when the replacecommit is completed."""
     storage = table.env.storage
     with ThreadPoolExecutor(_READERS) as pool:
         list(

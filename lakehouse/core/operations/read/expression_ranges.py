@@ -79,7 +79,7 @@ def slices_by_expression(
 
     keep = matches_of_leaves(where, len(slices), of_leaf)
     if table.config.merge_rule.merger is not None:
-        # A merger may return values that no file has.
+        # A merger may return values that no file contains.
         keep = keep | (slices.log_counts > 0)
     return keep, tuple(name for name, _ in used.values())
 
@@ -192,7 +192,7 @@ def _partition_statistics(
 
 
 def _ranges(rows: pa.Table, call: Call, schema: pa.Schema) -> ColumnRanges:
-    """Return statistics of results as ranges; a row that proves nothing has null bounds and counts."""
+    """Return statistics of results as ranges; a row that excludes nothing has null bounds and counts."""
     kind = result_field(call, schema).type
     typed = typed_statistics(rows, kind)
     is_valid = pc.invert(one_array(rows.column("deleted")))

@@ -119,7 +119,7 @@ def choose_partitions(given: PartitionInput) -> PartitionChoice:
 
 
 def by_record_key(given: PartitionInput) -> Located | None:
-    """Find the file groups of the record keys that the condition names, by the record index."""
+    """Find the file groups for record keys in the condition, by the record index."""
     if not given.is_newest or not given.merges_logs:
         return None
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
@@ -212,7 +212,7 @@ LOCATORS: tuple[tuple[str, Locator], ...] = (
 
 
 def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array | None:
-    """Return the only record keys with which a condition can hold; None if it does not name all key columns."""
+    """Return the only record keys for which a condition can hold; None if it does not fix all key columns."""
     stored = values_of(where, _RECORD_KEY, pa.string())
     if stored is not None:
         return pa.array(sorted({value.as_py() for value in stored}), pa.string())
@@ -231,7 +231,7 @@ def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array
     try:
         keys = record_keys(pa.Table.from_pylist(rows, schema=columns), table.config.keys)
     except UserError:
-        # No row has an empty key. Which rows have the other keys is not worth a second attempt.
+        # No row has an empty key. A search for the other keys is not worth the cost.
         return None
     return pc.unique(keys).cast(pa.string())
 

@@ -45,7 +45,7 @@ class CompletedUpTo:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeTravel:
-    """The oldest version that holds all events before a time: an ISO 8601 string or a datetime, UTC without a zone."""
+    """The oldest version with all events before a time: an ISO 8601 string or a datetime, UTC without a zone."""
 
     event_time: str | datetime
 

@@ -61,9 +61,9 @@ from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
-#: File groups that an index named and of which no statistics are read.
+#: Up to this number of file groups from an index, no statistics are read.
 _FEW_LOCATED = 8
-#: File slices that a representation of a planned scan has.
+#: Maximum number of file slices in the representation of a planned scan.
 _SHOWN = 1_000
 
 #: A version whose bound is an instant or a completion time, not an event time.
@@ -185,7 +185,7 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     if where is not None:
         check_columns(where, with_meta_fields(schema))
         given = PruneInput(table=table, where=where, schema=schema)
-        # Statistics of a few file groups that an index named cost more requests than the groups.
+        # Reading statistics for a few file groups from an index costs more requests than reading the groups.
         if not (selection.is_located and len(slices) <= _FEW_LOCATED):
             remaining, pruned = prune(given, slices)
     plan = ScanPlan(

@@ -25,7 +25,7 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakehouse.model.timeline_service import TimelineService, commit_writer, timeline_service
 from lakehouse.spec.contracts.catalog import TimelineInstant, TimelineInstants
 
-#: The newest instants whose service is read from their metadata because their file names do not tell it.
+#: Number of instants, newest first, whose service is read from metadata if file names do not contain it.
 MOST_READ = 1_000
 _BATCH, _READERS = 64, 8
 _REWRITTEN = ("num_writes",)

@@ -298,7 +298,7 @@ def stored_clean_plan(table: LoadedTable, pending: Instant) -> CleanPlan | None:
 
 
 def _check_plan(table: LoadedTable, requested: str, stored: CleanPlan) -> None:
-    """Raise CorruptTableError if a plan names other files than data files of this table."""
+    """Raise CorruptTableError if a plan contains other files than data files of this table."""
     source = f"the clean plan {requested}"
     check_partitions(table.env.storage, stored.partitions_to_delete, source)
     check_data_files(table.env.storage, stored.paths, source)
@@ -347,7 +347,7 @@ def _execute(
 ) -> Cleaned | NothingToDo:
     stored = stored_clean_plan(table, pending)
     if stored is None:
-        # The process that scheduled it crashed while it wrote the plan, so no file was deleted by it.
+        # The process that scheduled it crashed while it wrote the plan, so no file was deleted.
         with table_lock(table.env, policies.transaction) as lock:
             lock.check()
             table.store.remove_pending(pending)
@@ -442,7 +442,7 @@ class CleanExecution:
 
 
 def _delete_files(storage: Storage, _attempt: Attempt, paths: Sequence[str]) -> int:
-    """Delete some files; missing ones count as deleted, because a task may run twice."""
+    """Delete some files; missing ones are treated as deleted, because a task may run twice."""
     delete_data_files(storage, paths, "the clean plan")
     return len(paths)
 

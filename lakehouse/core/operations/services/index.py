@@ -256,7 +256,7 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
         is_partitioned=table.config.is_partitioned,
         defined=defined,
     )
-    # Statistics are declared by default, also for tables that cannot have them.
+    # Statistics are declared by default, even for tables that do not support them.
     config, usual = table.config, (COLUMN_STATS, PARTITION_STATS)
     # Hudi may have defined indexes that this package does not build; only declared indexes are refused.
     optional = {index.partition for index in policies.indexing.declared}

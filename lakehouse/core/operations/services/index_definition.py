@@ -117,7 +117,7 @@ def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedInde
 
 
 def listed_in(table: LoadedTable) -> ListedPartitions:
-    """Return the index partitions that the loaded properties name."""
+    """Return the index partitions in the loaded properties."""
     usable, building = listed_partitions(table.config.raw)
     return ListedPartitions(usable=usable, building=building)
 
@@ -161,7 +161,7 @@ def _expression_refusal(index: DeclaredIndex, function: IndexFunction, kind: pa.
 
 
 def _require_maintainable(table: LoadedTable, index: DeclaredIndex, function: IndexFunction) -> None:
-    """Raise UserError for an index on an expression with which Apache Hudi could not write to the table any more."""
+    """Raise UserError for an expression index with which Apache Hudi could no longer write to the table."""
     why = ""
     if not function.is_known_to_hudi:
         why = f"Apache Hudi has no function {function.name!r} for indexes; it has {', '.join(functions_of_hudi())}"

@@ -100,7 +100,7 @@ def _shown(paths: Iterable[str], own: Iterable[str]) -> set[str]:
 
 
 def _stage(path: str) -> int:
-    """Return when a file is deleted: the files that a repeated purge needs come last."""
+    """Return when a file is deleted: the files that a retried purge needs come last."""
     if path.startswith(PROPERTIES):
         return 3
     if path.startswith(f"{HOODIE}/"):

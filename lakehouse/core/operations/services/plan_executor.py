@@ -189,7 +189,7 @@ def with_dropped(outcome: Committed | NothingToDo, dropped: Sequence[str]) -> Co
 
 
 def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
-    """Return the pending plan with a requested time; raise UserError that names the pending plans otherwise."""
+    """Return the pending plan with a requested time; otherwise raise UserError with the list of pending plans."""
     plans = table.timeline.where(action=action, pending=True)
     for pending in plans:
         if pending.requested == requested:

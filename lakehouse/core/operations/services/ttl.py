@@ -244,7 +244,7 @@ def _check(rule: TtlRule) -> None:
 
 
 def _busy(table: LoadedTable) -> dict[str, str]:
-    """Return the partitions that the timeline files of pending writes and plans name."""
+    """Return the partitions in the timeline files of pending writes and plans."""
     busy: dict[str, str] = {}
     for instant in pending_writes(table):
         profile = table.store.read(instant, State.INFLIGHT)

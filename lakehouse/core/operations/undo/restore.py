@@ -145,7 +145,7 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
 
 
 def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
-    """Raise CorruptTableError if a marker of an instant in the plan names a file of another write."""
+    """Raise CorruptTableError if a marker of an instant in the plan contains a file of another write."""
     undone = {requested for requested, _ in plan.instants}
     for instant in table.timeline.where(pending=True):
         if instant.requested in undone:
@@ -266,7 +266,7 @@ class _Run:
 
 
 def _check(run: _Run, plan: RestorePlan) -> None:
-    """Raise CorruptTableError, before files are deleted, if a plan or marker names files of other writes."""
+    """Raise CorruptTableError, before files are deleted, if a plan or marker contains files of other writes."""
     for requested, _ in plan.instants:
         files = list(run.written[requested])
         if requested in run.rollbacks:

@@ -74,7 +74,7 @@ def stage(attempt: WriteAttempt) -> None:
 
 
 def _staged(write: PreparedWrite) -> list[StagedRun]:
-    """Stage the rows of the request; rows of a key are brought together only if they are combined."""
+    """Stage the rows of the request; rows with the same key are grouped only if they are combined."""
     context, engine, frame = write.context, write.engine, write.request.frame
     if not engine.divides(frame):
         return engine.exchange(frame, partial(stage_shard, context), by=write.shard_by, hint="exact")
@@ -225,7 +225,7 @@ def _starts_slowly(engine: Engine) -> bool:
 
 
 def _reads_little(tasks: Sequence[TagTask]) -> bool:
-    """Return whether look-ups that ask filters first take less time than tasks on Spark need to start."""
+    """Return whether look-ups that check filters first take less time than tasks on Spark need to start."""
     files = sum(len(task.bases) for task in tasks)
     return files <= _FILTERED_FILES and _keys_of(tasks) <= _FILTERED_KEYS and _bytes_of(tasks) <= _FILTERED_BYTES
 

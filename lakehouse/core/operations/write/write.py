@@ -428,11 +428,11 @@ def _is_staged(write: PreparedWrite) -> bool:
     request, engine = write.request, write.engine
     if request.operation is Operation.DELETE_PARTITION:
         return False
-    # An overwrite with several writers may be repeated, and the repetition must write the same rows.
+    # An overwrite with several writers may be retried, and the retry must write the same rows.
     pins = write.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
     if pins or request.operation in _STAGED or write.context.incoming.combine:
         return True
-    # Rows are staged by bucket, and rows of large values apart from the others.
+    # Rows are staged by bucket, and rows with large values separately.
     return write.placement.fixes_groups or write.spread is not None
 
 
