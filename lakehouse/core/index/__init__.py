@@ -1,1 +1,1 @@
-"""Index types: which file group holds a record key."""
+"""Index types: which file group contains a record key."""

@@ -21,7 +21,7 @@ Inserts of a hot partition are divided over more groups, so that no task gets mo
 
 Proof of the bound for a mean m = W / n. A value of weight w > m gets k = floor(w / m) tasks of its own, each of weight
 w / k < 2 m. These are at most n tasks, and the rest of the weight is at most m for each task that is left. Each small
-value goes to the task with the least weight, which is at most m before, and adds at most m.
+value goes to the task with the minimum weight, which is at most m before, and adds at most m.
 
 A value that is divided needs a rule for its rows: by the hash of the record key, so that all rows of a key stay in one
 task, or by position where the order of rows does not matter.
@@ -52,7 +52,7 @@ class FileIndex:
         setup: The facts about the table and the operation.
         global_keys: A key is searched in the files of all partitions, otherwise in its own partition.
         filters: Key ranges and bloom filters exclude files. A file without them is searched for every key.
-        located: The setup has the locations of the batch's keys (`located`), which were read for these partitions.
+        located: The setup contains the locations of the batch's keys (`located`), which were read before.
     """
 
     setup: IndexSetup
@@ -96,7 +96,7 @@ class FileIndex:
 
 
 V = TypeVar("V", bound=Hashable)
-#: Multiples of the mean that are tried as the largest weight of a task, before the one that is always possible.
+#: Multiples of the mean that are tried as the maximum weight of a task, before the one that is always possible.
 _TRIED = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75)
 
 
@@ -105,7 +105,7 @@ class Spread(Generic[V]):
     """Which tasks get the rows of each value.
 
     Attributes:
-        tasks_of: The numbers of the tasks of each value. The rows of a value are divided among them equally.
+        tasks_of: By value, the numbers of its tasks. The rows of a value are divided among them equally.
         weights: The weight of each task.
         shared: The tasks that small values share; values that are not in `tasks_of` belong to them. If large values
             have all tasks, these are all tasks.
@@ -117,7 +117,7 @@ class Spread(Generic[V]):
 
     @property
     def skew(self) -> float:
-        """The largest weight of a task, as a multiple of the mean; 1 without any weight."""
+        """The maximum weight of a task, as a multiple of the mean; 1 without any weight."""
         total = sum(self.weights)
         return max(self.weights) * len(self.weights) / total if total else 1.0
 
@@ -153,19 +153,19 @@ def pieces(weights: Mapping[V, float], most: float) -> dict[V, int]:
 
 
 def _floors(ordered: list[tuple[V, float]], mean: float, tasks: int) -> dict[V, int]:
-    """Return the numbers of own tasks of the large values by the proof."""
+    """Return for each large value the number of its own tasks, as in the proof."""
     own, left = dict[V, int](), tasks
     for value, weight in ordered:
         if not mean or weight <= mean:
             break
-        # A quotient that is rounded up may ask for a task too many.
+        # A quotient that is rounded up may require one task too many.
         own[value] = max(min(math.floor(weight / mean), left), 1)
         left -= own[value]
     return own
 
 
 def _packed(ordered: list[tuple[V, float]], own: Mapping[V, int], tasks: int) -> Spread[V]:
-    """Return the assignment in which the values of `own` have as many tasks of their own, and the others share."""
+    """Return the assignment that gives each value in `own` so many tasks of its own; the others share tasks."""
     loads = [0.0] * tasks
     tasks_of = dict[V, tuple[int, ...]]()
     following = 0
@@ -234,10 +234,10 @@ def plan_filtered_tags(
     parallelism: int,
     read_logs_of: Groups,
 ) -> tuple[TagTask, ...]:
-    """Return the look-ups of a bloom index: files ask their filter first, unless a stored filter was asked before.
+    """Return the look-ups of a bloom index: the filter in a file is checked first, unless a stored filter was read.
 
     Base files whose stored filter excludes all keys are not searched. Groups in `read_logs_of` are searched in any
-    case, because logs may have other keys than the base file.
+    case, because logs may contain other keys than the base file.
     """
     staged = list(entries)
     searched = FileSlices.of(slices)
@@ -260,7 +260,7 @@ def plan_located_tags(
     parallelism: int,
     read_logs_of: Groups,
 ) -> tuple[TagTask, ...]:
-    """Return look-ups in the file groups that have keys of the batch by their stored locations (`setup.located`).
+    """Return look-ups in the file groups that contain keys of the batch by stored location (`setup.located`).
 
     A group in `read_logs_of` is searched with its logs, unless locations are trusted.
     """
@@ -355,7 +355,7 @@ class _Added(NamedTuple):
 
 
 def _by_value(partition: str, staged: Sequence[StagedEntry]) -> list[_Added]:
-    """Return the inserts of a partition in which no key has a match, by the large values of the spread column."""
+    """Return the inserts of a partition without matches, by the large values of the spread column."""
     values: dict[str | None, list[StagedEntry]] = {}
     for entry in staged:
         values.setdefault(entry.value, []).append(entry)
@@ -364,7 +364,7 @@ def _by_value(partition: str, staged: Sequence[StagedEntry]) -> list[_Added]:
 
 
 def _rows_per_task(added: Sequence[_Added], sizing: Sizing) -> list[int | None]:
-    """Return the largest number of rows of a task for each of `added`; None if one task may have all of them."""
+    """Return for each of `added` the maximum number of rows per task; None if one task may write all rows."""
     if sizing.tasks <= 1:
         return [None] * len(added)
     weights = {number: float(max(one.inserts, 0)) for number, one in enumerate(added)}
@@ -395,9 +395,9 @@ def _parts(slices: FileSlices, order: np.ndarray[Any, Any]) -> Iterable[tuple[st
 
 
 def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str]) -> Mapping[str, FileSlices]:
-    """Return the slices of each partition that inserts may fill, from the smallest one.
+    """Return by partition the slices that inserts may fill, in ascending order of size.
 
-    They are filled in the order of their sizes, so that the plan does not depend on the order of the listing.
+    Because of this order the plan does not depend on the order of the listing.
     """
     mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes)
     if setup.appends:
@@ -408,7 +408,7 @@ def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str
 
 
 def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
-    """Return the results that found upserts of each partition."""
+    """Return by partition the look-up results with matches for its upserts."""
     by_partition: dict[str, list[TagResult]] = {}
     for tag in tags:
         for partition, used in (tag.consumed or {}).items():
@@ -418,7 +418,7 @@ def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
 
 
 def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bool:
-    """Return whether each upsert of a partition has exactly one match, by the results that found some of them.
+    """Return whether each upsert of a partition has exactly one match, given the results with matches.
 
     It is False if it is unknown.
     """

@@ -32,17 +32,17 @@ class IndexSetup:
         sizing: Sizes of files, by which inserts are spread over file groups.
         looks_up: The operation updates or deletes stored rows (upsert, delete). Otherwise rows are only added.
         appends: Changes are appended to logs (merge on read). Otherwise base files are rewritten.
-        buckets: The numbers of buckets per partition; None for an index that hashes no keys.
+        buckets: The bucket counts per partition; None for an index that hashes no keys.
         new_in_logs: A new bucket begins with a log file instead of a base file.
         fixed_ids: The bucket alone determines the id of a new file group, so that concurrent writers choose the same.
-        rings: The rings of the partitions of the batch; only for consistent hashing.
-        resizes: The pending resizes of partitions of the batch.
-        replaced: File groups that an overwrite has hidden. Rows written to their ids would not be visible.
+        rings: The rings of the batch's partitions; only for consistent hashing.
+        resizes: The pending resizes of the batch's partitions.
+        replaced: File groups that an overwrite replaced. Rows written to their ids would not be visible.
         located: The staged rows whose keys have a stored location, by file group; empty for other indexes.
         trusts_locations: Rows are appended to the file groups of their locations without reading these.
-        without_keys: File groups whose base file has no key of the batch, by a stored bloom filter; for bloom indexes.
+        without_keys: File groups whose base file has no key of the batch, by stored bloom filters; for bloom indexes.
         asked: File groups whose stored bloom filter was read, so that the filter in the file is not read again.
-        owners: The file ids of groups that have rows of one large value of the spread column only, with the value.
+        owners: By file id, the value of each group that only contains rows with one large value of the spread column.
     """
 
     sizing: Sizing
@@ -69,10 +69,10 @@ class Index(Protocol):
     - It reads files. `lookups` returns a task for each file that may hold keys of the batch (simple, bloom).
     - It computes the group. `lookups` returns nothing, and `groups` sets `finds_matches`, so that the task of a group
       matches the keys itself (bucket).
-    - It has the locations stored (record-level index). The locations of the batch's keys are read before the index is
+    - Locations are stored (record-level index). The locations of the batch's keys are read before the index is
       created and are a field of its setup. `lookups` then returns tasks for the file groups of these locations only.
 
-    In all three cases `groups` gets the tag results of the tasks of `lookups`, in any order.
+    In all three cases `groups` gets the tag results of the `lookups` tasks, in any order.
     """
 
     def lookups(
@@ -102,9 +102,9 @@ class Index(Protocol):
         Args:
             entries: The staged entries of the batch.
             slices: The slices that were passed to `lookups`.
-            tags: The results of all tasks of `lookups`.
-            in_clustering: File groups of pending clustering plans. Inserts are not assigned to them if the index has
-                a choice.
+            tags: The results of all `lookups` tasks.
+            in_clustering: File groups of pending clustering plans. The index assigns no inserts to them if it can
+                choose others.
             new_uuid: Returns the uuid of a new file group.
         """
         ...

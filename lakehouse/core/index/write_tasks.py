@@ -3,13 +3,13 @@
 An `Index` turns staged entries into `TagTask`s, and their results into `GroupTask`s (`core.index.protocol`). The code
 that executes the tasks is in `core.files`.
 
-Fingerprints of sets of staged rows show whether the rows that look-ups found are all rows of a partition.
-Each look-up counts the upserts that have a stored row. A key that several files store is counted several times, so
-equal counts do not say that each upsert has a match. Equal fingerprints do: a fingerprint is the sum of a 64-bit hash
-of each row, and rows that are counted twice instead of others change it.
+Fingerprints show whether look-ups found a match for each upsert of a partition. Each look-up counts the upserts that
+have a stored row. A key that several files store is counted several times, so equal counts do not prove that each
+upsert has a match. Equal fingerprints do: a fingerprint sums a 64-bit hash per row, so it changes if a row is counted
+twice and another one not at all.
 
-A `StagingLayout` is how an index needs the rows: by partition and key, by bucket, in the order of the hash of their
-keys, or with large values apart.
+A `StagingLayout` describes the layout of rows that an index needs: by partition and key, by bucket, ordered by key
+hash, or with large values apart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StagedEntry:
 
     Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index; with consistent
     hashing it is the last hash value of a range, or -1 until the run is divided into ranges. `value` is the large value
-    of the spread column that all of these rows have; None for rows of the other values.
+    of the spread column in all of these rows; None for rows with other values.
     """
 
     run: str
@@ -56,8 +56,8 @@ class StagedEntry:
 class StagedRun:
     """One staged file: its entries, its number of rows and its size in memory.
 
-    `buckets` are the numbers of buckets by which the rows were assigned to entries. `values` has the rows of the most
-    frequent values of the spread column.
+    `buckets` are the bucket counts with which rows were assigned to entries. `values` contains the row counts of the
+    most frequent values in the spread column.
     """
 
     path: str
@@ -82,8 +82,8 @@ class TagTask:
     """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
 
     With `asks_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
-    locations of keys are stored, `located` has the rows to search in each base file or slice; other rows are not in it.
-    With `trusts_locations` they are its matches, and the file is not read.
+    locations of keys are stored, `located` contains the rows to search in each base file or slice; other rows have no
+    match there. With `trusts_locations` the located rows are the matches, and the file is not read.
     """
 
     bases: tuple[BaseFile, ...]
@@ -126,18 +126,18 @@ class GroupTask:
         matches_file: The file with the matches between staged and stored rows; None if no look-up found any.
         finds_matches: The task looks the keys of `entries` up in `base` itself (bucket index).
         entries: The staged entries of the group's rows.
-        insert_range: The inserts that the task writes, as a range of the numbered inserts of the partition. Inserts
-            are the upserts without a match. An open end takes all inserts that remain.
-        consumed_by: The matches files that say which upserts of the partition have a match.
+        insert_range: The inserts that the task writes, as a range of the partition's numbered inserts. Inserts are
+            the upserts without a match. An open end takes all inserts that remain.
+        consumed_by: The matches files that list the upserts with a match in the partition.
         appends: Append a log file, with the rows of `matches_file`, or with all of `entries` if there is none.
         is_new: The task creates the file group.
         file_slice: The slice to which the log file is appended.
         all_stored: Each match is a stored row; false if some are keys that a log deletes.
-        resize: The requested time of a pending resize that will create the group. Its rows are copies of rows of a
-            present group, in a log that is named after the resize; `file_slice` is the slice of the present group.
+        resize: The requested time of a pending resize that will create the group. Its rows are copied from a present
+            group, to a log that is named after the resize; `file_slice` is the slice of the present group.
         value: The large value of the spread column whose rows the task inserts; None if it inserts others.
-        other_matches: Matches files that may have a stored row for such a deleted key. The flag says whether that file
-            has precedence over this one.
+        other_matches: Matches files that may contain a stored row for such a deleted key. The flag is true for a file
+            that has precedence over this one.
     """
 
     partition: str
@@ -188,7 +188,7 @@ _PIECE = 1 << 20
 
 
 def run_seed(run: str) -> int:
-    """Return the number from which the hashes of the rows of a staged run follow."""
+    """Return the seed for the row hashes of a staged run."""
     return int.from_bytes(hashlib.blake2b(run.encode(), digest_size=8).digest(), "little")
 
 
@@ -201,7 +201,7 @@ def row_hashes(seeds: U64 | np.uint64, rows: NDArray[np.int64]) -> U64:
 
 
 def fingerprint_of(entries: Iterable[StagedEntry]) -> int:
-    """Return the fingerprint of all upserts of some entries."""
+    """Return the fingerprint of all upserts in some entries."""
     total = 0
     for entry in entries:
         seed = np.uint64(run_seed(entry.run))
@@ -222,10 +222,10 @@ class StagingLayout:
 
     Attributes:
         global_keys: A key is unique in the table, so it is looked up in all partitions.
-        buckets: Rows are grouped by bucket: the numbers of buckets per partition (bucket index).
+        buckets: The bucket counts per partition, if rows are grouped by bucket (bucket index).
         hash_order: Rows are ordered by the hash of their keys (consistent hashing).
         hash_fields: The key fields that are hashed; all if empty.
-        spread_column: The column whose values are counted, and whose large values are staged apart; empty for none.
+        spread_column: The column whose values are counted, and whose large values are staged separately; may be empty.
         spread_large: The large values of that column.
     """
 
@@ -242,11 +242,11 @@ class StagingLayout:
         return self.buckets is not None or self.hash_order
 
     def searched(self, partitions: Iterable[str]) -> list[str] | None:
-        """Return the partitions in which keys of rows of `partitions` may be stored, sorted; None for all."""
+        """Return the sorted partitions that may store the keys of rows in `partitions`; None for all."""
         return None if self.global_keys else sorted(set(partitions))
 
     def scope(self, partition: str) -> str:
-        """Return a name that is equal for the partitions in which the same keys may be stored."""
+        """Return a name that is equal for partitions in which the same keys may be stored."""
         return "" if self.global_keys else partition
 
     def entries_for(self, entries: Iterable[StagedEntry], partition: str) -> tuple[StagedEntry, ...]:
@@ -265,7 +265,7 @@ class StagingLayout:
         return -1 if self.buckets is None else bucket_of(file_id)
 
     def identity(self, key: str, path: str) -> tuple[str, ...]:
-        """Return the columns that identify a record, of the columns of its key and of its partition path."""
+        """Return the columns that identify a record: the key column, and the path column unless keys are global."""
         return (key,) if self.global_keys else (key, path)
 
     @property
@@ -274,13 +274,13 @@ class StagingLayout:
         return not self.global_keys
 
     def parts(self, pieces: Sequence[int]) -> Sequence[int]:
-        """Return the rows of each entry of a run that was written in pieces, which are ordered each by itself."""
+        """Return the row count per entry of a run that was written in pieces; with `hash_order` a piece is an entry."""
         return pieces if self.hash_order else (sum(pieces),)
 
     def hash_positions(
         self, keys: pa.Array | pa.ChunkedArray, key_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64] | None:
-        """Return the positions of keys in the order of their hashes; None if rows are not staged in this order."""
+        """Return the positions of keys ordered by hash; None if rows are not staged in this order."""
         if not self.hash_order:
             return None
         return np.argsort(key_hashes(keys, key_fields=key_fields, hash_fields=self.hash_fields), kind="stable")

@@ -51,7 +51,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveDue(Condition):
-    """Whether an archive is due, with the number of completed commits and of actions it would move."""
+    """Whether an archive is due, with the numbers of completed commits and actions that it would move."""
 
     due: bool
     reason: str
@@ -60,7 +60,7 @@ class ArchiveDue(Condition):
 
 
 def too_few(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy, *, force: bool = False) -> str | None:
-    """Return the reason for an empty plan if the timeline has too few commits, else None."""
+    """Return the reason for an empty plan if the timeline contains too few commits, else None."""
     commits, (least, most) = len(timeline.writes()), commits_to_keep(timeline, policy, clean)
     if commits <= (least if force else most):
         return f"{commits} completed commits; {'at least' if force else 'up to'} {least if force else most} are kept"
@@ -177,8 +177,8 @@ def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound |
 def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Bound | None:
     """Return the last commit before the first leftover file of a failed write, as a bound.
 
-    `leftovers` maps instants that no timeline names to one of their files. Without the bound, readers would show the
-    rows of these files once the timeline begins later.
+    `leftovers` maps instants that are on no timeline to one of their files. Without the bound, readers would return
+    the rows of these files once the timeline begins later.
     """
     first = min(leftovers, default=None)
     if first is None:
@@ -186,7 +186,7 @@ def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Boun
     saved = _savepoints(timeline)
     before = [c.requested for c in timeline.writes() if c.requested < first and c.requested not in saved]
     if not before:
-        # A pending write holds the archive back, see `_bounds`.
+        # A pending write is a bound of the archive, see `_bounds`.
         return None
     reason = (
         f"no write {first} exists, and readers would show the rows of its leftover file {leftovers[first]} once the "

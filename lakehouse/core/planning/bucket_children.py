@@ -1,4 +1,4 @@
-"""The new buckets of one group of a clustering plan that resizes buckets (MDT-12.5)."""
+"""The new buckets of one group in a clustering plan that resizes buckets (MDT-12.5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BucketChildren(Protocol):
     def places(
         self, keys: pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the position in `file_ids` of the new bucket of each key."""
+        """Return for each key the position of its new bucket in `file_ids`."""
         ...
 
 
@@ -49,7 +49,7 @@ class RingChildren:
     def places(
         self, keys: pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the position of the new node of each key."""
+        """Return for each key the position of its new node."""
         return self.ring.places(key_hashes(keys, key_fields=key_fields, hash_fields=hash_fields))
 
 
@@ -68,7 +68,7 @@ def children_of(group: ClusteringGroup) -> BucketChildren | None:
 
 
 def resizes_buckets(plan: ClusteringPlan) -> bool:
-    """Return whether the plan replaces buckets by buckets, so that writes copy rows for it."""
+    """Return whether the plan is a bucket resize, for which writes copy rows."""
     return any(children_of(group) is not None for group in plan.groups)
 
 
@@ -95,7 +95,7 @@ def copied_groups(plan: ClusteringPlan, written: Collection[Group]) -> frozenset
 def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetadata]], requested: str) -> str | None:
     """Return the conflict that prevents the completion of a plan: a later commit changed one of its file groups.
 
-    A commit that also wrote its rows to the new groups of the plan, which was requested at `requested`, is no conflict.
+    A commit that also wrote its rows to the new groups of the plan is no conflict. `requested` is the plan's time.
     """
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
     whole = {partition for partition, change in decode_changes(plan).items() if change.is_resize}

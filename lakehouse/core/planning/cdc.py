@@ -30,7 +30,7 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Instant, Timeline
 
-#: Operations that rewrite rows without changing them, as commit metadata names them.
+#: Operations, as spelled in commit metadata, that rewrite rows without changing them.
 UNCHANGING = frozenset({Operation.COMPACT, Operation.LOG_COMPACT, Operation.CLUSTER, "INDEX", "BUCKET_RESCALE"})
 
 

@@ -3,10 +3,10 @@
     writes    b1 ..... b2 ..... b3 ..... E ..... b4 ..... now        one file group; E is the earliest retained write
               delete   delete   keep     keep    keep
 
-All views from E on are retained: those as of a requested time from E on, and those up to a completion time from E on. A
-slice is deleted if all retained views see the base file of a newer slice of its group. A replaced group is deleted if
-all retained views see the commit that replaced it. Hudi has the same rules (`CleanPlanner`), but compares requested
-times only. If writes complete in another order than they were requested, this module keeps more files: a compaction
+All views from E on are retained: views as of a requested time, and views up to a completion time, not earlier than E. A
+slice is deleted if all retained views contain the base file of a newer slice of its group. A replaced group is deleted
+if all retained views contain the commit that replaced it. Hudi uses the same rules (`CleanPlanner`), but only compares
+requested times. If writes do not complete in the order of their requests, this module keeps more files: a compaction
 that was requested before E and completed after E hides no file from a reader at E.
 
 A pending write needs its files, so E is older than the earliest pending write. The policy by file versions retains no
@@ -26,7 +26,7 @@ from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 from lakehouse.spec.options.clean import CleanPolicy
 
-#: Keys of the extra metadata of a plan: savepoints (as in Hudi), and pins, which only this package has.
+#: Keys in the extra metadata of a plan: savepoints (as in Hudi), and pins, which only this package has.
 SAVEPOINTS_KEY = "savepointed_timestamps"
 PINS_KEY = "lakehouse.pinned_timestamps"
 FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
@@ -49,7 +49,7 @@ class CleanDue(Condition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The writes that all retained views see: requested before `requested` and completed up to `completed`.
+    """The writes that all retained views contain: requested before `requested` and completed up to `completed`.
 
     `earliest` is the earliest retained write; None for the policy by file versions.
     """
@@ -59,7 +59,7 @@ class Horizon:
     earliest: Instant | None = None
 
     def passed(self, requested: str, completion: str) -> bool:
-        """Whether all retained views see a write with these times."""
+        """Whether all retained views contain a write with these times."""
         return requested < self.requested and completion <= self.completed
 
 
@@ -73,7 +73,7 @@ class CleanState:
         groups: All slices of the listed file groups, newest first.
         change_logs: Change logs (`.cdc` files) of the file groups.
         listed_paths: Paths of all data files in the listed partitions.
-        needed_from: By file group, the base instant from which on a pending compaction needs the slices.
+        needed_from: By file group, the first base instant whose slice a pending compaction needs.
         protected_paths: Paths that savepoints and pins keep.
         pinned: Requested times of pinned instants.
     """
@@ -185,7 +185,7 @@ def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> Clea
 def still_holds(before: Timeline, now: Timeline) -> bool:
     """Return whether a plan computed from the timeline `before` may be executed on the later timeline `now`.
 
-    Later writes need no file of the plan. A write that was rolled back, or a new savepoint, may need one.
+    Later writes need no file of the plan. After a rollback, or for a new savepoint, a file may be needed.
     """
     removed_writes = {write.key for write in before.writes()} - {write.key for write in now.writes()}
     undoing = {Action.CLEAN, Action.SAVEPOINT, Action.ROLLBACK, Action.RESTORE}
@@ -212,7 +212,7 @@ def _removable_slices(
 
 
 def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Horizon) -> int | None:
-    """Return the position of the newest slice whose base instant all retained views see."""
+    """Return the position of the newest slice whose base instant all retained views contain."""
     for position, file_slice in enumerate(slices):
         if horizon.passed(file_slice.base_instant, visible.completion(file_slice.base_instant)):
             return position

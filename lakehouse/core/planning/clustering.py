@@ -34,7 +34,7 @@ PolicyOf = Callable[[str], ClusteringPolicy | None]
 
 _MB = 1024 * 1024
 _HOURS = 24
-#: Extra metadata of plans and commits of this package: the layout of rows. In Hudi the executor chooses the layout.
+#: Extra metadata that this package adds to plans and commits: the row layout. In Hudi the executor chooses the layout.
 LAYOUT_KEY = "lakehouse.clustering.layout"
 
 
@@ -90,15 +90,15 @@ def plan_clustering(
 
     Args:
         slices: The newest slice of each file group.
-        busy_groups: File groups (partition, file id) of other pending plans and of pending writes.
+        busy_groups: File groups (partition, file id) of other pending plans and pending writes.
         policy: The clustering policy.
         selected: Partition paths to which the plan is limited; empty for the partitions of the policy's option.
         hour: The current hour, for the partition mode DAY_ROLLING.
         laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
             again.
         max_file_bytes: Assumed size of a slice without base file, as in Hudi.
-        policy_of: Returns the policy of a partition, which decides about its files; `policy` decides about the rest of
-            the plan: partitions, order of rows, number of groups. None: `policy` for all.
+        policy_of: Returns the policy of a partition, which decides about its files; `policy` decides about partitions,
+            row order and the number of groups. None: `policy` for all.
 
     Raises:
         UserError: The policy selects a partition that the table does not have.
@@ -171,7 +171,7 @@ def layout_text(layout: Layout) -> str:
 
 
 def layout_from_metadata(metadata: CommitMetadata) -> Layout | None:
-    """Return the layout in the commit metadata of a clustering, or None if it has none."""
+    """Return the layout in the commit metadata of a clustering, or None without one."""
     curve, _, columns = metadata.extra.get(LAYOUT_KEY, "").partition(":")
     return Layout(columns=tuple(columns.split(",")), curve=curve) if columns else None
 
@@ -186,7 +186,7 @@ def layout_of(plan: ClusteringPlan, default: str) -> Layout:
 def aborts_on_conflict(plan: ClusteringPlan) -> bool:
     """Return whether the executor of the plan aborts on conflicts with completed writes.
 
-    The executor of this package does. Plans of other writers may have another executor.
+    This package's executor does. Other writers may execute their plans with another one.
     """
     return LAYOUT_KEY in plan.extra
 
@@ -213,9 +213,9 @@ def _bringing(timeline: Timeline) -> frozenset[Action]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packed:
-    """Slices of partitions in groups: `slices` are in the order of the groups, `starts` has their limits.
+    """Slices of partitions in groups: `slices` are in the order of the groups, `starts` contains their limits.
 
-    `slice_sizes` are the bytes of each slice, with an assumed size for one without base file.
+    `slice_sizes` are the bytes of each slice, with an assumed size for slices without base file.
     """
 
     slices: FileSlices
@@ -229,7 +229,7 @@ class _Packed:
 
     @property
     def counts(self) -> _Numbers:
-        """The number of slices of each group."""
+        """The number of slices in each group."""
         counts: _Numbers = np.diff(self.starts)
         return counts
 
@@ -239,7 +239,7 @@ class _Packed:
         return self.slices.partitions.take(pa.array(self.starts[:-1]))
 
     def sums(self, of_slices: _Numbers) -> _Numbers:
-        """Return the sum over the slices of each group of a number per slice."""
+        """Return for each group the sum of a number per slice."""
         totals = np.concatenate(([0], np.cumsum(of_slices, dtype=np.int64)))
         sums: _Numbers = totals[self.starts[1:]] - totals[self.starts[:-1]]
         return sums
@@ -250,7 +250,7 @@ class _Packed:
 
 
 def _packed(slices: FileSlices, policy: ClusteringPolicy, max_file_bytes: int) -> _Packed:
-    """Return the slices of each partition in groups of at most `group_bytes`, largest slices first."""
+    """Return each partition's slices in groups of at most `group_bytes`, in descending order of size."""
     sizes = np.where(slices.has_base, slices.base_sizes, max_file_bytes)
     partition = slices.partitions.dictionary_encode().indices.to_numpy()
     if not policy.whole_partitions:

@@ -1,7 +1,7 @@
 """The rest of a clustering plan after writes changed some of its file groups. Pure functions.
 
-before the tasks run     changed file groups are left out, the others of the same task are still merged
-after the tasks ran      tasks that read a changed file group are left out: their files mix rows of all its inputs
+before the tasks run     changed file groups are skipped, the others of the same task are still merged
+after the tasks ran      tasks that read a changed file group are dropped: their files mix rows of all their inputs
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def without_changed_slices(
 ) -> dict[int, ClusteringGroup]:
     """Return the planned groups without the changed file groups (partition, file id), by their position in the plan.
 
-    A single file that remains of several is left out, too, unless it has logs or is to be sorted (`sorts`).
+    If only one of several files remains, it is skipped, too, unless it has logs or is to be sorted (`sorts`).
     """
     groups = {}
     for number, group in enumerate(plan.groups):

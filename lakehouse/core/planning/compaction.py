@@ -77,7 +77,7 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Co
 
 
 def last_compaction(timeline: Timeline, *, requested: bool = False) -> Instant | None:
-    """Return the compaction with the greatest requested time: a completed one, or with `requested` also a pending one.
+    """Return the last requested completed compaction; with `requested` pending ones are included.
 
     Every commit of a merge-on-read table is a compaction.
     """
@@ -131,8 +131,8 @@ def plan_compaction(
         busy_groups: File groups (partition, file id) of other pending plans.
         policy: The compaction policy with its strategies.
         selected: Partition paths to which the plan is limited; empty for the partitions of the policy's option.
-        now: An instant time, which strategies by day need.
-        max_file_bytes: Assumed size of the base file of a group that has none.
+        now: An instant time, for strategies by day.
+        max_file_bytes: Assumed base file size of a group that has none.
         policy_of: Returns the policy whose thresholds apply to a partition; None: `policy` for all.
         every_group: Also plan file groups without log files.
 
@@ -172,11 +172,11 @@ def plan_log_compaction(
     max_file_bytes: int = _MAX_FILE_BYTES,
     policy_of: PolicyOf | None = None,
 ) -> CompactionPlan | None:
-    """Return the plan that merges the log files of each group with many of them, or None if no group has enough.
+    """Return a plan that merges log files in each group with many log files, or None if no group has enough.
 
     `log_compactions` are the instants of completed log compactions. The log files that they merged stay in the slice,
-    so only later log files count. A plan names all log files of the slice, as in Hudi; the reader decides which of
-    their blocks are valid. `selected` limits the plan to some partitions; empty: the policy's option decides.
+    so only later log files are counted. A plan lists all log files of the slice, as in Hudi; the reader decides which
+    blocks are valid. `selected` limits the plan to some partitions; empty: the policy's option decides.
     `policy_of` returns the policy whose threshold applies to a partition.
     """
 

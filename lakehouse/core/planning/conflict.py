@@ -18,7 +18,7 @@ from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 from lakehouse.spec.function import named_function
 
-#: Extra metadata of a commit whose rows have only some columns: the names as a JSON array.
+#: Extra metadata of a commit whose rows contain only some columns: the names as a JSON array.
 COLUMNS_KEY = "lakehouse.columns"
 #: Extra metadata of a commit whose earlier attempts lost a conflict: their number.
 CONFLICTS_KEY = "lakehouse.conflicts"
@@ -144,7 +144,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def strategy_named(name: str) -> Strategy:
-    """Return a strategy by its name, or the function that `package.module:function` names.
+    """Return a strategy by its name, or import the function `package.module:function`.
 
     The function takes two `WriteSummary` values: this write and a commit that completed after this write loaded the
     table. It returns the reason why this write must not commit, or None. Raises UserError for an unknown name.
@@ -173,7 +173,7 @@ def find_conflict(
 
 
 def may_share_keys(ours: WriteSummary, theirs: WriteSummary, *, global_keys: bool) -> bool:
-    """Return whether both writes may have rows with the same new key, which must be unique there."""
+    """Return whether both writes may insert the same key where keys must be unique."""
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
     return global_keys or bool(ours.inserted & theirs.inserted)

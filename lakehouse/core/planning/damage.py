@@ -1,11 +1,11 @@
 """Find damaged files: committed files that are missing in a listing or have another size.
 
-A commit names each file it wrote, with its size. If a file of a newest slice is not listed or has another size, it was
-lost or damaged after the commit, and a reader would silently return older rows. Older slices are not compared, because
-cleans delete their files.
+A commit lists each file that it wrote, with its size. If a file of a newest slice is not on storage or has another
+size, it was lost or damaged after the commit, and a reader would silently return older rows. Older slices are not
+compared, because cleans delete their files.
 
     layout 2   sizes are equal
-    layout 1   a log may be longer than stated: later commits and rollbacks append to it
+    layout 1   a log may be longer than recorded: later commits and rollbacks append to it
 
 Log files with names of version 6 in layout 2 are compared as in layout 1.
 """
@@ -59,7 +59,7 @@ def find_damage(
     covered: Callable[[Iterable[str]], Collection[str]],
     upgraded: bool = False,
 ) -> tuple[Damage, ...]:
-    """Return the files of newest slices that are missing or do not have the size that their commit states.
+    """Return the files of newest slices that are missing or do not have the size that their commit recorded.
 
     Args:
         commits: Completed writes with metadata. Invisible and archived ones are ignored.
@@ -71,7 +71,7 @@ def find_damage(
         upgraded: The table may have log files with names of version 6.
     """
     suspects, sizes = _suspects(commits, files, visible, covered)
-    # Logs that are named after a resize of buckets are read, and kept, only if the resize is completed.
+    # Logs that are named after a bucket resize are read, and kept, only if the resize is completed.
     names = [instant_of(stat.path.rpartition("/")[2]) or "" for _, stat in suspects]
     is_read = [visible.shows(name) or name in visible.compacting for name in names]
     suspects = [pair for pair, read in zip(suspects, is_read, strict=True) if read]
@@ -95,7 +95,7 @@ def find_damage(
 def _newest_bases(
     slices: Iterable[FileSlice], groups: Collection[Group], missing: Iterable[WriteStat]
 ) -> dict[Group, str]:
-    """Return the instant of the newest base file of each file group, be it listed or missing."""
+    """Return by file group the instant of its newest base file, be it listed or missing."""
     newest: dict[Group, str] = {}
     columns = FileSlices.of(slices)
     file_ids = pa.array([file_id for _, file_id in groups], pa.string())
@@ -143,7 +143,7 @@ def _suspects(
     ]
     if not stats:
         return [], {}
-    # Most files match, so most stats need this comparison only.
+    # Nearly all files match, and their stats need only this comparison.
     paths = pa.array([stat.path for _, stat in stats], pa.string())
     names = pa.array([stat.path.rpartition("/")[2] for _, stat in stats], pa.string())
     named = files.filter(members(one_array(files.column("name")), names))
@@ -166,11 +166,11 @@ def _damage(
         log = parse_log_file(name, stat.partition, 0)
         if log is None:
             return None
-        # A log file that has not the instant of its commit is named after its slice.
+        # A log file without the instant of its commit in its name is named after its slice.
         at = visible.completion(log.instant) if log.instant == instant.requested else log.instant
         belongs, is_log = start <= at, True
     size = sizes.get(stat.path)
-    # Some writers state no size.
+    # Some writers record no size.
     same = size is not None and (not stat.size_bytes or (is_log and may_grow and size > stat.size_bytes))
     if same or not belongs:
         return None

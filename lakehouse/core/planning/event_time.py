@@ -1,16 +1,16 @@
 """Event time: watermarks of sources, and the version of a table at an event time.
 
-The write stats of a commit have the least and the greatest event time of the incoming rows, in milliseconds. A commit
-with event-time tracking has two more entries in its extra metadata, with the values at the load of its write:
+The write stats of a commit contain the minimum and maximum event time of the incoming rows, in milliseconds. A commit
+with event-time tracking has two more entries in its extra metadata, with the values when its write loaded the table:
 
     lakehouse.watermarks         JSON {source: time in ISO 8601, UTC}: all events before it have arrived, within the
                                  allowed lateness
-    lakehouse.event_time.past    JSON {up_to, greatest, untimed}: for all writes completed up to `up_to`, the greatest
+    lakehouse.event_time.past    JSON {up_to, greatest, untimed}: for all writes completed up to `up_to`, the maximum
                                  event time, and whether one of them wrote rows without a known time
 
 Therefore a reader needs only the newest commits, back to the `up_to` of one of them.
 
-Hudi states the times of all rows of a rewritten file, not only of the incoming rows. If Hudi writes to the table, too,
+Hudi stores the times of all rows in a rewritten file, not only of the incoming rows. If Hudi writes to the table, too,
 the version may be later than necessary, and it may contain later events. It never lacks an event before the time.
 """
 
@@ -35,7 +35,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark(Readable):
-    """The watermark of a table: `value` is the least of the relevant sources' watermarks, None if one is missing."""
+    """The watermark of a table: `value` is the minimum over the relevant sources, None if one is missing."""
 
     value: datetime | None
     sources: Mapping[str, datetime]
@@ -47,7 +47,7 @@ class EventCommit:
 
     Attributes:
         instant: The write.
-        times: Least and greatest event time in milliseconds; None for table services, deletes and empty commits.
+        times: Minimum and maximum event time in milliseconds; None for table services, deletes and empty commits.
         untimed: Whether the write has rows without a known event time.
     """
 
@@ -58,7 +58,7 @@ class EventCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Summary of all writes completed up to a time: greatest event time, watermarks, rows without a known time."""
+    """Summary of all writes completed up to a time: maximum event time, watermarks, rows without a known time."""
 
     up_to: str = ""
     greatest: int | None = None
@@ -77,7 +77,7 @@ class EventTimeVersion(Readable):
 
 
 def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | None = None) -> EventTimeVersion:
-    """Return the version of `event_time` E: it ends with the last commit that has an event before E.
+    """Return the version at `event_time` E: it ends with the last commit that contains an event before E.
 
     The version contains all late events and all commits before them. Commits without times (services, deletes, empty
     commits, rows without times) belong to the version before them:
@@ -98,8 +98,9 @@ def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | N
 
     Returns:
         The version. `first_later` is the first commit with an event at or after E. `is_clean` means that no commit of
-        the version has such an event or rows without known times, so the version has exactly the events before E that
-        have arrived. Otherwise it also has events at or after E, and shows rows updated after E in their newer state.
+        the version contains such an event or rows without known times, so the version contains exactly the events
+        before E that have arrived. Otherwise it also contains events at or after E, and rows updated after E are in
+        their newer state.
     """
     last = max((n for n, commit in enumerate(commits) if commit.times and commit.times[0] < event_time), default=-1)
     following = (n for n in range(last + 1, len(commits)) if commits[n].times)
@@ -158,14 +159,14 @@ def known_past(newest_first: Iterable[tuple[Instant, CommitMetadata]], past: Pas
 
 
 def moved(past: Past, source: str, greatest: int | None, lateness_ms: int) -> Mapping[str, datetime]:
-    """Return the watermarks after a commit of `source` with this greatest event time; watermarks never decrease."""
+    """Return the watermarks after a commit of `source` with this maximum event time; watermarks never decrease."""
     if greatest is None:
         return past.watermarks
     return _furthest(past.watermarks, {source: time_of(greatest - lateness_ms)})
 
 
 def watermark_of(sources: Mapping[str, datetime], awaited: Sequence[str] = ()) -> Watermark:
-    """Return the watermark of the table: the least of the `awaited` sources (default: all), None if one is missing."""
+    """Return the table's watermark: the minimum over the `awaited` sources (default: all), None if one is missing."""
     counted = awaited or tuple(sources)
     values = [sources[name] for name in counted if name in sources]
     return Watermark(value=min(values) if values and len(values) == len(counted) else None, sources=sources)

@@ -1,6 +1,6 @@
 """Plan an index build: which declared indexes the metadata table lacks (MDT-11).
 
-    declared   options of the table, and definitions that the table stores
+    declared   in options of the table, or in definitions that the table stores
     listed     usable partitions, and partitions that are being built
     plan       the declared partitions that are not usable, in the order in which they are built
 
@@ -32,14 +32,14 @@ _NO_TABLE = "the table has no metadata table; `lakehouse metadata rebuild` creat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPartitions:
-    """The partitions of the metadata table that the properties name: usable ones, and those that are being built."""
+    """The partitions of the metadata table in the properties: usable ones, and partitions that are being built."""
 
     usable: tuple[str, ...]
     building: tuple[str, ...] = ()
 
 
 def is_named_index(partition: str) -> bool:
-    """Return whether a partition has a secondary index or an index on an expression."""
+    """Return whether a partition of the metadata table is a secondary index or an expression index."""
     kind = partition_kind(partition)
     return kind is not None and kind.is_named_by_users
 
@@ -52,7 +52,7 @@ def declared_partitions(
     Args:
         policy: The options of indexes.
         statistics: Whether the options declare column statistics.
-        is_partitioned: Whether the table has partitions; only then it has statistics of partitions.
+        is_partitioned: Whether the table has partitions; partition statistics exist only then.
         defined: The partitions with an index definition.
     """
     named = {index.partition for index in policy.declared} | {name for name in defined if is_named_index(name)}

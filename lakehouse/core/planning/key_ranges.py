@@ -1,7 +1,7 @@
 """Column ranges of data files in commit metadata, so that a reader can skip files without opening them.
 
 The value of the extra metadata key is JSON {relative path: {column: [min, max, nulls]}}. Dates and times are ISO 8601
-texts, decimals are texts with full scale. Other readers ignore the key. Commits of other writers lack it, and so do
+strings, decimals are strings with full scale. Other readers ignore the key. Commits of other writers lack it, and so do
 commits of a table whose metadata table has the index partition `column_stats`, from which readers take ranges.
 """
 
@@ -29,13 +29,13 @@ _SEARCHED = 32
 
 
 def json_range(low: Any, high: Any, nulls: int) -> Range | None:
-    """Return (min, max, nulls) as JSON values, or None if the bounds have no short and exact JSON value."""
+    """Return (min, max, nulls) as JSON values, or None if JSON cannot represent the bounds exactly and briefly."""
     values = [_json_value(low), _json_value(high)]
     return None if None in values else (values[0], values[1], nulls)
 
 
 def ranges_extra(stats: Iterable[WriteStat], indexed: Collection[str] | None) -> dict[str, str]:
-    """Return the extra metadata with the ranges of a commit's files; empty if the metadata table has them.
+    """Return the extra metadata with the ranges of a commit's files; empty if the metadata table stores them.
 
     `indexed` are the columns whose bounds the metadata table gets with the commit; None without `column_stats`.
     """
@@ -43,7 +43,7 @@ def ranges_extra(stats: Iterable[WriteStat], indexed: Collection[str] | None) ->
 
 
 def encode_ranges(stats: Iterable[WriteStat]) -> str:
-    """Return the ranges of the files of a commit as compact JSON."""
+    """Return the ranges of a commit's files as compact JSON."""
     return json.dumps({s.path: {c: list(r) for c, r in s.ranges.items()} for s in stats}, separators=(",", ":"))
 
 
@@ -104,7 +104,7 @@ def _ranges_at(text: str, path: str) -> Any:
 
 
 def typed_ranges(columns: Mapping[str, Any], schema: pa.Schema) -> dict[str, Range]:
-    """Return column -> (min, max, nulls) of JSON values with values of the columns' types."""
+    """Convert column -> [min, max, nulls] with JSON values to tuples with values of the columns' types."""
     kinds = {field.name: field.type for field in schema}
     return {
         name: (literal(low, kinds[name]), literal(high, kinds[name]), nulls)

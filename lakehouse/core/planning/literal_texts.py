@@ -1,7 +1,7 @@
-"""Parse the text of literals exactly: numbers, dates, timestamps and times of day, with every digit.
+"""Parse literals exactly: numbers, dates, timestamps and times of day, with every digit.
 
-A text that is not wholly a value raises ValueError. Times are exact fractions of seconds, so nanoseconds and finer
-digits count. Years have four to seven digits and may have a sign, as in Spark; dates are proleptic Gregorian.
+A string that is not a complete value raises ValueError. Times are exact fractions of seconds, with nanoseconds and
+finer digits. Years have four to seven digits and may have a sign, as in Spark; dates are proleptic Gregorian.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 DAY_SECONDS = 86_400
-#: Maximum number of characters of a number; decimals have at most 76 digits.
+#: Maximum number of characters in a number; decimals have at most 76 digits.
 MOST_DIGITS = 100
-#: The exponents of all numeric types are smaller; a number beyond compares as one with this exponent.
+#: All numeric types have smaller exponents; a larger number is compared as if it had this exponent.
 _MOST_EXPONENT = 400
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _DATE = r"(?P<year>[+-]?[0-9]{4,7})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
@@ -29,7 +29,7 @@ _BLANKS = " \t\r\n"
 
 
 class Moment(NamedTuple):
-    """A date with an optional time of day: seconds since 1970-01-01 in UTC, and which parts the text has."""
+    """A date with an optional time of day: seconds since 1970-01-01 in UTC, and which parts were given."""
 
     seconds: Fraction
     has_time: bool
@@ -49,7 +49,7 @@ def parse_number(text: str) -> Fraction:
 def exact_number(number: Decimal) -> Fraction:
     """Return a decimal number as a fraction; raise ValueError for NaN and infinity.
 
-    A number with an enormous exponent becomes a smaller one that compares in the same way with every numeric type.
+    A number with an enormous exponent becomes a smaller one that compares equally with every numeric type.
     """
     if not number.is_finite():
         raise ValueError("it is not a finite number")

@@ -1,9 +1,9 @@
 """Compare literals in the type of their column, exactly (MDT-14).
 
-A number that the type cannot hold is compared as SQL does: with the largest value of the type below it. So for a column
-of type decimal(5, 2), `d < 1000000` becomes `d <= 999.99`, and `d = 1.005` holds for no value. A date is the timestamp
-at its midnight, and times without a zone are in UTC. A floating-point column is compared with the double next to the
-literal, as in Spark.
+A number that the type cannot represent is replaced by the next lower value of the type, with the result that SQL
+defines. So for a column of type decimal(5, 2), `d < 1000000` becomes `d <= 999.99`, and `d = 1.005` holds for no value.
+A date is the timestamp at its midnight, and times without a zone are in UTC. A floating-point column is compared with
+the double next to the literal, as in Spark.
 
 Typed literals are Arrow scalars, which represent every value of the type, such as dates after the year 9999.
 """
@@ -33,7 +33,7 @@ from lakehouse.model.predicate import Comparison, In, Not, Operator, Predicate, 
 
 _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_MILLIS = 86_400_000
-#: The comparison with the largest value of the type below a literal that has the same result.
+#: By operator, the equivalent operator if the literal is replaced by the next lower value of the type.
 _BELOW: dict[Operator, Operator] = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 _REAL_NAMES = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _TRUE, _FALSE = frozenset(("t", "true", "y", "yes", "1")), frozenset(("f", "false", "n", "no", "0"))
@@ -45,7 +45,7 @@ class _Place(NamedTuple):
     """Where a literal is among the values of a type.
 
     Attributes:
-        value: The largest value that is not greater than the literal; None if all values are greater.
+        value: The last value that is not greater than the literal; None if all values are greater.
         is_equal: Whether the value equals the literal.
     """
 
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 
 
 def typed_comparison(where: Comparison, kind: pa.DataType) -> Predicate:
-    """Return a comparison with a literal of the type of the column that holds for the same values.
+    """Return an equivalent comparison whose literal has the column's type.
 
     Raises:
         UserError: The literal cannot be compared with the type.
@@ -74,7 +74,7 @@ def typed_comparison(where: Comparison, kind: pa.DataType) -> Predicate:
 
 
 def typed_list(where: In, kind: pa.DataType) -> In:
-    """Return a list with the literals that are values of the type of the column; the others equal no value."""
+    """Return the list without the literals that no value of the column's type can equal."""
     return In(where.column, tuple(_values(where.values, kind)))
 
 
@@ -178,7 +178,7 @@ def _integer_limits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _number(value: Any, *, is_whole: bool = False) -> Fraction:
-    """Return a number or the text of one; `is_whole` refuses texts with a fraction, as the cast of Spark does."""
+    """Return the exact value of a number or numeric string; `is_whole` refuses strings with a fraction, as in Spark."""
     if isinstance(value, bool | np.bool_):
         raise ValueError("it is a boolean")
     if isinstance(value, str):
@@ -197,7 +197,7 @@ def _number(value: Any, *, is_whole: bool = False) -> Fraction:
 
 
 def _real(value: Any) -> float:
-    """Return the double next to a number or to the text of one."""
+    """Return the double next to a number or numeric string."""
     if isinstance(value, float | np.floating):
         return float(value)
     if isinstance(value, str):
@@ -211,7 +211,7 @@ def _real(value: Any) -> float:
 
 
 def _days(value: Any) -> Fraction:
-    """Return the days since 1970 of a date, or of a timestamp, which may have a fraction."""
+    """Return the days since 1970 for a date, or for a timestamp with its fraction of a day."""
     if isinstance(value, str):
         moment = parse_moment(value)
         if moment.has_zone or moment.seconds % DAY_SECONDS:
@@ -220,7 +220,7 @@ def _days(value: Any) -> Fraction:
 
 
 def _seconds(value: Any) -> Fraction:
-    """Return the seconds since 1970 of a timestamp, or of the midnight of a date."""
+    """Return the seconds since 1970 for a timestamp, or for midnight on a date."""
     if isinstance(value, TimeLiteral) and value.type != "TIME":
         return parse_moment(value.text).seconds
     if isinstance(value, str):
@@ -260,7 +260,7 @@ def _other(value: Any, kind: pa.DataType) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    """Return the text with which a string column may store a literal of another type."""
+    """Return the string with which a string column may store a literal of another type."""
     if isinstance(value, TimeLiteral):
         return value.text
     return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)

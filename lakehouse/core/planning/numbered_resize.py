@@ -4,7 +4,7 @@
     16 -> 8    b and b + 8 become b                one group per new bucket
     n -> m     buckets with equal remainders by gcd(n, m) form a group
 
-The number of buckets holds for the whole partition, so a resize rewrites all file groups of the partition together.
+The number of buckets holds for the whole partition, so a resize rewrites all file groups in the partition together.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class NumberedChange:
         return self.before != self.after
 
     def child(self, bucket: int) -> str | None:
-        """Return the id of the new group of `bucket`, counted modulo a multiple of both numbers; None if it stays."""
+        """Return the new file id for `bucket`, counted modulo a multiple of both counts; None if the bucket stays."""
         number = bucket % self.after
         return bucket_file_id(number, self.uuid) if self.is_resize or number in self.sorted_only else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedChildren:
-    """The new buckets of one group of a plan: `count` is the number of buckets of the partition afterwards."""
+    """The new buckets of one group in a plan; `count` is the partition's number of buckets afterwards."""
 
     file_ids: tuple[str, ...]
     count: int
@@ -67,7 +67,7 @@ class NumberedChildren:
     def places(
         self, keys: pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the position in `file_ids` of the new bucket of each key."""
+        """Return for each key the position of its new bucket in `file_ids`."""
         numbers = np.array([bucket_of(file_id) for file_id in self.file_ids], np.int32)
         hashed = hash_fields or key_fields
         buckets = bucket_ids(keys, key_fields=key_fields, hash_fields=hashed, buckets=self.count)
@@ -82,7 +82,7 @@ def plan_numbered(
     *,
     file_bytes: int,
 ) -> tuple[ClusteringGroup, ...]:
-    """Return the groups that execute the changes; `slices` are the newest ones of their partitions."""
+    """Return the groups that execute the changes; `slices` are the newest slices of their partitions."""
     of_bucket: dict[tuple[str, int], list[FileSlice]] = {}
     columns = FileSlices.of(slices)
     # Only slices of partitions that change become objects.
@@ -117,16 +117,16 @@ def changed_counts(
     merge_bytes: float,
     bounds: tuple[int, int | None],
 ) -> dict[str, int]:
-    """Return the new numbers of buckets of the partitions whose number has to change.
+    """Return the new bucket count of each partition whose count has to change.
 
     Args:
         slices: The newest slices.
-        rules: The present numbers of buckets.
-        wanted: A number, or "auto": a partition doubles if its buckets have on average more than `split_bytes`, and
-            halves if two of them have less than `merge_bytes`.
+        rules: The present bucket counts.
+        wanted: A count, or "auto": the count is doubled if the average bucket is larger than `split_bytes`, and halved
+            if two average buckets together are smaller than `merge_bytes`.
         split_bytes: See `wanted`.
         merge_bytes: See `wanted`.
-        bounds: With "auto", the smallest and the largest number of buckets; None is no limit.
+        bounds: With "auto", the minimum and maximum count; None is no limit.
     """
     sizes = FileSlices.of(slices).partition_bytes()
     if wanted != "auto":
@@ -150,7 +150,7 @@ def sorted_changes(
     is_unsorted: Unsorted,
     new_uuid: Callable[[], str],
 ) -> dict[str, NumberedChange]:
-    """Return the changes that sort the rows of buckets and keep their numbers."""
+    """Return the changes that sort the rows of buckets and keep the bucket counts."""
     buckets: dict[str, list[int]] = {}
     columns = FileSlices.of(slices)
     unsorted = columns.filter(is_unsorted(columns) & ~columns.is_in_groups(busy))
@@ -204,7 +204,7 @@ def numbered_children(group: ClusteringGroup) -> NumberedChildren | None:
 
 
 def rules_after(rules: BucketRules, changes: Mapping[str, NumberedChange]) -> BucketRules:
-    """Return the rules with the new numbers of buckets; each changed partition gets a pattern for its path."""
+    """Return the rules with the new bucket counts; each changed partition gets a pattern for its path."""
     added = [(partition_pattern(name), change.after) for name, change in sorted(changes.items()) if change.is_resize]
     patterns = {pattern for pattern, _ in added}
     return BucketRules(rules.default, (*added, *(rule for rule in rules.rules if rule[0] not in patterns)))
@@ -216,7 +216,7 @@ def partition_pattern(partition: str) -> str:
 
 
 def staged_counts(changes: Iterable[Mapping[str, NumberedChange]]) -> tuple[tuple[str, int], ...]:
-    """Return the multiples of the numbers of buckets by which rows have to be staged, by partition."""
+    """Return by partition the bucket count for staging, a multiple of the counts before and after each change."""
     counts: dict[str, int] = {}
     for of_plan in changes:
         for partition, change in of_plan.items():

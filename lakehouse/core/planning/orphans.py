@@ -1,12 +1,12 @@
 """Find orphan files: files of failed writes that neither a rollback nor a clean deletes (TL-6.2).
 
 A file is an orphan if its write does not exist (it was rolled back before the file was created), or if its completed
-write does not name it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
+write does not list it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
 writes are kept, because the timeline does not show whether they are orphans.
 
-Deleting an orphan needs two reasons: its age, and that no reader of any retained instant needs it. The instant in the
-name of a log file is its own one since version 8, and that of its slice before. So a log file is kept if one of the two
-readings of its name places it in a slice, see `needed_paths`.
+An orphan is deleted only if it is old enough and no reader of any retained instant needs it. A log file is named after
+its own instant since version 8, and after the instant of its slice before. So a log file is kept if it belongs to a
+slice under one of the two interpretations, see `needed_paths`.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def plan_orphans(
     protected: Collection[str],
     older_than_ms: int,
 ) -> tuple[Orphan, ...]:
-    """Return the orphans that were modified before `older_than_ms` (UTC); `protected` are paths that savepoints name.
+    """Return the orphans that were modified before `older_than_ms` (UTC); `protected` are paths in savepoints.
 
-    `metadata` is called only for completed writes that have a file older than that.
+    `metadata` is called only for completed writes with a file older than that.
     """
     pending = [i.requested for i in timeline if i.action in UNDOABLE_ACTIONS and not i.is_completed]
     first_pending = min(pending, default="")
@@ -90,7 +90,7 @@ def plan_orphans(
                 continue
             write = writes.get(instant)
             if write is not None and write.action is Action.REPLACECOMMIT and isinstance(file.data, LogFile):
-                # Rows that writes copied for a resize of buckets; their commits name the file.
+                # Rows that writes copied for a bucket resize; their commits list the file.
                 continue
             if write is not None and instant not in committed:
                 committed[instant] = committed_paths(metadata(write))
@@ -103,11 +103,11 @@ def plan_orphans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """The files that a table needs of the file groups that have orphans.
+    """The needed files in file groups with orphans.
 
     Attributes:
         sliced: The paths of the log files in all slices of all retained instants.
-        committed: The paths that commits on the timeline name.
+        committed: The paths that commits on the timeline list.
         planned: The file groups of pending plans.
         bases: (partition, file id, instant) of all base files, committed or not.
         services: The instants of compactions and clusterings, pending and completed.
@@ -123,7 +123,7 @@ class Needs:
 def needed_paths(files: Iterable[DataFile], needs: Needs) -> frozenset[str]:
     """Return the paths of the files that a reader or a pending plan may need, so that they are no orphans.
 
-    The commit of the instant in its name decides whether a base file is needed; the planner of orphans has compared it.
+    For a base file, the commit of the instant in its name decides; the planner of orphans has checked it before.
     """
     return frozenset(
         file.path
@@ -140,7 +140,7 @@ def _is_named_after_slice(log: LogFile, needs: Needs) -> bool:
 
 
 def committed_paths(metadata: CommitMetadata) -> frozenset[str]:
-    """Return the paths of the files that a commit names."""
+    """Return the paths of the files that a commit lists."""
     paths = set()
     for stat in metadata.stats:
         folder = f"{stat.partition}/" if stat.partition else ""

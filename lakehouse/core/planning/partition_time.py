@@ -4,8 +4,8 @@
     year=2026/month=01            yyyy/MM           2026-01-01T00:00 .. 2026-02-01T00:00
     at=2026/01/31/07              yyyy/MM/dd/HH     07:00 .. 08:00
 
-The time is the first sequence of path levels that the pattern formats identically. A text that the pattern formats in
-another way (2026-1-5 for yyyy-MM-dd) is not accepted, because expired partitions are deleted.
+The time is the first sequence of path levels that the pattern formats identically. A string that the pattern formats
+in another way (2026-1-5 for yyyy-MM-dd) is not accepted, because expired partitions are deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lakehouse.core.rows.timestamp_keys import zone_id
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
 
-#: Patterns for tables where neither a rule nor the key generator has one.
+#: Patterns for tables where neither a rule nor the key generator defines one.
 DEFAULT_FORMATS = ("yyyy-MM-dd", "yyyy/MM/dd")
 _KEY = re.compile(r"^[^=/]*=")
 _EPOCH = datetime(1970, 1, 1)
@@ -50,8 +50,8 @@ class PartitionTime:
 def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str = "") -> PartitionTime | None:
     """Return the time in a partition path, or None if it has none.
 
-    The default `pattern` is taken from the table's TIMESTAMP field, else DEFAULT_FORMATS. The default `zone` is that of
-    the field, else UTC. Raises UserError for a pattern without a year and for an unknown zone.
+    The defaults of `pattern` and `zone` are taken from the table's TIMESTAMP field, else they are DEFAULT_FORMATS and
+    UTC. Raises UserError for a pattern without a year and for an unknown zone.
     """
     levels = path.split("/")
     values = [_KEY.sub("", level) for level in levels]

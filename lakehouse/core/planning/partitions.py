@@ -1,8 +1,8 @@
-"""Which partitions and directories can hold rows that meet a condition, from the values in their paths (DATA-2.3).
+"""Find partitions and directories that can contain rows that meet a condition, by their paths (DATA-2.3).
 
 A condition is evaluated on all paths by one kernel call. The path of a partition contains one value per
 partition field. A directory above it contains the values of the first fields only. A string without URL encoding may
-contain `/`: then the directory `a` stands for the value `a` and for all values that begin with `a/`.
+contain `/`: then the directory `a` represents the value `a` and all values that begin with `a/`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 _MAX_DIRECTORIES = 64
 # Types whose strings in paths depend on the writer.
 _WITHOUT_TEXT = (pa.types.is_timestamp, pa.types.is_time, pa.types.is_floating, pa.types.is_boolean)
-# The character after `/`: all texts that begin with `a/` are between `a` and `a0`.
+# The character after `/`: all strings that begin with `a/` are between `a` and `a0`.
 _AFTER_SLASH = "0"
 
 
@@ -93,7 +93,7 @@ class PartitionFilter:
         return may_match(self.where, ranges, self.schema, len(path))
 
     def computed(self) -> tuple[str, ...] | None:
-        """Return the only directories that can match, if conditions name the values of the first fields; else None.
+        """Return the only directories that can match, if conditions fix the values of the first fields; else None.
 
         A directory is a partition if all fields have such conditions, else it contains the partitions.
         """
@@ -109,7 +109,7 @@ class PartitionFilter:
         return None if paths is None else tuple(sorted(set(paths)))
 
     def _values_of(self, number: int, field: str) -> list[str] | None:
-        """Return the strings of the only values of a field that can match, as paths contain them."""
+        """Return the only values of a field that can match, as strings in paths; None if any value can."""
         if not _is_simple(self.keys, number) or field not in self.schema.names:
             return None
         kind = self.schema.field(field).type
@@ -134,9 +134,9 @@ def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig)
 def partition_ranges(
     paths: pa.Array, schema: pa.Schema, keys: KeyConfig, columns: Collection[str]
 ) -> dict[str, ColumnRanges]:
-    """Return what the path of each partition says about the values of its rows, for those of the columns that it tells.
+    """Return the ranges of partition columns that follow from partition paths.
 
-    The null partition, TIMESTAMP fields, and types whose text is not unique say nothing.
+    There are none for the null partition, TIMESTAMP fields, and types with several string forms of a value.
     """
     if frozenset(columns).isdisjoint((META_COLUMNS[3], *keys.partition_fields)):
         return {}
@@ -152,7 +152,7 @@ def partition_ranges(
 
 
 def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
-    """Return the string of each field in each path; null where the path does not say it."""
+    """Return the string of each field in each path; null where the path does not contain it."""
     fields = keys.partition_fields
     if len(fields) == 1:
         return [_without_name(paths, fields[0], keys)]
@@ -179,7 +179,7 @@ def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
 
 
 def _typed_values(text: pa.Array, kind: pa.DataType, keys: KeyConfig) -> pa.Array:
-    """Return strings of paths as values of a column; null for the null partition and for an invalid value."""
+    """Return strings from paths as column values; null for the null partition and for an invalid value."""
     if any(has_no_text(kind) for has_no_text in _WITHOUT_TEXT):
         return pa.nulls(len(text), kind)
     encoded = _without_default(text).dictionary_encode()
@@ -199,7 +199,7 @@ def _literal(text: str, kind: pa.DataType) -> Any:
 
 
 def _without_name(text: pa.Array, field: str, keys: KeyConfig) -> pa.Array:
-    """Return a level of paths without `field=` in front; null where it does not begin so."""
+    """Return a level of paths without `field=` in front; null where it does not begin with that."""
     if not keys.hive_style:
         return text
     lead = f"{field}="
@@ -225,10 +225,10 @@ def _has_one_level(kind: pa.DataType) -> bool:
 
 
 def values_of(where: Predicate | None, column: str, kind: pa.DataType) -> list[pa.Scalar] | None:
-    """Return the only values of a column of a type with which the condition can hold; None if it names none.
+    """Return the only column values for which the condition can hold; None if it does not limit the column to a list.
 
     A literal that no value of the type equals is left out. Floats have several representations of zero and NaN, so
-    their values are never named.
+    the result is None for them.
     """
     if isinstance(where, And):
         named = [values for part in where.parts if (values := values_of(part, column, kind)) is not None]

@@ -1,8 +1,8 @@
 """Parse predicates and translate them to Arrow expressions; `ranges` evaluates them on column ranges.
 
 Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
-parentheses; literals are numbers, 'text', true, false, and DATE '...', TIMESTAMP '...' or TIME '...'. Names may be in
-backquotes; `a.b` names the field `b` of the struct `a`. In place of a column a condition may have a function of one,
+parentheses; literals are numbers, 'string', true, false, and DATE '...', TIMESTAMP '...' or TIME '...'. Names may be in
+backquotes; `a.b` names the field `b` of the struct `a`. Instead of a column a condition may contain a function of one,
 such as `hour(at)` or `from_unixtime(at, 'yyyy-MM-dd')`: the functions of `rows.index_functions`, with times in UTC.
 
 Rows are compared as in Spark: literals exactly in the type of their column (see `literals`), NaN equals NaN and is
@@ -57,14 +57,14 @@ def parse_predicate(text: str) -> Predicate:
 
 
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
-    """Raise UserError for a column that `schema` lacks, with the nearest name, and for a literal of another type."""
+    """Raise UserError for a column that `schema` lacks, with a similar name, and for a literal of another type."""
     for name in columns_of(predicate):
         path_of(name, schema)
     to_arrow(predicate, schema)
 
 
 def matching(rows: pa.Table, where: Predicate, schema: pa.Schema) -> pa.Table:
-    """Return the rows of a table of `schema` that meet a condition."""
+    """Return the rows that meet a condition."""
     calls = {call.text: call for call in calls_of(where)}
     filtered = rows
     for text, call in calls.items():
@@ -83,7 +83,7 @@ def function_of(call: Call) -> IndexFunction:
 
 
 def result_field(call: Call, schema: pa.Schema) -> pa.Field:
-    """Return the column that has the results of a call; raise UserError if the function does not accept the column."""
+    """Return the column with the results of a call; raise UserError if the function does not accept the column."""
     function, kind = function_of(call), type_of(call.column, schema)
     why = function.refusal(kind)
     if why is not None:

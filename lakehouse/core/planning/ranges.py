@@ -1,8 +1,9 @@
 """Evaluate a predicate on column ranges of many files or partitions (MDT-14).
 
-For each item (a file, a partition) a column has a smallest and a largest value, and numbers of nulls and of values. A
-bound or a number that is null is unknown. The result is one flag per item: whether it may have a matching row. There is
-one kernel pass per condition and no loop over items. An item is excluded only if its ranges prove that no row matches.
+The range of a column in an item (a file, a partition) consists of a lower and an upper bound, a null count and a value
+count. A bound or count that is null is unknown. The result is one flag per item: whether it may have a matching row.
+There is one kernel pass per condition and no loop over items. An item is excluded only if its ranges prove that no row
+matches.
 """
 
 from __future__ import annotations
@@ -34,13 +35,12 @@ class ColumnRanges:
     """The ranges of one column, one row per item.
 
     Attributes:
-        low: A lower bound of the values that are not null; null if unknown.
+        low: A lower bound for the values that are not null; null if unknown.
         high: An upper bound; null if unknown.
         nulls: The number of nulls; null if unknown.
         values: The number of values, nulls included; null if unknown.
-        java_order: Whether the bounds of strings may be in the order of UTF-16 code units.
-        ignores_nan: Whether the bounds of floats may be those of the numbers only. Else they are unknown for an item
-            with NaN.
+        java_order: Whether the bounds of strings may be ordered by UTF-16 code units.
+        ignores_nan: Whether the bounds of floats may ignore NaN. Else they are unknown for an item with NaN.
     """
 
     low: pa.Array
@@ -84,8 +84,7 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
 
     Args:
         where: The condition; its columns and literals were checked.
-        ranges: Ranges by the name of the column, or by the text of the call of a function. A column without ranges
-            excludes nothing.
+        ranges: Ranges by column name, or by function call as a string. A column without ranges excludes nothing.
         schema: The schema of the rows.
         rows: The number of items.
     """
@@ -117,10 +116,10 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
 
 
 def matches_of_leaves(where: Predicate, rows: int, of_leaf: Callable[[Predicate], Flags]) -> Flags:
-    """Combine flags of the leaves of a condition, which may be below NOT, as AND and OR say.
+    """Combine the flags of a condition's leaves, which may be below NOT, by its AND and OR.
 
     Each leaf compares one column. So if the rows of an item come from several files, flags of its leaves may be united
-    over these files, even if a row has values from several of them.
+    over these files, even if a row has values from several files.
     """
     if isinstance(where, And | Or):
         matches = np.full(rows, isinstance(where, And))
@@ -137,9 +136,10 @@ def matches_of_leaves(where: Predicate, rows: int, of_leaf: Callable[[Predicate]
 def _of_call(
     call: Call, ranges: Mapping[str, ColumnRanges], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnRanges], pa.Schema]:
-    """Return ranges of the results of a call, and the schema that has them as its only column.
+    """Return the ranges of a call's results, and a schema with the results as its only column.
 
-    Without ranges of the results, those of the column tell them if the function keeps the order of values.
+    If the ranges of the results are not stored, a function that keeps the order of values is applied to the column's
+    bounds.
     """
     of_result = pa.schema([result_field(call, schema)])
     if call.text in ranges or call.column not in ranges or not function_of(call).keeps_order:
@@ -153,7 +153,7 @@ def _of_call(
 
 
 def _inverse(part: Predicate) -> Predicate | None:
-    """Return a condition without NOT that holds at least where NOT `part` holds; None if there is no useful one."""
+    """Return a condition without NOT that holds at least where NOT `part` holds; None without a useful one."""
     if isinstance(part, Not):
         return part.part
     if isinstance(part, And | Or):
@@ -179,7 +179,7 @@ def _leaf(where: In | IsNull | StartsWith, ranges: ColumnRanges, kind: pa.DataTy
 def _only_nulls(ranges: ColumnRanges) -> Flags:
     """Return for each item whether all its values are null, so that only IS NULL can hold.
 
-    A log file with deletes only has no values, and so no bounds.
+    A log file with deletes only contains no values, so it has no bounds.
     """
     no_bounds = pc.and_(pc.is_null(ranges.low), pc.is_null(ranges.high))
     all_null = pc.and_(pc.equal(ranges.nulls, ranges.values), pc.or_(pc.greater(ranges.values, 0), no_bounds))
@@ -203,7 +203,7 @@ def _compared(where: Comparison, ranges: ColumnRanges, kind: pa.DataType) -> Fla
 
 
 def _may_hold_for_nan(where: Comparison, ranges: ColumnRanges) -> bool:
-    """Whether a comparison of floats may hold for NaN, which is the greatest value and unequal to all numbers."""
+    """Whether a comparison of floats may hold for NaN, which is greater than all numbers and unequal to them."""
     if where.operator in (">", ">="):
         return ranges.ignores_nan or _is_nan(where.value)
     return where.operator == "!=" or _is_nan(where.value)
@@ -222,7 +222,7 @@ def _one_of(values: Sequence[pa.Scalar], ranges: ColumnRanges, kind: pa.DataType
     if not len(ordered):
         return np.zeros(rows, bool)
     has_bounds = pc.is_valid(ranges.low)
-    # The smallest value that is not below the lower bound decides.
+    # The first value that is not below the lower bound decides.
     first = _values_below(ordered, ranges.low.filter(has_bounds))
     next_value = ordered.take(pa.array(np.minimum(first, len(ordered) - 1)))
     in_range = (first < len(ordered)) & _true_or_unknown(pc.less_equal(next_value, ranges.high.filter(has_bounds)))
@@ -251,7 +251,7 @@ def _starts(prefix: str, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
 
 
 def _is_reordered(value: pa.Scalar, ranges: ColumnRanges) -> bool:
-    """Whether the order of the bounds may differ from the order of the values of the column at this literal."""
+    """Whether bounds and column values may have different orders at this literal."""
     if not ranges.java_order:
         return False
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):

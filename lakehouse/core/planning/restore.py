@@ -53,7 +53,7 @@ def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
 def slices_after(
     timeline: Timeline, commits: Commits, listing: Iterable[DataFile], *, layout: TableLayout
 ) -> tuple[FileSlice, ...]:
-    """Return the newest slices of `commits`, from the listed files and the files that the commits name."""
+    """Return the newest slices of `commits`, from the listed files and the files in the commits."""
     files = {file.path: file for _, metadata in commits for stat in metadata.stats for file in _files(stat)}
     files.update({file.path: file for file in listing})
     names: dict[tuple[str, str, str], set[str]] = {}
@@ -90,7 +90,7 @@ def missing_files(
 
 
 def slice_paths(file_slice: FileSlice) -> tuple[str, ...]:
-    """Return the paths of the files of a slice, the base file first."""
+    """Return the file paths of a slice, the base file first."""
     logs = tuple(log.path for log in file_slice.logs)
     return logs if file_slice.base is None else (file_slice.base.path, *logs)
 

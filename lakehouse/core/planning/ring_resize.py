@@ -1,10 +1,10 @@
 """Plan resizes of consistent hashing: buckets that split, merge, or are sorted (MDT-12.5).
 
     size > split threshold                     the range is divided in the middle: two new groups
-    neighbours together < merge threshold      one new group with the range of all of them
+    neighbours together < merge threshold      one new group with their united range
     not sorted by the requested columns        one new group with the same range
 
-Sizes include base and log files, and thresholds are multiples of the largest size of a base file. A partition with
+Sizes include base and log files, and thresholds are multiples of the maximum size of a base file. A partition with
 a pending resize is not planned again, because each plan is based on the present ring.
 """
 
@@ -31,7 +31,7 @@ _PARTITION, _NODES, _SEQUENCE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingLimits:
-    """When buckets split and merge: sizes in bytes, and numbers of buckets of a partition; `most` None is no limit."""
+    """When buckets split and merge: sizes in bytes, and bucket counts per partition; `most` None is no limit."""
 
     split_bytes: float
     merge_bytes: float
@@ -62,7 +62,7 @@ class _Buckets:
         return node.file_id in self.numbers
 
     def size(self, node: HashingNode) -> int:
-        """Return the bytes of the files of a bucket."""
+        """Return the size of a bucket's files in bytes."""
         return self.sizes[self.numbers[node.file_id]]
 
     def pieces(self, nodes: Iterable[HashingNode]) -> list[FileSlice]:
@@ -80,7 +80,7 @@ def plan_ring_resizes(
     is_unsorted: Unsorted,
     new_prefix: Callable[[], str],
 ) -> tuple[ClusteringGroup, ...]:
-    """Return the groups of a resize, largest slices first; empty if no bucket has to change.
+    """Return the groups of a resize, in descending order of slice size; empty if no bucket has to change.
 
     Args:
         slices: The newest slices of the partitions.
@@ -120,7 +120,7 @@ def child_nodes(group: ClusteringGroup) -> tuple[HashingNode, ...]:
 def resized_rings(instant: str, plan: ClusteringPlan, rings: Mapping[str, Ring]) -> dict[str, Ring]:
     """Return the rings of the plan's partitions as they are after the resize `instant`.
 
-    `rings` are the present ones. A partition whose ring has changed since the plan was made is left out.
+    `rings` are the present rings. A partition whose ring has changed since the plan was made is omitted.
     """
     children: dict[str, list[HashingNode]] = {}
     stale = set()

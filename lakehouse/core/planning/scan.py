@@ -163,7 +163,7 @@ def plan_scan(
         commit_times: Requested times; only rows of these instants are returned (incremental query).
 
     Raises:
-        UserError: The table does not have a column.
+        UserError: The table lacks a column.
     """
     full = with_meta_fields(table)
     chosen = chosen_columns(full, columns)
@@ -223,7 +223,7 @@ def files_that_may_match(
 def recorded_ranges(
     files: pa.Table, ranges: Mapping[str, Mapping[str, Range]], where: Predicate, schema: pa.Schema
 ) -> dict[str, ColumnRanges]:
-    """Return the ranges that commits or footers state by path, as columns in the order of the files.
+    """Return the ranges from commits or footers, by path, as columns in the order of the files.
 
     Footers ignore NaN, and commits repeat the bounds of footers.
     """
@@ -246,7 +246,7 @@ def recorded_ranges(
 
 
 def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
-    """Return the recorded range of each file, and the other where none is recorded."""
+    """Return for each file the recorded range, and the other range where none is recorded."""
     is_recorded = pc.or_(pc.is_valid(recorded.low), pc.is_valid(recorded.nulls))
     return ColumnRanges(
         low=pc.if_else(is_recorded, recorded.low, other.low),

@@ -25,7 +25,7 @@ _ROUNDING = [(pa.int32(), pa.float32()), (pa.int64(), pa.float32()), (pa.int64()
 
 
 class Role(StrEnum):
-    """The use of a column whose change of type may change keys, partition paths or the order of versions."""
+    """The use of a column whose type change may change keys, partition paths or the order of versions."""
 
     KEY = "record key"
     PARTITION = "partition"
@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 
 class Promotion(StrEnum):
-    """The effect of a change of type on values."""
+    """The effect of a type change on values."""
 
     EXACT = "exact"
     ROUNDS = "rounds"
@@ -67,7 +67,7 @@ def evolve(
     Args:
         table: The data columns of the table.
         batch: The columns of the batch.
-        policy: The policy for new and missing columns and changes of type.
+        policy: The policy for new columns, missing columns and type changes.
         missing: The rule for missing columns, if the operation cannot follow the policy.
         fixed: Columns with a role, by dotted name.
         partly: Columns that some rows of the batch lack.
@@ -124,7 +124,7 @@ def first_schema(incoming: pa.Schema) -> pa.Schema:
 
 
 def united(theirs: pa.Schema, ours: pa.Schema) -> pa.Schema:
-    """Return the schema of a table that two concurrent writers changed: the columns of `theirs`, then those of `ours`.
+    """Return the schema of a table that two concurrent writers changed: columns of `theirs`, then new ones of `ours`.
 
     Raises UserError with the name of a column whose two types cannot represent each other's values.
     """
@@ -147,7 +147,7 @@ def provided_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | No
 
 
 def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
-    """Return the effect of storing values of type `narrow` as `wide`; None if Hudi has no such promotion."""
+    """Return the effect on `narrow` values when they are stored as `wide`; None if Hudi has no such promotion."""
     if narrow == wide:
         return Promotion.EXACT
     if narrow in _WIDENING and wide in _WIDENING:
@@ -352,7 +352,7 @@ class _Merge:
         return self.policy.rounds if kind is Promotion.ROUNDS else self.policy.makes_text
 
     def _check_fixed(self, name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion) -> None:
-        """Raise UserError if the change of type changes the text or the order of stored values of a column with a role.
+        """Raise UserError if the type change affects the string form or order of stored values of a column with a role.
 
         Record keys, partition paths and ordering depend on them.
         """
@@ -365,7 +365,7 @@ class _Merge:
                 raise _another(name, table, batch, role)
 
     def _check_cast_up(self, name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion) -> None:
-        """Raise UserError if a cast to the table's text type changes the text or the order of the batch's values."""
+        """Raise UserError if a cast to the table's string type affects the string form or order of batch values."""
         if kind is Promotion.TEXT:
             for role in sorted(self.fixed.get(name, ())):
                 if role is Role.ORDERING or not _same_text(batch, table):
@@ -373,7 +373,7 @@ class _Merge:
 
 
 def _same_text(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Return whether every value has the same text in keys and partition paths with both types."""
+    """Return whether every value has the same string form in keys and partition paths with both types."""
     if pa.types.is_decimal(narrow) and pa.types.is_decimal(wide):
         return bool(narrow.scale == wide.scale)
     if pa.types.is_string(wide):

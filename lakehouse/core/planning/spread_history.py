@@ -1,10 +1,10 @@
-"""The values in commits of the spread column, so that later writes know the large ones before they begin.
+"""The values of the spread column in commits, so that later writes can plan for large values in advance.
 
 Each commit of a table with `lakehouse.write.spread.column` has the extra metadata `lakehouse.spread`, as JSON:
 
     column   the column
     rows     by value, the rows of a commit: the mean of commits, in which a commit weighs half of all before it
-    groups   by file id, the value of groups that have rows of one large value only, while they are small
+    groups   by file id, the value of groups that only contain rows with one large value, while they are small
 
 Only the most frequent values and the newest groups are kept, so the metadata does not grow with the table.
 """

@@ -2,11 +2,11 @@
 
     .hoodie/.tombstones/<instant>_<until>_<token>.parquet      deletes of one commit, or several such files merged
 
-Readers do not use them. A commit names all valid tombstone files in its extra metadata, so the files follow the
-timeline: files of a write that was not committed, or was rolled back, are not valid. Concurrent commits do not know
+Readers do not use them. A commit lists all valid tombstone files in its extra metadata, so the files follow the
+timeline: files of a write that was not committed, or was rolled back, are not valid. Concurrent commits do not list
 each other's files; therefore the valid files are computed from several commits:
 
-    valid = files of the most complete commit, as of `up_to`  +  files of later commits  -  overwritten partitions
+    valid = files of the commit with the last `up_to`  +  files of later commits  -  overwritten partitions
 
 Files of similar size are merged, `_FANOUT` at a time, so their number is logarithmic in the number of rows. Files with
 `_MERGED_ROWS` or more rows are not merged again, which bounds the time of a write.
@@ -61,7 +61,7 @@ class TombstoneFile:
         return int(_parts(self.name)[1])
 
     def covers(self, partitions: Sequence[str]) -> bool:
-        """Return whether the file may have deletes of one of the partitions."""
+        """Return whether the file may contain deletes for one of the partitions."""
         return any(self.first <= partition <= self.last for partition in partitions)
 
 
@@ -72,7 +72,7 @@ class Tombstones:
     Attributes:
         overwritten: Partitions that were overwritten, with the instant: only later deletes of the partition are valid.
         overwritten_all: The instant that overwrote the whole table: only later deletes are valid.
-        is_complete: Whether a commit named all earlier files, so that no older commit has to be read.
+        is_complete: Whether a commit listed all earlier files, so that no older commit has to be read.
     """
 
     up_to: str = ""
@@ -108,7 +108,7 @@ def forgotten_at(name: str) -> int | None:
 def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], before: Tombstones) -> Tombstones:
     """Return `before` combined with the files of further writes, newest first.
 
-    It stops at the first commit after which no older commit can add a file. Raises CorruptTableError if a commit names
+    It stops at the first commit after which no older commit can add a file. Raises CorruptTableError if a commit lists
     a file that has no tombstone file name.
     """
     files, overwritten, overwritten_all, base = (
@@ -158,7 +158,7 @@ def added_files(tombstones: Tombstones, instant: Instant) -> tuple[TombstoneFile
 
 
 def files_to_merge(files: Sequence[TombstoneFile]) -> list[tuple[TombstoneFile, ...]]:
-    """Return groups of files with similar numbers of rows; each group is merged into one file."""
+    """Return groups of files with similar row counts; each group is merged into one file."""
     tiers: dict[int, list[TombstoneFile]] = {}
     for file in (file for file in files if file.rows < _MERGED_ROWS):
         tier = 0
@@ -182,7 +182,7 @@ def encode_tombstones(tombstones: Tombstones) -> str:
 
 
 def decode_tombstones(instant: Instant, metadata: CommitMetadata) -> Tombstones | None:
-    """Return the tombstone files that a commit names, or None if it names none; raise CorruptTableError if invalid."""
+    """Return the tombstone files that a commit lists, or None if it lists none; raise CorruptTableError if invalid."""
     text = metadata.extra.get(TOMBSTONES_KEY)
     if not text:
         return None

@@ -2,7 +2,7 @@
 
     statistics -> the rule that covers the partition -> a limit that is met -> not pinned, not busy -> oldest first
 
-Limits by count and size order the partitions. Partitions whose values name a time are ordered by that time, other
+Limits by count and size order the partitions. Partitions whose values contain a time are ordered by that time, other
 partitions by their first commit. The two kinds are counted separately, because a date cannot be ordered among names.
 An age limit is met by ages above the limit.
 """
@@ -97,7 +97,7 @@ def plan_ttl(
 def expiry_times(
     partitions: Iterable[PartitionStatistics], rules: Sequence[TtlRule], keys: KeyConfig, now: Now
 ) -> dict[str, int]:
-    """Return when partitions exceed an age limit, in UTC milliseconds; those without an age limit are left out.
+    """Return when partitions exceed an age limit, in UTC milliseconds; partitions without an age limit are omitted.
 
     The time may have passed. A later write moves a limit by modification, and limits by count and size have no time.
     """
@@ -124,7 +124,7 @@ def _covered(
 ) -> dict[str, list[PartitionStatistics]]:
     """Return the partitions of each rule with limits, by its id."""
     covered: dict[str, list[PartitionStatistics]] = {}
-    # Among equally specific rules the latest one precedes; the sort is stable.
+    # Among equally specific rules the latest one comes first; the sort is stable.
     order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
     for statistics in partitions:
         rule = next((rule for rule in order if rule.covers(statistics.partition)), None)

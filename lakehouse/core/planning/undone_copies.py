@@ -1,4 +1,4 @@
-"""Recognise the logs to which writes copied rows for a resize of buckets that was dropped (MDT-12.5).
+"""Recognise the logs to which writes copied rows for a bucket resize that was dropped (MDT-12.5).
 
 The copies are deleted with the plan of the resize, but the commits of the writes still list them. The time of the plan
 is on no timeline. After the archive has passed this time, it looks like the time of an archived write. The file group

@@ -116,22 +116,22 @@ def check_files(
     upgraded: bool = False,
     compacting: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Yield the files named by commits that are missing or have another size.
+    """Yield the files in commits that are missing or have another size.
 
     Args:
         commits: Commits with their metadata.
         sizes: Sizes of all files in bytes, by path.
         cleaned_paths: Paths that cleans deleted or may be deleting.
         layout: Layout of the table. The archive of a timeline without completion times is not read and may contain
-            cleans, so a file counts as missing only if it is the newest of a file group that is not replaced.
-        upgraded: The table may have log files of version 6, to which later commits appended.
-        compacting: The requested times of pending compactions, which names of such log files may contain.
+            cleans, so a missing file is reported only if it is the newest of a file group that is not replaced.
+        upgraded: The table may contain log files of version 6, to which later commits appended.
+        compacting: The requested times of pending compactions; names of such log files may contain them.
     """
     may_grow = upgraded or layout.appends_to_logs
     commits = list(commits)
     older = _superseded(commits) if not layout.has_completion_times else frozenset()
     instants = {instant.requested for instant, _ in commits} | {*compacting}
-    # Names of older log files of an upgraded table contain the instants of archived writes.
+    # In an upgraded table, the names of older log files contain the instants of archived writes.
     since = min(instants, default="") if upgraded else ""
     for instant, metadata in commits:
         for stat in metadata.stats:
@@ -159,7 +159,7 @@ def check_files(
 
 
 def _is_undone_copy(path: str, instant: Instant, instants: Collection[str], since: str) -> bool:
-    """Return whether a log has rows that its write copied for a resize of buckets that was undone (MDT-12.5)."""
+    """Return whether a log contains rows that its write copied for a bucket resize that was undone (MDT-12.5)."""
     name = path.rpartition("/")[2]
     named_after = instant_of(name)
     if named_after is None or named_after < since or named_after in instants:
@@ -168,7 +168,7 @@ def _is_undone_copy(path: str, instant: Instant, instants: Collection[str], sinc
 
 
 def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
-    """Return the files of replaced groups and of groups with a base file of a later commit."""
+    """Return the files of replaced groups and older files of groups whose base file a later commit wrote."""
     newest: dict[tuple[str, str], str] = {}
     replaced = set()
     for instant, metadata in commits:
@@ -192,7 +192,7 @@ def _is_log(path: str) -> bool:
 def check_named(
     invariant: str, instant: Instant, paths: Iterable[str], sizes: Mapping[str, int], what: str
 ) -> Iterator[Finding]:
-    """Yield the files named by a plan or a savepoint that are missing."""
+    """Yield the missing files of a plan or savepoint."""
     for path in paths:
         if path not in sizes:
             yield Finding(

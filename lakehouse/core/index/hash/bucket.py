@@ -2,8 +2,8 @@
 
     record key --> values of the hash fields --> List.hashCode & 0x7fffffff --> modulo buckets --> file id 0000000b-...
 
-There is exactly one file group per partition and bucket, so no lookup is needed. The number of buckets of a partition
-and the hash fields of a table must not change.
+There is exactly one file group per partition and bucket, so no lookup is needed. A partition's number of buckets and
+the table's hash fields must not change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bucket_ids(
         buckets: The number of buckets, or one number per key.
 
     Raises:
-        UserError: `hash_fields` has a field that is not a key field, or a key does not have the form above.
+        UserError: `hash_fields` contains a field that is not a key field, or a key does not have the form above.
     """
     if isinstance(buckets, int) and not 0 < buckets <= MAX_BUCKETS:
         raise UserError(f"a bucket index needs 1 to {MAX_BUCKETS} buckets, not {buckets}", buckets=buckets)
@@ -66,9 +66,7 @@ def bucket_ids(
 
 
 def bucket_file_id(bucket: int, uuid: str) -> str:
-    """Return the file id of a new group of `bucket`: `uuid` with its first eight characters replaced by the bucket
-    number.
-    """
+    """Return the file id of a new group of `bucket`: `uuid` with the bucket number as its first eight characters."""
     match = _UUID.fullmatch(uuid)
     if match is None or not 0 <= bucket <= MAX_BUCKETS:
         raise UserError(f"bucket {bucket} and uuid {uuid!r} cannot form a file id", bucket=bucket, uuid=uuid)
@@ -106,7 +104,7 @@ def key_values(keys: pa.Array, key_fields: tuple[str, ...]) -> pa.StructArray:
 
 
 def _value_hashes(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the hashes of values. The placeholders of null and of the empty string hash to 0."""
+    """Return the hashes of values. The placeholders for null and the empty string hash to 0."""
     hashes = string_hashes(values)
     hashes[np.asarray(pc.is_in(values, value_set=pa.array(["__null__", "__empty__"])))] = 0
     return hashes

@@ -49,7 +49,7 @@ class BucketIndex:
         or with a log file if `new_in_logs` is set.
 
         Raises:
-            UserError: A file group contradicts the number of buckets of its partition.
+            UserError: A file group contradicts its partition's number of buckets.
         """
         buckets = self.setup.buckets
         if buckets is None:
@@ -70,7 +70,7 @@ class BucketIndex:
         return tuple(one for task in tasks for one in (task, *copies_for_resizes(self.setup, task)))
 
     def _new_file_id(self, partition: str, bucket: int, new_uuid: NewUuid) -> str:
-        """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite has hidden."""
+        """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite replaced."""
         if not self.setup.fixed_ids:
             return bucket_file_id(bucket, new_uuid())
         file_id, number = bucket_file_id(bucket, NO_UUID), 0
@@ -100,7 +100,7 @@ def bucket_task(
 
 
 def _groups_by_bucket(slices: Sequence[FileSlice], buckets: BucketRules) -> dict[tuple[str, int], FileSlice]:
-    """Return the slice of each (partition, bucket). Raises UserError if groups do not fit the number of buckets."""
+    """Return the slice of each (partition, bucket). Raises UserError if groups do not fit the bucket count."""
     groups: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         bucket = bucket_of(file_slice.file_id)
@@ -115,7 +115,7 @@ def _groups_by_bucket(slices: Sequence[FileSlice], buckets: BucketRules) -> dict
 
 
 def copies_for_resizes(setup: IndexSetup, task: GroupTask) -> list[GroupTask]:
-    """Return the tasks that write the rows of `task` to the groups of pending resizes, as logs."""
+    """Return the tasks that write the rows of `task` to the new groups of pending resizes, as logs."""
     staged: dict[tuple[str, str], list[StagedEntry]] = {}
     for resize in setup.resizes:
         for entry in task.entries:
@@ -131,7 +131,7 @@ def copies_for_resizes(setup: IndexSetup, task: GroupTask) -> list[GroupTask]:
 def copied_deletes(resizes: Sequence[PendingResize], task: GroupTask) -> list[GroupTask]:
     """Return the tasks that delete the keys of `task` in all groups that will replace its group.
 
-    A delete without partition columns looks its keys up. Deleting a key in a group that does not have it is harmless.
+    A delete without partition columns looks its keys up. Deleting a key in a group without this key is harmless.
     """
     return [
         _copy(task, resize.instant, file_id)

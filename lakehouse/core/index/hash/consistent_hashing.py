@@ -59,7 +59,7 @@ class Ring:
         return np.array([node.value for node in self.metadata.nodes], np.int32)
 
     def places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        """Return the position of the node of each hash. Hashes above the last value belong to the first node."""
+        """Return for each hash the position of its node. Hashes above the last value belong to the first node."""
         positions: npt.NDArray[np.int64] = np.searchsorted(self.values, hashes, side="left") % len(self.values)
         return positions
 
@@ -80,7 +80,7 @@ class Ring:
         return None if middle in (previous, node.value) else middle
 
     def are_neighbours(self, first: HashingNode, second: HashingNode) -> bool:
-        """Return whether the range of `second` follows the range of `first`; the ring is closed."""
+        """Return whether the range of `second` comes after the range of `first`; the ring is closed."""
         nodes = self.metadata.nodes
         return len(nodes) > 1 and nodes[(nodes.index(first) + 1) % len(nodes)] == second
 
@@ -97,10 +97,10 @@ class Ring:
         return Ring(replace(self.metadata, instant=instant, sequence=sequence, nodes=ordered))
 
     def renewed(self, instant: str) -> Ring:
-        """Return the ring with new groups, after the replacecommit `instant` hid the files of all present ones."""
+        """Return the ring with new groups, after the replacecommit `instant` replaced all present groups."""
         partition, nodes = self.metadata.partition, list[HashingNode]()
         for node in self.metadata.nodes:
-            # A repeated attempt of the replacecommit gets the same ids.
+            # A retried attempt of the replacecommit gets the same ids.
             prefix = name_based_id(f"{instant}|{node.value}|{partition}".encode())
             nodes.append(HashingNode(value=node.value, prefix=prefix))
         sequence = self.metadata.sequence + 1

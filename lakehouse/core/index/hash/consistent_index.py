@@ -1,8 +1,8 @@
 """The bucket index with consistent hashing: a range of hash values determines the file group (MDT-12.3, MDT-12.5).
 
 Each partition has a ring of nodes, one file group per node. A resize replaces nodes. While it is pending, rows of its
-groups are written twice: to the log of the present group, and to a log of the group that will replace it. The second
-log is named after the resize, so readers see it when the resize completes.
+groups are written twice: to the log of the present group, and to a log of the future group. The second log is named
+after the resize, so readers see it when the resize completes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True)
 class ConsistentBucketIndex:
-    """Assigns each record to the file group of its range of hash values. The setup needs the `rings` of partitions."""
+    """Assigns each record to the file group of its hash range. The setup needs the `rings` of partitions."""
 
     setup: IndexSetup
 

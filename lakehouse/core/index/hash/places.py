@@ -22,11 +22,11 @@ class KeyPlaces:
     """Where keys have to be stored; without arguments a key may be in any file group of its partition.
 
     Attributes:
-        buckets: The numbers of buckets per partition; None without numbered buckets.
+        buckets: The bucket counts per partition; None without numbered buckets.
         rings: The rings of partitions with consistent hashing.
         hash_fields: The key fields that are hashed; all if empty.
-        follows_paths: Rows are in the partition that their partition columns name. With a global index that does not
-            move rows they may stay in another one.
+        follows_paths: Rows are in the partition of their partition columns. With a global index that does not move
+            rows they may stay in another partition.
         in_table: A key is unique in the table, not only in its partition.
     """
 
@@ -67,9 +67,9 @@ def entries_by_range(entry: StagedEntry, hashes: Hashes, lasts: Iterable[int]) -
     """Divide an entry into one entry per range of hash values; `bucket` of each is the last value of its range.
 
     Args:
-        entry: Rows in the order of their hashes, either only upserts or only deletes.
+        entry: Rows ordered by hash, either only upserts or only deletes.
         hashes: The hashes of the rows.
-        lasts: The last values of the ranges; a last range up to the largest hash is added.
+        lasts: The last values of the ranges; a last range up to `LARGEST_HASH` is added.
     """
     bounds = np.unique(np.array([*lasts, LARGEST_HASH], np.int32))
     ends = np.searchsorted(hashes, bounds, side="right")

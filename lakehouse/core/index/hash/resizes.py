@@ -29,7 +29,7 @@ class PendingResize(Protocol):
 
     @property
     def whole_partitions(self) -> frozenset[str]:
-        """The partitions of which the resize replaces all groups, also those that are created before it completes."""
+        """The partitions of which the resize replaces all groups, even groups that are created before it completes."""
         ...
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:
@@ -66,7 +66,7 @@ class RingResize:
 
 
 class BucketChange(Protocol):
-    """The change of the numbered buckets of one partition."""
+    """The change of one partition's numbered buckets."""
 
     @property
     def is_resize(self) -> bool:
@@ -74,7 +74,7 @@ class BucketChange(Protocol):
         ...
 
     def child(self, bucket: int) -> str | None:
-        """Return the id of the new group of `bucket`, None if its group stays."""
+        """Return the new file id for `bucket`, None if its group stays."""
         ...
 
 
@@ -96,7 +96,7 @@ class NumberedResize:
 
     @property
     def whole_partitions(self) -> frozenset[str]:
-        """The partitions whose number of buckets changes."""
+        """The partitions whose bucket count changes."""
         return frozenset(partition for partition, change in self.changes.items() if change.is_resize)
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:

@@ -53,7 +53,7 @@ def read_actions(table: LoadedTable, instants: Iterable[Instant]) -> Iterator[Ar
 
 
 def bound_of_replaced(table: LoadedTable, instants: Iterable[Instant], deleted: DeletedFiles) -> Bound | None:
-    """Return the first of some commits whose replaced file groups still have files, as a bound of the archive.
+    """Return the first commit whose replaced file groups still have files, as a bound for the archive.
 
     Once such a commit is archived, readers would see these files again. A clean may have failed to delete them, or
     kept them for a savepoint that was deleted since.

@@ -6,8 +6,8 @@ A write cleans up after it is committed or rolled back. If it crashes before tha
 
 # Markers
 
-The plan names the file groups, and the file names of the first try of each task follow from it. So one object holds the
-markers of all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
+The plan determines the file groups and the file names of each task's first try. So one object contains the markers of
+all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
 (`lakehouse.core.files.stage.markers`).
 """
 
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
 _LOCKS = ".locks"
-#: Actions of resizes of buckets, pending and completed.
+#: Actions of bucket resizes, pending and completed.
 _RESIZES = (Action.CLUSTERING, Action.REPLACECOMMIT)
 _PARTITION_METADATA = "hoodie_partition_metadata"
 #: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
@@ -60,7 +60,7 @@ _TOMBSTONE_GRACE_MS = 3_600_000
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
-    """Return marker -> data file of all markers of the write `requested`; the data file need not exist.
+    """Return marker -> data file for all markers of the write `requested`; the data file need not exist.
 
     A marker in an object with other markers is named `<object>/<marker>`.
     """
@@ -114,23 +114,23 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 
 
 def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
-    """Raise CorruptTableError if a rollback plan names other paths than data files of the write that it undoes."""
+    """Raise CorruptTableError if a rollback plan contains other paths than data files of the write that it undoes."""
     check_action(table.env.storage, plan.action, "a rollback plan")
     check_files_of_write(table, plan.target, [path for request in plan.requests for path in request.files])
 
 
 def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
-    """Raise CorruptTableError unless these are the names of data files of the write `requested`."""
+    """Raise CorruptTableError unless these are names of data files that the write `requested` creates."""
     check_instant(table.env.storage, requested, "a rollback plan")
     written_by = _instants_in_names(table, requested, files)
     check_data_files(table.env.storage, files, _source(requested), written_by=written_by)
 
 
 def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str]) -> list[str]:
-    """Return the instants that the names of a write's files may have: its own first, then earlier resizes.
+    """Return the instants that the file names of a write may contain: its own first, then earlier resizes.
 
-    A write copies rows to logs that are named after a pending resize of buckets (MDT-12.5). The resize may be
-    completed, or undone, since.
+    A write copies rows to logs that are named after a pending bucket resize (MDT-12.5). The resize may have been
+    completed or undone since.
     """
     resizes = set()
     for instant in {instant_of(file.rpartition("/")[2]) for file in files} - {None, requested}:
@@ -154,7 +154,7 @@ def delete_unreported(
     ours: Callable[[str], bool] | None = None,
     created: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[str]:
-    """Delete files that markers name and `stats` do not, such as files of a repeated task; call before the commit.
+    """Delete files that have markers but are not in `stats`, such as files of a retried task; call before the commit.
 
     Args:
         table: The loaded table.
@@ -168,7 +168,7 @@ def delete_unreported(
         The marker objects that are no longer needed.
     """
     written = _written(stats)
-    # A task that ended reported all its files. Other files that its markers name were never created.
+    # A task that ended reported all its files. Other files with a marker were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []
     listed = [file.path for file in table.env.storage.list(marker_directory(requested))]
@@ -193,7 +193,7 @@ def _of_ended_attempts(
 ) -> dict[str, tuple[str, ...]]:
     """Return the marker objects of attempts that ended, without their markers; their content is not needed.
 
-    An object that no ended attempt would have created may have taken the name of another one. Then all are read.
+    Names are hashes, so two attempts may compete for one. If `listed` contains an unexpected one, all objects are read.
     """
     expected = {attempt_markers(requested, token) for token in ended if token is not None}
     if any(path not in expected and path not in created for path in listed):
@@ -202,7 +202,7 @@ def _of_ended_attempts(
 
 
 def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
-    """Return the newest rollback of the write `requested`, pending or completed, None if there is none.
+    """Return the newest rollback of the write `requested`, pending or completed; None without one.
 
     A completed restore has deleted its rollbacks; then the restore is returned.
     """
@@ -230,8 +230,8 @@ def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | 
 def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
     """Clean up after writes that are committed or rolled back and whose process crashed before it cleaned up.
 
-    Needs one listing if there is nothing to clean up. Returns the instants that were skipped because their markers name
-    paths that must not be deleted; these are logged as errors.
+    Needs one listing if there is nothing to clean up. Returns the instants that were skipped because their markers
+    contain paths that must not be deleted; these are logged as errors.
 
     The order of the reads matters: first the leftovers, then the heartbeats, then the timeline. A write creates them in
     the opposite order. So a write without heartbeat here has expired, and one without instant was rolled back.
@@ -241,7 +241,7 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
     if _LOCKS in directories:
         listed = listed + storage.list_dir(f".hoodie/{_LOCKS}")[0]
     delete_leftovers(storage, [f.path for f in listed if is_temporary(f.name) and _is_abandoned(table, policy, f)])
-    # Files of the timeline are created under the lock, so one that is older than the lease of the lock is abandoned.
+    # Timeline files are created under the lock, so a file that is older than the lease of the lock is abandoned.
     now_ms = table.env.clock.now_ms()
     abandoned = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]
     delete_leftovers(storage, abandoned)
@@ -285,17 +285,17 @@ def _is_abandoned(table: LoadedTable, policy: TransactionPolicy, file: FileInfo)
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:
-    """Delete the files of an ended write that no commit names.
+    """Delete the files of an ended write that no commit lists.
 
-    These are files of repeated tasks, or of tasks that continued after a rollback. A missing instant may be archived,
-    and then its files are valid. A rollback proves that they are not, and so does a time that the archive has not
-    passed: the instant was deleted.
+    These are files of retried tasks, or of tasks that continued after a rollback. A missing instant may be archived,
+    and then its files are valid. They are not valid if there is a rollback, or if the archive has not reached the time
+    of the instant: then the instant was deleted.
     """
     instant = timeline.find(requested)
     named: set[str] = set()
     if instant is None:
         if find_rollback(table, timeline, requested) is not None:
-            # The rollback deleted the markers, also of files that were written after it.
+            # The rollback deleted all markers, even for files that were written after it.
             left = list_data_files(table, change_logs=True)
             delete_files(table, requested, [file.path for file in left if file.instant == requested])
         elif not first_write(timeline) or requested < first_write(timeline):
@@ -311,7 +311,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
 def delete_expired_tombstones(table: LoadedTable) -> int:
     """Delete the tombstone files whose tombstones have all expired, and return their number.
 
-    Files that no commit names are deleted, too.
+    Files that no commit lists are deleted, too.
     """
     storage, now_ms = table.env.storage, table.env.clock.now_ms()
     until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}

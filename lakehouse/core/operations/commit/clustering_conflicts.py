@@ -4,9 +4,9 @@
       │ a write that began after P and writes to file groups of P: it commits; with `reject` it is refused
     a write that began before P and writes to file groups of P: it commits
 
-If the write commits, the clustering leaves these file groups out. A resize of buckets aborts, because writes copied
-rows for all of it. A write never loses to a plan that was made after the write began. An executor of Hudi may complete
-a plan of Hudi without this check, so writes to the groups of such plans are refused.
+If the write commits, the clustering skips these file groups. A bucket resize aborts, because writes copied rows for
+all of its groups. A write never loses against a plan that was made after the write began. Hudi may execute its own
+plans without this check, so writes to the groups of such plans are refused.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
 
-#: Operations that replace file groups which their inflight file does not name.
+#: Operations that replace file groups which their inflight file does not contain.
 _REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)
 
 
 def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
     """Return the plan of a pending or completed clustering, None if it is missing or for another replacecommit."""
-    # Layout 1 names the plan file as for a replacecommit.
+    # In layout 1 the plan file is named like the file of a replacecommit.
     action = Action.CLUSTERING if instant.action is Action.REPLACECOMMIT and instant.is_completed else instant.action
     data = table.store.read(replace(instant, action=action, completed=None), State.REQUESTED)
     return decode_clustering_plan(data) if data else None
@@ -84,7 +84,7 @@ def conflicting_write(
 def changed_by_writes(
     table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan
 ) -> dict[Group, str]:
-    """Return the planned file groups that the clustering `instant` must leave out, with the reason.
+    """Return the planned file groups that the clustering `instant` must skip, with the reason.
 
     A write that completed after the plan was made changed them, or a write that is active is about to.
     """
@@ -101,12 +101,12 @@ def changed_by_writes(
 
 
 def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:
-    """Return the file groups that active writes named in their inflight files."""
+    """Return the file groups in the inflight files of active writes."""
     return frozenset(group for _, metadata in _active(table, policy) for group in _profile(metadata))
 
 
 def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
-    """Return an active write without file groups in its inflight file that is requested up to `before`, None if none.
+    """Return an active write requested up to `before` whose inflight file lists no file groups; None without one.
 
     A clustering must not complete before such a write: the write could change any file group.
     """

@@ -5,8 +5,8 @@ under the lock   run the checks on the commits that completed since the load; re
                  create <t>_<c>.<action>
 Comparing keys reads data files and takes long, so it is never done under the lock.
 
-Checks that only compare timelines and statistics run under the lock. A check that reads data files first names the
-commits for which it has to; the files are then read without the lock, and all checks start again.
+Checks that only compare timelines and statistics run under the lock. A check that has to read data files first returns
+the commits that it concerns; the files are then read without the lock, and all checks start again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Others = Sequence[tuple[Instant, CommitMetadata]]
 
 
 class CommitCheck(Protocol):
-    """One reason for which a write must not commit after others."""
+    """Checks whether a write may commit after other commits."""
 
     def conflict(self, others: Others, timeline: Timeline) -> Conflict | None:
         """Return the conflict with one of `others`, or with a plan on `timeline`; runs under the lock."""
@@ -76,7 +76,7 @@ class TimelineCheck:
 
 
 def precondition_check(table: LoadedTable, precondition: Precondition) -> TimelineCheck:
-    """Return the check that the state on which a caller planned the write still holds."""
+    """Return a check that the state on which the caller based the write is still valid."""
     return TimelineCheck(lambda _others, timeline: precondition_conflict(precondition, table, timeline))
 
 
@@ -91,7 +91,7 @@ class FileGroupCheck:
         strategy: The conflict resolution strategy.
         shared_columns: Columns that every row provides: keys, partition, ordering.
         updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
-        copied: The resizes of buckets for which rows were copied, with their partitions; they are no conflicts.
+        copied: The bucket resizes for which rows were copied, with their partitions; they are no conflicts.
     """
 
     table: LoadedTable
@@ -254,7 +254,7 @@ def _commit_or_suspect(
 def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | Conflict:
     """Return the metadata, with the union of both schemas if another writer changed the schema since the load.
 
-    Table services are ignored, because they repeat the schema that they found.
+    Table services are ignored, because they copy the schema of the table.
     """
     writes = [(i, other) for i, other in others if other.operation not in REWRITES and other.extra.get("schema")]
     if not writes:

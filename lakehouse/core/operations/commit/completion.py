@@ -2,7 +2,7 @@
 
 The metadata table records the change first. Its readers ignore the record until the data instant is completed.
 
-For an action that the metadata table cannot record, it is dropped, and built again afterwards (MDT-9):
+If the metadata table cannot record an action, it is dropped, and rebuilt afterwards (MDT-9):
 
     drop      properties: no index partition, but the names to build again     files of the metadata table
     rebuild   under the lock: listing of storage   each partition   properties: the partitions, no names to build
@@ -68,7 +68,7 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
     try:
         recorded = _record(table, action, action.change, lock)
         after = "" if recorded is None else recorded.instant.completion
-        # Right before the file is created: also reading the properties of a table without metadata table takes time.
+        # Check right before the file is created, because even reading the properties takes time.
         lock.check()
         return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)
     except RetryableError:
@@ -79,8 +79,8 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
 def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock: TableLock) -> Recorded | None:
     """Record the change in the metadata table; None without one.
 
-    A metadata table that lacks an earlier action would hide its rows from other engines for ever. It is dropped, and
-    the next write builds it.
+    A metadata table that lacks an earlier action would hide the action's rows from other engines forever. It is
+    dropped, and the next write rebuilds it.
     """
     try:
         return commit_metadata(
@@ -126,7 +126,7 @@ def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lo
         )
 
 
-#: Property of the data table: index partitions that are built again after an undo.
+#: Property of the data table: index partitions that are rebuilt after an undo.
 REBUILD_KEY = "lakehouse.metadata.rebuild"
 
 
@@ -143,7 +143,7 @@ def drop_for_rebuild(table: LoadedTable, lock: TableLock) -> None:
 
 
 def needs_rebuild(table: LoadedTable) -> bool:
-    """Return whether the properties, as loaded, name partitions to build again."""
+    """Return whether the loaded properties list partitions to rebuild."""
     return REBUILD_KEY in table.config.raw
 
 

@@ -138,7 +138,7 @@ def _stage_of_declared(
 ) -> Callable[[Staging], StagedUpdate] | None:
     """Return the function that prepares the records of an index that users declare; None for other partitions.
 
-    An index that cannot be maintained has none: the guard refuses the commit, or drops the index.
+    None for an index that cannot be maintained, too: the guard refuses the commit, or drops the index.
     """
     stage = _DECLARED.get(partition_kind(name))
     kind = partition_named(name)

@@ -3,7 +3,7 @@
 publisher   store the manifest's name in the state, write the manifest; under the lock, check cleans for its files
 clean       read the state, list, plan; under the lock, read the state again, and plan again if it changed
 
-So at least one of the two sees the other. A clean that was planned first wins, and the publisher chooses a newer
+So at least one of the two detects the other. A clean that was planned first wins, and the publisher chooses a newer
 version.
 """
 
@@ -49,11 +49,11 @@ def read_pins(env: Env) -> Pins:
 
 
 def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
-    """Return the newest slices as of each of the completion times, from one listing of the partitions (None: all).
+    """Return by completion time the newest slices, from one listing of the partitions (None: all).
 
-    Storage is listed, even if the table has a metadata table: that names lost files too, and pins of lost files would
-    show readers a version that they cannot read. A table of layout 1 (version 6) has no completion times; requested
-    times are used there.
+    Storage is listed, even if the table has a metadata table, because that lists lost files, too. Pins of lost files
+    would show readers a version that they cannot read. A table of layout 1 (version 6) has no completion times;
+    requested times are used there.
     """
     listed = list_columns(table, partitions)
     files = supported_data_files(table, listed)
@@ -109,7 +109,7 @@ def unavailable_files(
 
 
 def require_unpublished(table: LoadedTable, undone: Iterable[Instant]) -> None:
-    """Raise UserError if a published partition has files of writes in `undone`; the message names the partition."""
+    """Raise UserError, with the partition, if a published partition contains files of writes in `undone`."""
     gone = {instant.requested: instant.completion for instant in undone if instant.is_completed}
     if not gone:
         return

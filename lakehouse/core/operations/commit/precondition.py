@@ -1,4 +1,4 @@
-"""Check at the commit that the state on which a write was planned still holds.
+"""Check at the commit that the state on which a write is based is still valid.
 
 A caller may derive its work from earlier commits (which files were ingested, up to which offset), long before it
 commits. Meanwhile another run may have done the same work, or the earlier commit may have been rolled back. The write
@@ -19,7 +19,7 @@ from lakehouse.model.instant import Instant, Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precondition:
-    """The state on which a caller planned a write.
+    """The state on which a caller based a write.
 
     The write ends with a Conflict if one of these does not hold at the commit.
 

@@ -42,8 +42,8 @@ class Totals(Readable):
 class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
-    `dropped` has the reason of each plan that a table service dropped before this commit, and `left_out` why
-    it left out a part of its plan.
+    `dropped` contains a reason for each plan that a table service dropped before this commit, and `left_out` the
+    reasons for which it skipped parts of its plan.
     """
 
     instant: Instant
@@ -59,7 +59,7 @@ class Committed(Readable):
 
     @property
     def totals(self) -> Totals:
-        """The sums of the write statistics of the commit."""
+        """The sums of the commit's write statistics."""
         stats = self.metadata.stats
         return Totals(
             rows=sum(stat.num_writes for stat in stats),
@@ -72,12 +72,12 @@ class Committed(Readable):
 
     @property
     def drift(self) -> tuple[ColumnDrift, ...]:
-        """The differences between the columns of the batch and of the table, with affected rows."""
+        """The column differences between batch and table, with affected rows."""
         return decode_drift(self.metadata.extra)
 
     @property
     def late_rows_dropped(self) -> int:
-        """The number of rows that were dropped because they are older than a tombstone of their key."""
+        """The number of rows that were dropped because they are older than a tombstone with their key."""
         return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
 
     def _shown(self) -> Shown:

@@ -33,8 +33,8 @@ def create_table(
 ) -> TableConfig:
     """Create a table with these properties and return its config.
 
-    With policies the table gets the metadata table that they describe. The table gets a new id, unless the properties
-    contain one.
+    With policies the metadata table is created as they declare. The table gets a new id, unless the properties contain
+    one.
 
     Raises UserError if the table exists (unless `exist_ok`), the location contains other files, or it is inside another
     table or contains one.
@@ -50,7 +50,7 @@ def create_table(
     if HOODIE not in directories:
         refuse_nested(env.storage, directories)
     if policies is not None and not (HOODIE in directories and env.storage.list_names(HOODIE)):
-        # A table whose properties list the metadata table must have it, so it is written before the properties.
+        # If the properties list the metadata table, it must exist, so it is written before the properties.
         properties = {**properties, **_metadata_of_new_table(env, properties, policies)}
     properties = {TABLE_ID: env.ids.uuid(), **properties}
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
@@ -58,13 +58,13 @@ def create_table(
     if not is_created and not exist_ok:
         raise UserError(f"{env.storage.root} is already a table; open it, or drop it first", location=env.storage.root)
     config = load_config(env.storage)
-    # Written second, so that it always agrees with the properties. After a crash in between, the next write writes it.
+    # Created second, so that it always agrees with the properties. After a crash in between, the next write creates it.
     store_bucket_rules(env.storage, config.raw)
     return config
 
 
 def _metadata_of_new_table(env: Env, properties: Mapping[str, str], policies: Policies) -> dict[str, str]:
-    """Create the metadata table, and return the properties of the table that name it."""
+    """Create the metadata table, and return the table properties that refer to it."""
     config = parse_table_config(properties, env.storage.root)
     names = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, config)]
     if not policies.transaction.metadata.enable or not names:

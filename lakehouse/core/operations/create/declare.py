@@ -35,7 +35,7 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
-#: Hudi's SQL names the types `cow` and `mor`.
+#: In Hudi's SQL the types are called `cow` and `mor`.
 _ABBREVIATIONS = {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}
 
 
@@ -58,17 +58,17 @@ class TableDeclaration:
             COMMIT_TIME_ORDERING (the later commit wins; the default without), or CUSTOM (`merger` decides; the default
             with `merger`).
         merger: `package.module:function`, see `rows.custom_merger`; it must be importable in all tasks.
-        column_groups: Columns by their ordering column. The values of a group come from the version with the greatest
-            value of its ordering column, so that several writers can fill one record (`model.column_groups`).
-        partial_update: IGNORE_DEFAULTS (a null keeps the value of the other version) or FILL_UNAVAILABLE (a text or
+        column_groups: Columns by their ordering column. The values of a group come from the version with the highest
+            value in the ordering column, so that several writers can fill one record (`model.column_groups`).
+        partial_update: IGNORE_DEFAULTS (a null keeps the value of the other version) or FILL_UNAVAILABLE (a string or
             bytes equal to `unavailable_value` does).
         unavailable_value: The value that means "not available"; None means the marker of Debezium.
         delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
         delete_marker: The value of `delete_field` in deletes.
         table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
         cdc: The contents of change logs (a CdcMode); None for a table without change logs.
-        table_id: The id of the table, for a table that is created again in place of a lost one; None for a new id.
-        options: `hoodie.*` options of the table and of its writes.
+        table_id: The table id, for a table that is created again in place of a lost one; None for a new id.
+        options: `hoodie.*` options for the table and its writes.
     """
 
     name: str
@@ -140,7 +140,7 @@ def _generator(text: str) -> KeyGeneratorType:
 def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
     """Return the columns of an argument; one string may contain several, as in "id, day".
 
-    Raises UserError for an empty name and for a column that is named twice.
+    Raises UserError for an empty name and for a duplicate column.
     """
     names = tuple(name.strip() for text in texts for name in text.split(","))
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -310,7 +310,7 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
     if stored_index_type(stored).hashes_keys:
-        # Hudi's bucket index reads the record key from the write options. Hudi's services only have the table
+        # Hudi's bucket index reads the record key from the write options. Hudi's services only read the table
         # properties, so the key must be stored there.
         return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
     return stored
@@ -326,7 +326,7 @@ def _check_rules(declaration: TableDeclaration) -> None:
 
 
 def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return the properties that say which columns the metadata table has statistics of, if they are declared."""
+    """Return the properties that list the columns with statistics in the metadata table, if declared."""
     keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
     return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
 

@@ -1,7 +1,7 @@
 """Refuse reads of an earlier time (time travel) if a clean removed files that they need.
 
-A completed clean names the files that it removed, a pending clean those that it may be removing. With these and the
-listed files, the slices of the earlier time are rebuilt. If one of them contains a removed file, the read is refused
+A completed clean lists the files that it removed, and a pending clean the files that it may be removing. With these and
+the listed files, the slices of the earlier time are rebuilt. If a slice contains a removed file, the read is refused
 instead of returning fewer rows. Files that a savepoint or a pin keeps are still listed, so they are never missing.
 """
 
@@ -48,7 +48,7 @@ def cleaned_files(table: LoadedTable, after: str) -> tuple[DataFile, ...]:
         elif metadata:
             paths |= dict.fromkeys(decode_clean_metadata(metadata).deleted)
     if emptied:
-        # Hudi deletes the whole directory, also files that neither the plan nor the metadata names.
+        # Hudi deletes the whole directory, even files that are neither in the plan nor in the metadata.
         named = table.store.commits(table.timeline.writes())
         if reaches_back:
             named += table.store.archived_commits(archived_writes(table).instants)
@@ -64,7 +64,7 @@ def require_uncleaned(
     *,
     keep: Callable[[str], bool] | None = None,
 ) -> None:
-    """Raise CleanedHistoryError if a clean removed a file of the newest slices as of `at`.
+    """Raise CleanedHistoryError if a clean removed a file from the newest slices as of `at`.
 
     Args:
         table: The loaded table.

@@ -51,7 +51,7 @@ def latest_commit(
 
 
 def recent_files(table: LoadedTable, count: int = 3) -> list[pa.Table]:
-    """Return the files of each of the newest completed writes as `COMMIT_FILES`, newest first."""
+    """Return for each of the newest completed writes its files as `COMMIT_FILES`, newest first."""
     instants = table.timeline.writes().by_completion()[-count:]
     written = table.store.files(instants)
     of_instant = written.column("instant")

@@ -126,7 +126,7 @@ def _list_by_level(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[s
         files, directories = storage.list_dir("")
         level = _kept(_partition_roots(directories), keep)
     else:
-        # The condition names the values, so the level above the directories is not listed.
+        # The condition determines the values, so the level above the directories is not listed.
         level = list(computed)
     while level:
         listings = _without_nested(storage, dict(zip(level, pool.map(storage.list_dir, level), strict=True)))
@@ -155,7 +155,7 @@ def _partition_roots(directories: Iterable[str]) -> list[str]:
 
 
 def parse_data_file(table: LoadedTable, file: FileInfo, change_logs: bool) -> DataFile | None:
-    """Return the base file, log file or (with `change_logs`) change log that a listed file is, None for others.
+    """Parse a listed file as base file, log file or (with `change_logs`) change log; None for others.
 
     Raises CorruptTableError for a log file in a copy-on-write table, UnsupportedError for another base file format.
     """

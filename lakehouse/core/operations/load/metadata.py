@@ -1,8 +1,8 @@
 """Use the metadata table of a loaded table, or do without it (MDT-7).
 
-Planners of reads, writes and services take the files of partitions from here: from the metadata table if it can be
-used, else from a listing of storage. Operations that look for files that no commit names, and validation, list storage
-with `listing`.
+Planners of reads, writes and services call this module for the files of partitions. It takes them from the metadata
+table if that is usable, else from a storage listing. Validation, and operations that search for files that no commit
+lists, use `listing` instead.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def metadata_of(table: LoadedTable) -> MetadataTable | None:
 def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTable], T]) -> T | None:
     """Return the result of `read` for the metadata table; None if the caller has to do without it.
 
-    This is the one place where a damaged metadata table is replaced by the files of the data table. The warning names
-    the damaged file. The metadata table is not used again until the table is reloaded.
+    Only this function replaces a damaged metadata table by the files of the data table. It logs a warning with the
+    damaged file. The metadata table is not used again until the table is reloaded.
 
     Args:
         table: The loaded table.
@@ -76,7 +76,7 @@ class KnownFiles:
 
     Attributes:
         files: The files, with the columns of a listing (see `core.state.data_files`).
-        from_metadata: Whether the metadata table named them.
+        from_metadata: Whether they come from the metadata table.
         identity: A value that changes with the files of the whole table; None for some partitions, or if unknown.
     """
 
@@ -109,7 +109,7 @@ def known_files(
 
 
 def known_partitions(table: LoadedTable) -> pa.Array | None:
-    """Return the partition paths that the metadata table names, sorted; None if it cannot be used."""
+    """Return the sorted partition paths in the metadata table; None if it cannot be used."""
     return from_metadata(table, FILES, lambda metadata: metadata.partition_paths())
 
 

@@ -43,8 +43,8 @@ _MANY_PARTITIONS = 500
 class Listing:
     """The newest slices of some partitions, and all listed files.
 
-    `files` has the columns of a listing (see `core.state.data_files`); `from_metadata` is whether the metadata table
-    named them.
+    `files` has the columns of a listing (see `core.state.data_files`); `from_metadata` is whether they come
+    from the metadata table.
 
     `partitions`, `keep`, `as_of` and `completed_up_to` are the arguments of `load_listing`.
     """
@@ -59,7 +59,7 @@ class Listing:
     from_metadata: bool = False
 
     def of_partitions(self, partitions: Sequence[str]) -> Listing:
-        """Return the part of a listing of the whole table that describes some partitions."""
+        """Return the part of a whole-table listing that describes some partitions."""
         wanted = pa.array(partitions, pa.string())
         return replace(
             self,

@@ -5,8 +5,8 @@
     older, and a rollback or restore undid it     left over; readers that list storage show its files
     older than the archive                        undecided: its part of the archive may have been deleted
 
-An archive that Hudi converted may lack actions: a downgrade to table version 6 drops some. So nothing follows from the
-archive of a table that had version 6 once.
+An archive that Hudi converted may lack actions: a downgrade to table version 6 drops some. So the archive of a table
+that once had version 6 proves nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NamedFiles:
 
 
 def unnamed_instants(table: LoadedTable, instants: Iterable[str]) -> UnnamedInstants:
-    """Return those of the instants, which names of data files contain, that are not on a timeline.
+    """Return the instants from names of data files that are on no timeline.
 
     List the files before the timeline of `table` is loaded: a write is on the timeline before it creates files. The
     archive is read only if an instant is not on the active timeline.
@@ -100,16 +100,16 @@ def named_files(
 ) -> NamedFiles:
     """Return the data files of completed instants without leftover files.
 
-    Left out are files of instants that were never committed, and base files that the commit in their names does not
-    list, such as those of an earlier executor of a clustering. A file stays if it is unknown whether it was committed.
-    `copied` are the names of log files of completed writes whose names have the time of a pending instant.
+    Leftover files are files of instants that were never committed, and base files that their commit does not list, such
+    as files of a stale clustering executor. A file stays if it is unknown whether it was committed. `copied` are names
+    of log files that completed writes named after a pending instant.
     """
     times = pc.unique(files.column("instant")).to_pylist()
     shown = [requested for requested in times if visible.shows(requested)]
     unnamed = unnamed_instants(table, shown)
     is_shown = members(files.column("instant"), pa.array(shown, pa.string()))
     is_shown = pc.or_(is_shown, members(files.column("name"), pa.array(sorted(copied), pa.string())))
-    # Log files that are named after a pending compaction have blocks of completed writes; see `file_system_view`.
+    # Log files that are named after a pending compaction contain blocks of completed writes; see `file_system_view`.
     compacting = members(files.column("instant"), pa.array(sorted(visible.compacting), pa.string()))
     files = files.filter(pc.or_(is_shown, pc.and_(compacting, files.column("is_log"))))
     is_left = members(files.column("instant"), pa.array(sorted(unnamed.shown | unnamed.hidden), pa.string()))
@@ -129,7 +129,7 @@ def has_old_log_names(table: LoadedTable) -> bool:
 
 
 def _archive_is_complete_from(table: LoadedTable) -> str | None:
-    """Return the first archived write, from which on the archive has all writes; None if it may lack some."""
+    """Return the first archived write, after which the archive is complete; None if it may lack writes."""
     if not table.config.layout.has_completion_times:
         return None
     first = next(iter(table.store.archived()), None)

@@ -14,7 +14,7 @@ from lakehouse.core.state.table_config import require_mergeable, require_writabl
 from lakehouse.errors import UnsupportedError
 from lakehouse.spec.options.policies import Policies
 
-#: A base file of at least this share of a full one shows the size of rows.
+#: The row size is computed from base files with at least this share of the maximum file size.
 _SIZED_FILE_SHARE = 0.1
 
 

@@ -1,10 +1,10 @@
 """Rebuild the metadata table: drop it, and build it again from a listing of the table (MDT-7, MDT-11).
 
-Files that no write names are left out, and files older than the archived timeline count as committed; the result
-contains both (see `load.unnamed_files`).
+Files that no write lists are skipped, and files older than the archived timeline are treated as committed; the result
+lists both (see `load.unnamed_files`).
 
     under the lock   pending index builds are removed   properties   files of the metadata table
-                     listing of storage   each partition   properties
+                     storage listing   each partition   properties
 
 Between the two changes of the properties the table has no metadata table, and readers list storage. A crash leaves the
 table in that state; run the command again.
@@ -47,10 +47,10 @@ class Rebuilt(Readable):
     Attributes:
         partitions: The partitions of the metadata table.
         files: The number of files that it lists.
-        dropped: Partitions that the table had and this package cannot build.
-        left_out: Files that no write names, such as leftover files of failed writes; the metadata table does not list
-            them. Readers that list storage may show their rows, so delete these files.
-        undecided: Files older than the archived timeline that are listed, as nothing tells that no write named them.
+        dropped: Previous partitions that this package cannot build.
+        left_out: Files that no write lists, such as leftover files of failed writes; the metadata table does not list
+            them, either. Readers that list storage may show their rows, so delete these files.
+        undecided: Listed files that are older than the archived timeline; it is unknown whether a write created them.
     """
 
     partitions: tuple[str, ...]
@@ -70,7 +70,7 @@ class Rebuilt(Readable):
 
 
 def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> Rebuilt:
-    """Drop the metadata table, if there is one, and build it with the partitions that it had and those of the options.
+    """Drop the metadata table, if there is one, and build it with its present partitions and those in the options.
 
     The lock is held meanwhile, so writers wait before they commit. Raises RetryableError while an index build is
     active or a restore is not finished, and UnsupportedError for a table version that is not written.
@@ -114,7 +114,7 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
 
 
 def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Definition]) -> tuple[str, ...]:
-    """Return the partitions to build: the ones of new tables, the ones that the table has, and declared ones."""
+    """Return the partitions to build: default partitions, present partitions, and declared partitions."""
     listed, metadata = listed_in(table), policies.transaction.metadata
     declared = declared_partitions(
         policies.indexing,

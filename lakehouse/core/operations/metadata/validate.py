@@ -6,11 +6,11 @@
     bloom filters   the filters in footers
     other indexes   the values of all rows; a secondary index may have entries too many
 
-Partitions are built again and compared with what readers of the metadata table see, part by part. Expected records are
-divided in temporary files of this machine, so that memory is bounded:
+Partitions are rebuilt and compared part by part with the records that readers of the metadata table get. Expected
+records are divided in local temporary files, so that memory is bounded. A part is:
 
-    record index, secondary indexes     the keys of one file group of the index
-    bloom filters                       the filters of one file group of the index
+    record index, secondary indexes     the keys in one file group of the index
+    bloom filters                       the filters in one file group of the index
     column_stats, partition_stats       the files of one task, then the columns whose keys begin with one character
     indexes on expressions              the files of the table; they have one column
 """
@@ -189,7 +189,7 @@ def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> Met
             expected = records.decode(entries, SCHEMA)
             columns = [] if name == PARTITION_STATS else _beginning_with(character, definition.source_fields)
             stored = stored.filter(_wanted(stored, expected, _older_keys(files, columns)))
-            # A column that is not defined is not used: Hudi 0.x has rows of all columns, which an upgrade keeps.
+            # A column that is not defined is not used: Hudi 0.x writes rows for all columns, and an upgrade keeps them.
             stored = stored.filter(pc.is_in(stored.column("column"), value_set=indexed))
             if name == COLUMN_STATS:
                 # No reader uses the rows of files that are gone. Hudi 0.x keeps them when it cleans a partition.
@@ -211,7 +211,7 @@ def _pieces(files: pa.Table, *, whole_partitions: bool) -> Iterator[pa.Table]:
 
 
 def _first_characters(entries: pa.Table) -> np.ndarray[Any, Any]:
-    """Return the position of the first character of each key in `_KEY_CHARACTERS`."""
+    """Return for each key the position of its first character in `_KEY_CHARACTERS`."""
     first = pc.binary_slice(entries.column("key"), 0, 1).cast(pa.string())
     return np.asarray(pc.index_in(first, value_set=pa.array(list(_KEY_CHARACTERS))).combine_chunks()).astype(np.int64)
 
@@ -232,7 +232,7 @@ def _check_filters(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
     for file_id, stored in metadata.records_of_groups(BLOOM_FILTERS):
         entries = ENTRIES.empty_table()
         if following is not None and following[0] == file_id:
-            # Groups without filters are left out.
+            # Groups without filters are skipped.
             entries, following = following[1].sort_by("key"), next(built, None)
         expected = records.decode(entries, SCHEMA)
         # No reader uses the filters of files that are gone.
@@ -266,7 +266,7 @@ def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> M
         for number, (_, stored) in enumerate(metadata.records_of_groups(name)):
             keys = pc.unique(changed_keys_of(storage, written, number, CHANGED).column("key"))
             checks.append(_check(name, stored, pa.table({"key": keys}), ()))
-    # Readers check the value of each row, so an entry too many hides nothing.
+    # Readers check the value of each row, so a surplus entry hides nothing.
     return replace(_united(checks), allows_surplus=True)
 
 
@@ -308,7 +308,7 @@ def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataChec
 def _indexed_places(rows: pa.Table, stored: pa.Table) -> pa.Table:
     """Return one place for each key: the stored one if a row with the key is there.
 
-    An insert may add rows with a key that exists. Hudi keeps the place of one of them.
+    An insert may add rows with a key that exists. Hudi keeps the place of one such row.
     """
     place, held = (_places(table) for table in (rows, stored))
     is_stored = pc.is_in(place, value_set=held)
@@ -325,7 +325,7 @@ def _places(rows: pa.Table) -> pa.Array:
 
 
 def _united(checks: Sequence[MetadataCheck]) -> MetadataCheck:
-    """Return one check of the parts of an index partition."""
+    """Combine the checks of the parts of an index partition."""
     return replace(
         checks[0],
         records=sum(check.records for check in checks),
@@ -344,7 +344,7 @@ def _with_partition(rows: pa.Table) -> pa.Table:
 def _older_keys(files: TableFiles, columns: Sequence[str]) -> pa.Array:
     """Return the keys that files outside of the newest slices may have: of bloom filters, and of columns.
 
-    A build covers the newest files. Files that a clean will remove may have records, too.
+    A build covers the newest files. Files that a clean will remove may still have records.
     """
     names = files.files.column("name")
     is_newest = pc.is_in(names, value_set=files.newest.column("name").combine_chunks())
@@ -355,7 +355,7 @@ def _older_keys(files: TableFiles, columns: Sequence[str]) -> pa.Array:
 
 
 def _wanted(stored: pa.Table, expected: pa.Table, older: pa.Array) -> pa.Array:
-    """Return which stored records are compared: all but those of older files."""
+    """Return the mask of stored records to compare: all except records of older files."""
     keys = stored.column("key").cast(pa.string())
     needed = expected.column("key").combine_chunks().cast(pa.string())
     return pc.or_(pc.is_in(keys, value_set=needed), pc.invert(pc.is_in(keys, value_set=older)))
@@ -387,10 +387,10 @@ def _check_statistics(
 
 
 def _without_empty_files(stored: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return statistics without those of files that have no rows, such as log files with deletes only.
+    """Return statistics without the entries of files without rows, such as log files with deletes only.
 
-    A stored row of such a file stays if it states that the file has values. Hudi writes none for an empty base file,
-    and this package used to count deletes as nulls.
+    A stored entry of such a file stays if it counts values. Hudi writes none for an empty base file, and this package
+    used to count deletes as nulls.
     """
     empty = expected.filter(pc.equal(expected.column("value_count"), 0)).column("key").combine_chunks()
     if not len(empty):

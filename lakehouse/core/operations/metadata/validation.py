@@ -2,11 +2,11 @@
 
     listing and timeline      `operations.validate`
     metadata table            compared with the listing, if the table has one
-    footers                   of a sample of the newest base files, by an engine
+    footers                   in a sample of the newest base files, by an engine
     rows                      of all newest files, with `lakehouse.validation.deep`
 
-A violation that affects readers raises CorruptTableError with the findings, so that the run fails. The last run is
-recorded first; a failed validation is repeated after a day.
+A violation that affects readers raises CorruptTableError with the findings, so that the run fails. The run is
+recorded before the error is raised; a failed validation is repeated after a day.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Validated(Readable):
 
     @property
     def totals(self) -> Totals:
-        """The number of files that were compared, and of rows that were read."""
+        """The numbers of compared files and rows."""
         return Totals(files=self.files, rows=self.rows)
 
     def _shown(self) -> Shown:
@@ -81,7 +81,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
 def plan(
     table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
 ) -> ValidationPlan | NothingToDo:
-    """Return what a validation would read, whether it is due or not."""
+    """Return the amount of data that a validation would read, whether it is due or not."""
     del request
     slices = load_slices(table)
     if not len(slices):

@@ -110,12 +110,12 @@ def plan_rings(table: LoadedTable, policies: Policies, selection: BucketSelectio
 
 
 def plan_numbers(table: LoadedTable, policies: Policies, selection: BucketSelection) -> ClusteringPlan | None:
-    """Return the plan of the partitions whose number of buckets has to change, and of the buckets to be sorted.
+    """Return a plan for the partitions whose bucket count has to change, and for the buckets to be sorted.
 
     Returns None if there are none, or while an active write has not recorded yet which file groups it changes.
 
     Raises:
-        UserError: The table has no partitions, or keeps tombstones, so that its numbers of buckets cannot change.
+        UserError: The table has no partitions, or keeps tombstones, so that its bucket counts cannot change.
     """
     rules = bucket_rules(table, policies.index)
     _check_resizable(table, policies)
@@ -151,7 +151,7 @@ def _plannable(table: LoadedTable, policies: Policies, selection: BucketSelectio
 
 
 def resize_context(write: WriteContext, policies: Policies) -> WriteContext:
-    """Return the settings of tasks that divide the rows of buckets by the hash of their keys."""
+    """Return the settings for tasks that divide the rows in buckets by key hash."""
     return replace(write, layout=StagingLayout(hash_fields=policies.index.hashed_fields))
 
 
@@ -162,7 +162,7 @@ def _number_changes(
     busy: Collection[Group],
     new_uuid: Callable[[], str],
 ) -> dict[str, NumberedChange]:
-    """Return the changes of the partitions whose number of buckets has to change and whose groups are all free."""
+    """Return the changes for partitions whose bucket count has to change and whose groups are all free."""
     index, largest = policies.index, policies.write.max_file_bytes
     if not policies.clustering.buckets:
         return {}
@@ -201,9 +201,9 @@ def _check_resizable(table: LoadedTable, policies: Policies) -> None:
 
 
 def with_new_groups(now: LoadedTable, plan: ClusteringPlan, metadata: CommitMetadata) -> CommitMetadata:
-    """Return the metadata of a resize with all present groups of its partitions replaced; call under the lock.
+    """Return the metadata of a resize that replaces all present groups of its partitions; call under the lock.
 
-    Writes created buckets since the plan was made. They copied their rows to the new buckets.
+    Since the plan was made, writes may have created buckets. They copied the rows to the new buckets, too.
     """
     whole = sorted(partition for partition, change in decode_changes(plan).items() if change.is_resize)
     if not whole:
@@ -218,9 +218,9 @@ def with_new_groups(now: LoadedTable, plan: ClusteringPlan, metadata: CommitMeta
 
 
 def store_new_rules(now: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> None:
-    """Write the numbers of buckets that hold from the commit of a resize on; they count when it is completed.
+    """Write the new bucket counts of a resize, before its commit; they are valid when the commit is completed.
 
-    Raises UnusablePlanError if the number of buckets of a partition has changed since the plan was made.
+    Raises UnusablePlanError if the bucket count of a partition has changed since the plan was made.
     """
     changes = {name: change for name, change in decode_changes(plan).items() if change.is_resize}
     if not changes:
@@ -247,7 +247,7 @@ def store_resized_rings(now: LoadedTable, instant: Instant, plan: ClusteringPlan
 
 
 def mark_resized_rings(now: LoadedTable, rings: Collection[Ring]) -> None:
-    """Create the markers of the hashing metadata of a committed resize."""
+    """Create the markers for the hashing metadata that a committed resize wrote."""
     for ring in rings:
         mark_valid(now, ring)
 
@@ -258,7 +258,7 @@ def resize_group(context: ClusteringContext, attempt: Attempt, group: Clustering
     A new bucket without rows gets no file.
 
     Raises:
-        CorruptTableError: The plan names no new buckets, or names that no data file has.
+        CorruptTableError: The plan contains no new buckets, or invalid file names.
     """
     children = children_of(group)
     if children is None:

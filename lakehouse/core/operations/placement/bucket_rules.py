@@ -1,6 +1,6 @@
 """Determine the bucket counts of a table's partitions, from its properties, its rules on storage and the options.
 
-The properties have the bucket counts with which the table was created. A rule file on storage overrides them: Hudi
+The properties contain the bucket counts with which the table was created. A rule file on storage overrides them: Hudi
 writes one, with a replacecommit, when it changes the bucket counts of partitions, and does not update the properties.
 """
 
@@ -82,7 +82,7 @@ def store_changed_rules(storage: Storage, instant: str, rules: BucketRules) -> N
 
 
 def changed_bucket_rules(storage: Storage, instant: Instant) -> bool:
-    """Return whether a completed instant changed bucket counts; rows staged before it have wrong buckets."""
+    """Return whether a completed instant changed bucket counts; rows staged before it are in wrong buckets."""
     if instant.action is not Action.REPLACECOMMIT:
         return False
     try:
@@ -130,7 +130,7 @@ def _stored(table: LoadedTable) -> BucketRules | None:
 
 def _refuse_others(root: str, requested: BucketRules, rules: BucketRules, made_with: BucketRules | None) -> None:
     """Raise UserError for options that contradict the table; with them, stored keys would not be found."""
-    # Options that are not set have the values of the properties, or no value.
+    # Options that are not set get the values of the properties, or no value.
     unset = made_with or BucketRules(0)
     for key, wanted, has, default in (
         (NUM_BUCKETS, requested.default, rules.default, unset.default),

@@ -230,7 +230,7 @@ class KeyCheck:
 
 
 def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: FileSlices) -> frozenset[Group]:
-    """Return the groups whose logs may add or remove keys, or change the values that choose between partitions."""
+    """Return the groups whose logs may add or remove keys, or change the values that decide between partitions."""
     logged = list(slices.filter(slices.log_counts > 0))
     if not logged:
         return frozenset()
@@ -240,7 +240,7 @@ def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: 
         return frozenset((s.partition, s.file_id) for s in logged)
     instants = {log.instant for s in logged for log in s.logs}
     written = table.store.files(i for i in table.timeline.writes() if i.requested in instants)
-    # A log that only updates records keeps the set of keys of its base file.
+    # A log that only updates records does not change the set of keys in its base file.
     same_keys = pc.and_(pc.equal(written["num_deletes"], 0), pc.equal(written["num_inserts"], 0))
     updates_only = frozenset(written["path"].filter(same_keys).to_pylist())
     return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in updates_only for log in s.logs))
@@ -260,7 +260,7 @@ def with_excluded_files(
 
 
 def _outside_of_ranges(write: PreparedWrite, entries: Sequence[StagedEntry], bases: FileSlices) -> np.ndarray:
-    """Return which base files have no staged key in the range of their keys."""
+    """Return the mask of base files whose key range contains no staged key."""
     outside = np.zeros(len(bases), np.bool_)
     if len(bases) < _LEAST_FILES:
         return outside
@@ -279,7 +279,7 @@ def _outside_of_ranges(write: PreparedWrite, entries: Sequence[StagedEntry], bas
 def _with_filters(
     write: PreparedWrite, setup: IndexSetup, entries: Sequence[StagedEntry], bases: FileSlices
 ) -> IndexSetup:
-    """Return the setup with the answers of the stored bloom filters of base files."""
+    """Add to the setup which base files the stored bloom filters exclude."""
     group_of = _groups(bases)
     context = write.context
     tasks = plan_filters(entries, list(group_of), parallelism=write.engine.parallelism)

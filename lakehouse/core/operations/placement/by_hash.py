@@ -1,10 +1,10 @@
 """Placement by hash: the hash of a key determines its file group (BUCKET, with both engines).
 
     numbered   a number of buckets per partition; the bucket is the hash modulo this number (DATA-7.3, MDT-12.6)
-    ring       ranges of hash values, which split and merge; the hashing metadata has the ranges (MDT-12.3)
+    ring       ranges of hash values, which split and merge; the hashing metadata stores the ranges (MDT-12.3)
 
-A resize of buckets is a clustering. While it is pending, writes copy rows to the file groups that will replace the
-present ones (MDT-12.5).
+A bucket resize is a clustering. While it is pending, writes copy rows to the file groups that will replace the present
+ones (MDT-12.5).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ByBucket:
 
     @property
     def bucket_planner(self) -> BucketPlanner:
-        """Plans changes of the numbers of buckets, and sorted buckets."""
+        """Plans changes of bucket counts, and sorted buckets."""
         return plan_numbers
 
     @property
@@ -82,7 +82,7 @@ class ByBucket:
         return BucketIndex(setup)
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
-        """Raise UserError for options that contradict the numbers of buckets."""
+        """Raise UserError for options that contradict the bucket counts."""
         bucket_rules(table, policies.index)
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
@@ -95,7 +95,7 @@ class ByBucket:
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
         """Return the search in the groups of the buckets; their tasks find the keys."""
-        # Rows that are written to an id that an overwrite has hidden would not be visible.
+        # Rows that are written to the id of an overwritten group would not be visible.
         hidden = frozenset(load_visible(write.table).replaced) if write.non_blocking else frozenset()
         setup = replace(_setup(write), buckets=write.context.layout.buckets, resizes=write.resizes, replaced=hidden)
         return _search(self, write, setup, runs)
@@ -297,8 +297,8 @@ def divide_run(
 ) -> StagedRun:
     """Return the run with one entry per range of hash values; `bucket` of an entry is the last value of its range.
 
-    Rows are staged before it is known which partitions they belong to, and an attempt that is repeated may find other
-    ranges. So runs are staged in the order of the hash only, and each attempt divides them without writing them again.
+    Rows are staged before their partitions are known, and a retried attempt may load other ranges. So runs are only
+    ordered by hash, and each attempt divides them into ranges without rewriting them.
 
     Args:
         context: The settings of the write.
@@ -346,7 +346,7 @@ def _resize_conflict(
 def _changed_rules_conflict(
     table: LoadedTable, written: WrittenRows, others: Others, _timeline: Timeline
 ) -> Conflict | None:
-    """Return the conflict with a commit that changed the numbers of buckets by which the rows were staged."""
+    """Return the conflict with a commit that changed the bucket counts for which the rows were staged."""
     copied = {resize.instant for resize in written.resizes}
     for instant, _ in others:
         if instant.requested not in copied and changed_bucket_rules(table.env.storage, instant):

@@ -1,6 +1,6 @@
 """Placement by stored locations: RECORD_INDEX and RECORD_LEVEL_INDEX (MDT-4).
 
-The record index of the metadata table has the file group of each key. It locates the keys first, in tasks near the
+The record index in the metadata table stores the file group of each key. It locates the keys first, in tasks near the
 data, so only the partitions of these locations are listed. Without a usable record index the keys are searched by the
 simple index of the same scope, as in Hudi.
 """
@@ -42,13 +42,13 @@ Located = Mapping[Group, tuple[LocatedRows, ...]]
 class ByLocation(ByFiles):
     """Searches the keys of a batch in the file groups of their stored locations.
 
-    `files` is the placement by files of the same scope. It is used without locations, and where it is cheaper.
+    `files` is the placement by files with the same scope. It is used if there are no locations, or if it is cheaper.
     """
 
     files: ByFiles
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Return the search in the file groups of the locations if the write looks keys up, else that by files."""
+        """Search the file groups of the locations if the write looks keys up; else search as `by_files` does."""
         search = None
         if write.request.looks_up_keys and not _reads_all_keys(write, runs):
             search = search_locations(self, write, runs)
@@ -109,7 +109,7 @@ def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T]
 def _reads_all_keys(write: PreparedWrite, runs: Sequence[StagedRun]) -> bool:
     """Return whether it costs less to read the keys of all files than to locate the keys of the batch.
 
-    That is so on a local disk if the batch has a large part of the table's keys, and no log has to be merged.
+    Reading costs less on a local disk if the batch contains a large part of the table's keys and no log is merged.
     """
     table, context = write.table, write.context
     entries = [entry for run in runs for entry in run.entries]
@@ -123,7 +123,7 @@ def _reads_all_keys(write: PreparedWrite, runs: Sequence[StagedRun]) -> bool:
 
 
 def _rows_of(table: LoadedTable, slices: FileSlices) -> float:
-    """Return about how many rows the base files have, by the footer of the largest one."""
+    """Estimate the number of rows in base files from the footer of the largest one."""
     sizes = slices.base_sizes
     if not sizes.any():
         return 0.0

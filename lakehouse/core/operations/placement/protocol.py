@@ -1,11 +1,11 @@
-"""The `Placement` protocol: how one kind of index gives the rows of a write their file groups.
+"""The `Placement` protocol: how one kind of index assigns the rows of a write to file groups.
 
     check      refuse options that contradict the table
     layout     how rows are staged, and the pending resizes of buckets that a write has to observe
     search     the index, the file slices that it searches, and the logs that it has to read
     tasks      one task per file group that changes
     conflicts  checks for changes of the same keys by other commits
-    renew      new hashing metadata of partitions whose file groups were replaced
+    renew      new hashing metadata for partitions whose file groups were replaced
 
 `registry` maps each index type to its placement: `by_files` reads files to find a key, `by_location` reads stored
 locations, `by_hash` computes the file group.
@@ -55,7 +55,7 @@ class WriteRequest:
         allow_empty: Commit even if no row changes.
         precondition: The state that must still hold at the commit; otherwise the write ends with a Conflict.
         columns: Which columns the source provided, if rows differ in that.
-        deletes_yield: Of the rows of a key, deletes are dropped if there are others, whatever their order.
+        deletes_yield: Deletes are dropped if the batch contains other rows with the key, whatever their order.
         cut_times: Counts the rows whose times lose digits while the frame is read.
     """
 
@@ -90,11 +90,11 @@ class PreparedWrite:
         policies: The options of the table and the call.
         table: The table that the write was checked against.
         context: The settings of the tasks; without an instant until the instant is created.
-        placement: Gives the rows their file groups.
+        placement: Assigns the rows to file groups.
         strategy: The conflict resolution strategy.
         shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
-        resizes: The pending resizes of buckets with which the layout of the staged rows was chosen.
-        drift: The differences between the columns of the batch and of the table, without row counts.
+        resizes: The pending bucket resizes for which the staging layout was chosen.
+        drift: The column differences between batch and table, without row counts.
         spread: The history of the spread column in earlier commits; None without one.
     """
 
@@ -150,8 +150,8 @@ class PreparedWrite:
         return replace(self, context=replace(self.context, instant=instant))
 
     def listing(self, partitions: Sequence[str] | None) -> Listing:
-        """List partitions, all for None; damaged files that are to be skipped are seen on storage only."""
-        # The metadata table also names files that were lost, whose rows are to be skipped.
+        """List partitions, all for None; damaged files that are to be skipped are only detected on storage."""
+        # The metadata table also lists lost files, whose rows are to be skipped.
         return load_listing(self.table, partitions, on_storage=self.policies.write.skips_damage)
 
 
@@ -161,7 +161,7 @@ class PlannedLayout:
 
     Attributes:
         staging: The layout of staged rows.
-        resizes: The pending resizes of buckets with which the layout was chosen.
+        resizes: The pending bucket resizes for which the layout was chosen.
         moves: A row whose partition changed moves there; otherwise it is updated in its old partition.
     """
 
@@ -179,7 +179,7 @@ class KeySearch:
         runs: The staged rows as the index needs them.
         listing: The listed slices; None for an overwrite, which reads no stored row.
         read_logs_of: File groups whose logs have to be read, too.
-        resizes: The pending resizes of buckets for which the index copies rows.
+        resizes: The pending bucket resizes for which the index copies rows.
     """
 
     index: Index
@@ -215,8 +215,8 @@ class WrittenRows:
     Attributes:
         stats: The statistics of the written files.
         touched: The stored file groups that the write read or extended.
-        resizes: The pending resizes of buckets for which rows were copied.
-        owners: By file id, the value of each group that got rows of one large value of the spread column only.
+        resizes: The pending bucket resizes for which rows were copied.
+        owners: By file id, the value of each group that only got rows with one large value of the spread column.
         runs: The staged rows that were written.
         compared: The staged rows whose keys no other write may have inserted.
         records_deletes: Deletes are recorded as tombstones.
@@ -251,11 +251,11 @@ BucketPlanner = Callable[[LoadedTable, Policies, BucketSelection], ClusteringPla
 
 
 class Placement(Protocol):
-    """Places the rows of writes by one kind of index. Implementations have no state."""
+    """Assigns written rows to file groups by one kind of index. Implementations have no state."""
 
     @property
     def strategy(self) -> Strategy:
-        """The conflict resolution strategy of writes that set no other one."""
+        """The default conflict resolution strategy."""
         ...
 
     @property
@@ -308,5 +308,5 @@ class Placement(Protocol):
         ...
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
-        """Prepare new file groups of partitions, whose present ones the commit of this write replaces."""
+        """Prepare new file groups for partitions whose present file groups are replaced by this write."""
         ...

@@ -1,4 +1,4 @@
-"""Load the pending resizes of buckets that a write has to observe (MDT-12.5)."""
+"""Load the pending bucket resizes that a write has to observe (MDT-12.5)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pending_plans(table: LoadedTable) -> Iterator[tuple[Instant, ClusteringPlan]
 
 
 def ring_resizes(table: LoadedTable, rings: Mapping[str, Ring]) -> tuple[RingResize, ...]:
-    """Return the pending resizes of the partitions of `rings`, which are the present ones."""
+    """Return the pending resizes of partitions in `rings`, the present rings."""
     resizes = []
     for instant, plan in pending_plans(table):
         future = resized_rings(instant.requested, plan, rings)

@@ -1,6 +1,6 @@
-"""Load the rings of partitions of a table with consistent hashing (MDT-12.1, MDT-12.4).
+"""Load the rings of partitions in a table with consistent hashing (MDT-12.1, MDT-12.4).
 
-Hashing metadata counts if it is the initial one, if it has its marker, or if its replacecommit is completed. A writer
+Hashing metadata is valid if it is the initial one, if it has its marker, or if its replacecommit is completed. A writer
 that finds the marker of a completed replacecommit missing creates it.
 """
 
@@ -65,7 +65,7 @@ def require_rings(table: LoadedTable, partitions: Iterable[str], buckets: int) -
 
 
 def uses_ring(table: LoadedTable) -> bool:
-    """Return whether the table has hashing metadata of any partition."""
+    """Return whether any partition of the table has hashing metadata."""
     _, folders = table.env.storage.list_dir(".hoodie/.bucket_index")
     return "consistent_hashing_metadata" in folders
 
@@ -105,7 +105,7 @@ def _current(table: LoadedTable, partition: str) -> tuple[HashingMetadata, bool]
 
 
 def store_rings(table: LoadedTable, rings: Collection[Ring]) -> None:
-    """Write the hashing metadata of a replacecommit; it counts when the replacecommit is completed."""
+    """Write the hashing metadata of a replacecommit; it is valid when the replacecommit is completed."""
     storage = table.env.storage
     with ThreadPoolExecutor(_READERS) as pool:
         list(

@@ -1,6 +1,6 @@
 """Gives a query an upper bound, so that later commits do not change its result.
 
-A DataFrame can be read many times. Its queries return rows of one version if they all use the same bound.
+A DataFrame can be read many times. With one bound for all its queries, they return rows of the same version.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BoundedQuery:
 def with_bound(table: LoadedTable, query: Query) -> BoundedQuery:
     """Return a query with the newest write of the loaded table as its bound.
 
-    The version of an event time is looked up here. Time travel has a bound already: it stays as it is. Raises the
+    The version for an event time is looked up here. Time travel has a bound already and is not changed. Raises the
     errors of `event_time_bound`.
     """
     newest = _newest(table)

@@ -1,4 +1,4 @@
-"""Plans reads of change data: every inserted, updated and deleted row of a range of commits (DATA-6; TL-6.7).
+"""Plans reads of change data: every row inserted, updated or deleted by a range of commits (DATA-6; TL-6.7).
 
     op string | ts_ms string | before struct<columns> | after struct<columns>
 
@@ -160,7 +160,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     changes = _in_partitions(table, changes, where, full)
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
-    # Log files of other tables have blocks of one commit each.
+    # In other tables each log file contains blocks of one commit.
     completions = {write.requested: write.completion for write in table.timeline.writes() if table.config.is_upgraded}
     stored = pa.schema([field for field in full if field.name in needed])
     context = ChangeContext(slices=slices, images=stored, completions=completions)

@@ -5,7 +5,7 @@
     cleaned   files that a clean removed are not damaged
     raise     CorruptTableError with the file, its size and the way out
 
-A long-running process has cached most commits; a new process has cached only the commits that it read for other
+A long-running process has cached nearly all commits; a new one has cached only the commits that it read for other
 reasons. Planners of services that list storage read all commits of the active timeline. Writers read those that
 completed after the oldest file that they rewrite. Archived commits are not compared.
 """
@@ -60,7 +60,7 @@ def check_listing(
         table: The loaded table; commits whose metadata it has cached are compared.
         listing: The listed files.
         skips: Log and return damage instead of raising CorruptTableError.
-        completed_after: Read and compare also all commits that completed after this time.
+        completed_after: Also read and compare all commits that completed after this time.
         base_files_only: Ignore log files.
 
     Raises:

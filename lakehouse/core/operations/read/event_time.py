@@ -57,7 +57,7 @@ def event_time_extra(table: LoadedTable, policy: EventTimePolicy, stats: Sequenc
 
 
 def watermark(table: LoadedTable, policy: EventTimePolicy) -> Watermark:
-    """Return the watermark of each source and of the table."""
+    """Return the watermarks of the sources and the table."""
     return watermark_of(_past(table, containing=PAST_KEY).watermarks, policy.awaited)
 
 
@@ -99,7 +99,7 @@ class EventVersions:
         self._at_once = _FIRST_AT_ONCE
 
     def at(self, event_time_ms: int) -> Instant | None:
-        """Return the write that completed the version of an event time (UTC milliseconds), or None before the first.
+        """Return the write that completed the version at an event time (UTC milliseconds), or None before the first.
 
         Raises UserError if no commit states event times.
         """
@@ -136,7 +136,7 @@ class EventVersions:
 
 
 def event_span(table: LoadedTable, span: EventSpan) -> EventSpan:
-    """Return the range of the event times of all writes; archived writes that `span` covers are not read.
+    """Return the event-time range of all writes; archived writes that `span` covers are not read.
 
     As in `event_commit`, commits of services that rewrite files are ignored.
     """

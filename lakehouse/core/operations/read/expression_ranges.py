@@ -1,4 +1,4 @@
-"""Which partitions and file slices may have rows that meet conditions on functions, by the indexes on expressions.
+"""Select partitions and file slices that may match conditions on functions, by the indexes on expressions.
 
 An index is used for a call with the same function, arguments and column. The records of files never change, so they are
 valid for every version of the table; the ranges of partitions describe the newest version. Nothing is excluded by
@@ -7,7 +7,7 @@ valid for every version of the table; the ranges of partitions describe the newe
     a record in the time zone of another session, if the function depends on the zone (see `evaluated_in_utc`)
     bounds of floats in a partition: engines differ in how they unite them with NaN
     a literal about whose upper or lower case engines disagree
-    a bloom filter, for a text with other characters than ASCII: Hudi adds such texts in the encoding of its process
+    a bloom filter, for a string with other characters than ASCII: Hudi encodes it with the charset of its process
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Read(Protocol):
 def slices_by_expression(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> tuple[Flags, tuple[str, ...]] | None:
-    """Return which slices may have matching rows, and the names of the indexes that say so; None without an index."""
+    """Return which slices may have matching rows, and the names of the used indexes; None without an index."""
     used = _used(table, where, schema, {COLUMN_STATS: _statistics, BLOOM_FILTERS: _filters}, slices.files)
     if not used:
         return None
@@ -79,7 +79,7 @@ def slices_by_expression(
 
     keep = matches_of_leaves(where, len(slices), of_leaf)
     if table.config.merge_rule.merger is not None:
-        # A merger may return values that no file has.
+        # A merger may return values that no file contains.
         keep = keep | (slices.log_counts > 0)
     return keep, tuple(name for name, _ in used.values())
 
@@ -104,11 +104,11 @@ def partitions_by_expression(
     return matches_of_leaves(where, len(paths), of_leaf), tuple(name for name, _ in used.values())
 
 
-# parameters: the table and the condition, and how the records of each kind of index are read for which items
+# parameters: the table and the condition, how the records of each index kind are read, and for which items
 def _used(
     table: LoadedTable, where: Predicate, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> dict[str, tuple[str, OfItems]]:
-    """Return by the text of each call the name of an index on it, and the ranges of items in it."""
+    """Return by function call, as a string, the name of an index on it and the ranges in this index."""
     if not table.config.layout.has_completion_times:
         return {}
     used: dict[str, tuple[str, OfItems]] = {}
@@ -125,7 +125,7 @@ def _index_of_leaf(used: Mapping[str, tuple[str, OfItems]], leaf: Predicate) -> 
     return None if index is None else index[1]
 
 
-# parameters: the table and the call, and how the records of each kind of index are read for which items
+# parameters: the table and the call, how the records of each index kind are read, and for which items
 def _index_of(
     table: LoadedTable, call: Call, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> tuple[str, OfItems] | None:
@@ -192,7 +192,7 @@ def _partition_statistics(
 
 
 def _ranges(rows: pa.Table, call: Call, schema: pa.Schema) -> ColumnRanges:
-    """Return statistics of results as ranges; a row that proves nothing has null bounds and counts."""
+    """Return statistics of results as ranges; a row that excludes nothing has null bounds and counts."""
     kind = result_field(call, schema).type
     typed = typed_statistics(rows, kind)
     is_valid = pc.invert(one_array(rows.column("deleted")))
@@ -209,7 +209,7 @@ def _ranges(rows: pa.Table, call: Call, schema: pa.Schema) -> ColumnRanges:
 
 
 def _null_counts(metadata: MetadataTable, keys: pa.Array, place: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the number of nulls of files without a row that have no other value, such as logs with deletes only."""
+    """Return the null counts of files that the index lacks and that have no other value, such as delete-only logs."""
     missing = keys.filter(place.is_null())
     rows = metadata.found(COLUMN_STATS, sorted_keys(missing.slice(0, _MOST_KEYS)))
     typed = typed_statistics(rows, kind)
@@ -235,7 +235,7 @@ def _literals(applied: Applied) -> tuple[Any, ...]:
 
 
 def _filters(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Table) -> OfSchema | None:
-    """Return the answers of the bloom filters of files; `items` are the files."""
+    """Return a function that checks a condition with the bloom filters of files; `items` are the files."""
     kind = result_field(call, schema).type
     if items.num_rows > _MOST_FILTERS or not has_text(kind):
         return None

@@ -1,4 +1,4 @@
-"""Reads the facts about files in commits and footers: the schema of the files and ranges of their columns."""
+"""Reads the facts about files in commits and footers: the schema of the files and their column ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_ARCHIVED_COMMITS = 2_048
 _FOOTER_WORTH_BYTES = 1024 * 1024
 _MAX_FOOTERS = 256
 _READERS = 8
-#: Files in commits from which on no further commit is read for comparison.
+#: After this number of files, no further commit is read for comparison.
 _MAX_COMPARED_FILES = 20_000
 
 #: Column ranges by path of the file, with the values that commits store (see `key_ranges`).
@@ -35,8 +35,8 @@ FileRanges = dict[str, Mapping[str, Range]]
 def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     """Read commits that wrote files of the slices, and return the Avro schemas that they declare, by instant.
 
-    A read without a metadata table compares them with the listing (see `damage`). The newest are read first, and no
-    more once they name very many files.
+    A read without a metadata table compares them with the listing (see `damage`). The newest are read first, up to
+    a limit on the number of files in them.
     """
     instants = instants_of(slices)
     writes = [instant for instant in table.timeline.writes() if instant.requested in instants]
@@ -45,7 +45,7 @@ def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     stats = sum(len(metadata.stats) for _, metadata in commits)
     missing = [instant for instant in reversed(writes) if instant.requested not in loaded]
     while missing and stats < _MAX_COMPARED_FILES:
-        # As many commits as probably name no more files than the limit.
+        # The number of commits that probably list no more files than the limit.
         expected = max(stats // max(len(commits), 1), 1)
         count = min(max((_MAX_COMPARED_FILES - stats) // expected, 1), _READERS) if commits else 1
         newest, missing = table.store.commits(missing[:count]), missing[count:]
@@ -55,7 +55,7 @@ def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
 
 
 def commit_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
-    """Return the column ranges that commits of the active timeline state about files of these slices, by path."""
+    """Return the column ranges of these slices' files from commits of the active timeline, by path."""
     paths = _paths(table, slices)
     writes = [instant for instant in table.timeline.writes() if instant.requested in paths]
     ranges: FileRanges = {}
@@ -65,7 +65,7 @@ def commit_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
 
 
 def archived_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
-    """Return the column ranges that archived commits state about files of these slices, by path.
+    """Return the column ranges of these slices' files from archived commits, by path.
 
     Of more than 2,048 commits only the newest are read.
     """
@@ -79,7 +79,7 @@ def archived_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
 
 
 def _paths(table: LoadedTable, slices: FileSlices) -> dict[str, list[str]]:
-    """Return the paths of the files of slices by the instant in their names."""
+    """Return the file paths of slices by the instant in the file name."""
     files = slices.files
     if table.config.layout.appends_to_logs:
         # A later commit may have appended to a log file of this version.
@@ -117,7 +117,7 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags) -> Fil
         reader = BaseFileReader(table.env.storage, path)
         try:
             ranges = column_ranges(reader.statistics)
-            # Some writers state 0 as the bounds of a float column that contains NaN.
+            # Some writers store 0 as the bounds of a float column that contains NaN.
             return {name: bounds for name, bounds in ranges.items() if not _is_zero(bounds)}
         finally:
             reader.close()
@@ -141,5 +141,5 @@ def decided_by_path(table: LoadedTable, where: Predicate) -> bool:
 
 
 def instants_of(slices: FileSlices) -> set[str]:
-    """Return the instants in the names of the files of slices."""
+    """Return the instants in the file names of slices."""
     return set(pc.unique(slices.files.column("instant")).to_pylist())

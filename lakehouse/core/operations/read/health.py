@@ -27,7 +27,7 @@ class TableHealth(Readable):
         log_bytes: Size of the log files that a compaction would merge.
         log_files: Number of these log files.
         small_files: Number of base files below the small-file limit.
-        file_bytes: Size of each of the newest base files.
+        file_bytes: Sizes of the newest base files.
         pending_plans: Number of plans that are scheduled and not executed.
         pending_writes: Number of active and failed writes.
         instants: Number of instants on the active timeline.

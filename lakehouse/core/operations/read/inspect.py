@@ -76,7 +76,7 @@ def instant_detail(table: LoadedTable, requested: str) -> InstantDetail:
 
 
 def table_files(table: LoadedTable, policies: Policies, partition: str | None, offset: int, limit: int) -> TableFiles:
-    """Return one page of the file groups of a table or a partition, the largest first, and the histogram of sizes."""
+    """Return a size histogram, and one page of a table's or partition's file groups in descending order of size."""
     slices = load_slices(table) if partition is None else load_slices(table, [partition])
     sizes, bases = slices.sizes, slices.base_sizes
     order = np.argsort(-sizes, kind="stable")[offset : offset + limit]

@@ -38,7 +38,7 @@ _COMPARED = 20_000
 def file_ranges(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> Mapping[str, ColumnRanges] | None:
-    """Return the ranges of the columns of a condition in the files of slices; None without column statistics."""
+    """Return the ranges of a condition's columns in the files of slices; None without column statistics."""
     return ranges_of_columns(table, slices, indexed_columns(where, schema), schema)
 
 
@@ -71,7 +71,7 @@ def ranges_of_columns(
 
 
 def _named_after_slice(table: LoadedTable, slices: FileSlices) -> np.ndarray[Any, Any]:
-    """Return the mask of the files whose names contain the instant of their slice or of a pending compaction."""
+    """Return the mask of files named after the instant of their slice or after a pending compaction."""
     instants = one_array(slices.files.column("instant"))
     own = one_array(slices.base_instants).take(pa.array(slices.slice_of_file))
     pending = sorted(i.requested for i in table.timeline.where(action=Action.COMPACTION, pending=True))
@@ -83,10 +83,10 @@ def _named_after_slice(table: LoadedTable, slices: FileSlices) -> np.ndarray[Any
 def ranges_of_partitions(
     table: LoadedTable, partitions: pa.Array, where: Predicate, schema: pa.Schema
 ) -> Mapping[str, ColumnRanges] | None:
-    """Return the ranges of the columns of a condition in whole partitions; None without partition statistics.
+    """Return the ranges of a condition's columns in whole partitions; None without partition statistics.
 
-    They describe the newest version of the table. Apache Hudi combines the ranges of files without regard to a file of
-    which it has none: one with NaN, or with very long strings. So ranges of floats and strings prove nothing.
+    They describe the newest version of the table. Apache Hudi combines the ranges of files and ignores a file without
+    a range: one with NaN, or with very long strings. So ranges of floats and strings prove nothing.
     """
     columns = [name for name in indexed_columns(where, schema) if _is_combinable(type_of(name, schema))]
     if not columns or not len(partitions):
@@ -127,7 +127,7 @@ def _rows(metadata: MetadataTable, columns: Sequence[str], files: pa.Table) -> p
 def _in_whole_table(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, files: pa.Table
 ) -> ColumnRanges:
-    """Return the ranges of a column in files of the whole table; the last ones are kept while nothing changes."""
+    """Return the ranges of a column in files of the whole table; the last result is cached while nothing changes."""
     kind, identity = type_of(column, schema), metadata.identity(COLUMN_STATS)
 
     def read() -> tuple[tuple[pa.Table, ColumnRanges], int]:
@@ -143,13 +143,13 @@ def _in_whole_table(
 
 
 class _UnclearNamesError(Exception):
-    """The names of files do not tell which statistics are theirs."""
+    """Statistics cannot be assigned to files by name."""
 
 
 def _placed(metadata: MetadataTable, column: str, kind: pa.DataType, files: pa.Table) -> ColumnRanges | None:
-    """Return the ranges of a column in the order of files; None if names do not tell which statistics are theirs.
+    """Return the ranges of a column in the order of files; None if statistics cannot be assigned by file name.
 
-    The statistics of each file group are reduced to bounds and places, because names and keys take most of the memory.
+    Each file group's statistics are reduced to bounds and positions, because names and keys are much larger.
     """
     names = one_array(files.column("name"))
 
@@ -215,7 +215,7 @@ def _aligned(rows: pa.Table, column: str, kind: pa.DataType, files: pa.Table) ->
         partitions = one_array(files.column("partition"))
         keys = column_stats_keys(pa.repeat(pa.scalar(column), len(names)), partitions, names)
         place = pc.index_in(keys, value_set=one_array(rows.column("key")))
-    # Names and keys take most of the memory of the rows, and are not needed any more.
+    # Names and keys are much larger than the rest of the rows, and are not needed any more.
     del stored, names, places
     position = rows.schema.get_field_index("name")
     rows = rows.set_column(position, rows.schema.field(position), pa.nulls(rows.num_rows, pa.string()))
@@ -230,7 +230,7 @@ def _by_partition(rows: pa.Table, column: str, kind: pa.DataType, partitions: pa
 
 
 def _of_column(rows: pa.Table, column: str) -> pa.Table:
-    """Return the live rows of a column; rows are copied only if some are left out."""
+    """Return the live rows of a column; rows are copied only if some are excluded."""
     wanted = pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted")))
     return rows if pc.all(wanted, min_count=0, skip_nulls=False).as_py() else rows.filter(wanted)
 

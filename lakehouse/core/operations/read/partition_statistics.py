@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 
 STATISTICS = ".hoodie/.lakehouse/statistics/partitions.parquet"
 _READERS = 8
-#: Number of rows of a base file whose commit is not available.
+#: Number of rows in a base file whose commit is not available.
 _UNKNOWN = -1
 
 
 def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = False) -> TableStatistics:
-    """Return the statistics of the partitions as of `table`, or of a later state that another process stored.
+    """Return the partition statistics as of `table`, or as of a later state that another process stored.
 
     Args:
         table: The loaded table.
@@ -181,7 +181,7 @@ def _creating_commit(storage: Storage, partition: str) -> list[str]:
 
 
 def _counted(storage: Storage, files: pa.Table) -> pa.Table:
-    """Return the files with the numbers of rows filled in where no commit states them."""
+    """Return the files with row counts, from their footers where no commit contains them."""
     stated = one_array(files.column("rows"))
     unknown = pc.and_(pc.equal(stated, _UNKNOWN), pc.invert(pc.starts_with(one_array(files.column("name")), ".")))
     paths = file_paths(files.filter(unknown)).to_pylist()

@@ -4,9 +4,9 @@
     record_index      record keys that the condition names are in these file groups
     secondary_index   values that the condition names belong to record keys in these file groups
     partition_stats   column ranges of whole partitions
-    expression_partitions  ranges of the results of functions in whole partitions
+    expression_partitions  ranges of function results in whole partitions
 
-The metadata table names the partitions. Without one, the directories that can match are listed (see `load.listing`).
+The partitions come from the metadata table. Without one, the directories that can match are listed (`load.listing`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PartitionChoice:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The only file groups (partition, file id) that can have matching rows, and how they were found."""
+    """The only file groups (partition, file id) that can contain matching rows, and how they were found."""
 
     groups: frozenset[tuple[str, str]]
     reason: str
@@ -119,7 +119,7 @@ def choose_partitions(given: PartitionInput) -> PartitionChoice:
 
 
 def by_record_key(given: PartitionInput) -> Located | None:
-    """Find the file groups of the record keys that the condition names, by the record index."""
+    """Find the file groups for record keys in the condition, by the record index."""
     if not given.is_newest or not given.merges_logs:
         return None
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
@@ -136,9 +136,9 @@ def by_record_key(given: PartitionInput) -> Located | None:
 
 
 def by_secondary_index(given: PartitionInput) -> Located | None:
-    """Find the file groups of the values that the condition names, by a secondary index and the record index.
+    """Find the file groups for values in the condition, by a secondary index and the record index.
 
-    Entries too many are possible, so the condition is evaluated on the rows of the file groups, too.
+    An index may contain surplus entries, so the condition is evaluated on the rows of the file groups, too.
     """
     if not given.is_newest or not given.merges_logs:
         return None
@@ -166,10 +166,10 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
 
 
 def _has_unique_keys(table: LoadedTable) -> bool:
-    """Return whether a record key is in one partition only, so that an index of keys has a place for each row.
+    """Return whether each record key is in one partition only, so that an index of keys has an entry for each row.
 
-    Otherwise the record index of the table has one of several rows, and a secondary index loses the entry of one row
-    with that of another. Tables of Hudi do not store the type of their index; they are trusted, as Hudi trusts them.
+    Otherwise the record index has an entry for only one of the rows with a key, and a secondary index loses the entries
+    of the other rows. Hudi does not store the type of the index. Its tables are trusted, as Hudi trusts them.
     """
     if not table.config.path_keys.partition_fields:
         return True
@@ -212,7 +212,7 @@ LOCATORS: tuple[tuple[str, Locator], ...] = (
 
 
 def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array | None:
-    """Return the only record keys with which a condition can hold; None if it does not name all key columns."""
+    """Return the only record keys for which a condition can hold; None if it does not fix all key columns."""
     stored = values_of(where, _RECORD_KEY, pa.string())
     if stored is not None:
         return pa.array(sorted({value.as_py() for value in stored}), pa.string())
@@ -231,7 +231,7 @@ def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array
     try:
         keys = record_keys(pa.Table.from_pylist(rows, schema=columns), table.config.keys)
     except UserError:
-        # No row has an empty key. Which rows have the other keys is not worth a second attempt.
+        # No row has an empty key. A search for the other keys is not worth the cost.
         return None
     return pc.unique(keys).cast(pa.string())
 

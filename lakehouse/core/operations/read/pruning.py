@@ -1,11 +1,11 @@
 """Prune file slices step by step with the metadata of their files (MDT-14).
 
-A step looks at the slices that the steps before it left and returns which of them may have matching rows. To add
-a step, write a function of the type `PruneStep` and add it to `STEPS`.
+A step checks the slices that the steps before it left and returns which of them may have matching rows. To add a step,
+write a function of the type `PruneStep` and add it to `STEPS`.
 
     paths              values in partition paths, where the listing was not limited by them
     column_stats       column ranges in the metadata table
-    expression_index   ranges or bloom filters of the results of functions, in the metadata table
+    expression_index   ranges or bloom filters of function results in the metadata table
     bloom_filters      bloom filters of record keys in the metadata table
     commits            column ranges in commits of the active timeline, if the metadata table has none
     archive            column ranges in archived commits, for files whose range is not known yet
@@ -59,7 +59,7 @@ class PruneInput:
         schema: The data columns of the table.
         known: Column ranges that steps have read so far, by path; a step adds those that it reads.
         is_newest: Whether the read returns the newest version of the table; indexes describe no other version.
-        stated: Column ranges that the metadata table states; with them no commit and no footer is read.
+        stated: Column ranges from the metadata table; with them no commit and no footer is read.
     """
 
     table: LoadedTable
@@ -78,7 +78,7 @@ class Pruned:
     reason: str
 
 
-#: Returns None if the step has nothing to look at.
+#: Returns None if the step has nothing to check.
 PruneStep = Callable[[PruneInput, FileSlices], Pruned | None]
 
 
@@ -112,7 +112,7 @@ def by_expression_indexes(given: PruneInput, slices: FileSlices) -> Pruned | Non
 
 
 def by_bloom_filters(given: PruneInput, slices: FileSlices) -> Pruned | None:
-    """Prune by the bloom filters of record keys, if the condition names the only keys with which it can hold."""
+    """Prune by the bloom filters of record keys, if the condition can only hold for certain keys."""
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
     matches = None if keys is None else slices_by_key(given.table, slices, keys)
     if matches is None:
@@ -194,7 +194,7 @@ def _excluded(keep: Flags) -> int:
 
 
 def slices_by_key(table: LoadedTable, slices: FileSlices, keys: pa.Array) -> tuple[Flags, int] | None:
-    """Return which slices may have one of the record keys, and how many filters were read; None without a filter.
+    """Return which slices may contain one of the record keys, and how many filters were read; None without a filter.
 
     The filter of a file never changes, so it is valid for every version of the table. A file without a filter excludes
     nothing. A slice with log files stays, because its logs may have keys that its base file lacks. A table of more

@@ -1,12 +1,12 @@
-"""Kinds of queries of a table, one dataclass for each, and the request that combines a query with columns and filters.
+"""Query types, one dataclass each, and the request that combines a query with columns and filters.
 
 Snapshot          the table as it is now
 TimeTravel        the table as of an instant (TL-6.5)
 CompletedUpTo     the table with all writes that completed up to a time
 EventTimeTravel   the version that holds all events before an event time
 ReadOptimized     base files only, of one of the versions above
-Incremental       rows written by the commits of a range (TL-6.7)
-Changes           inserted, updated and deleted rows of the commits of a range (DATA-6)
+Incremental       rows written by a range of commits (TL-6.7)
+Changes           rows inserted, updated and deleted by a range of commits (DATA-6)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.predicate import Predicate
 from lakehouse.spec.options.write import WritePolicy
 
-#: Begin of a range that has no lower bound.
+#: Start of a range without a lower bound.
 EARLIEST = "earliest"
 READ_BUDGET = WritePolicy().memory_budget_bytes
 
@@ -45,7 +45,7 @@ class CompletedUpTo:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeTravel:
-    """The oldest version that holds all events before a time: an ISO 8601 string or a datetime, UTC without a zone."""
+    """The oldest version with all events before a time: an ISO 8601 string or a datetime, UTC without a zone."""
 
     event_time: str | datetime
 

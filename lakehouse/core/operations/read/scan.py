@@ -61,9 +61,9 @@ from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
-#: File groups that an index named and of which no statistics are read.
+#: Up to this number of file groups from an index, no statistics are read.
 _FEW_LOCATED = 8
-#: File slices that a representation of a planned scan has.
+#: Maximum number of file slices in the representation of a planned scan.
 _SHOWN = 1_000
 
 #: A version whose bound is an instant or a completion time, not an event time.
@@ -128,7 +128,7 @@ class Scan(Readable):
 class _Selection:
     """The slices that a query reads before pruning, and the steps that led to them.
 
-    `commit_times` limits the rows to these commits, if it is set. `is_located` is whether an index named the groups.
+    `commit_times` limits the rows to these commits, if it is set. `is_located` is whether an index chose the groups.
     """
 
     table: LoadedTable
@@ -185,7 +185,7 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     if where is not None:
         check_columns(where, with_meta_fields(schema))
         given = PruneInput(table=table, where=where, schema=schema)
-        # Statistics of a few file groups that an index named cost more requests than the groups.
+        # Reading statistics for a few file groups from an index costs more requests than reading the groups.
         if not (selection.is_located and len(slices) <= _FEW_LOCATED):
             remaining, pruned = prune(given, slices)
     plan = ScanPlan(
@@ -331,13 +331,13 @@ def _bounds(version: TimelineVersion) -> tuple[str | None, str | None]:
 
 
 def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
-    """Return the greatest requested time of the writes completed up to a time; None if there is no such write."""
+    """Return the last requested time among the writes completed up to a time; None if there is no such write."""
     requested = [i.requested for i in table.timeline.writes().where(completed_up_to=completed_up_to)]
     return max(requested, default=completed_up_to if archived_writes(table, requested_up_to=completed_up_to) else None)
 
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> PartitionFilter | None:
-    """Return the filter of partitions of a condition; raise UserError if the columns do not admit the condition."""
+    """Return the partition filter for a condition; raise UserError if the columns do not admit the condition."""
     if schema is None or where is None:
         return None
     check_columns(where, with_meta_fields(schema))
@@ -407,8 +407,8 @@ def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
     """Add the schemas that commits declared, for readers that need the stored schema of each file.
 
     Commits are read only if files can have other types than the table. Types are only ever widened, so all files have
-    the same types if the columns have the types with which the table was created. The exceptions are partition columns
-    of timestamps: updates and deletes of Hudi can store their values as strings.
+    the same types if the columns have the types with which the table was created. The exceptions are timestamp
+    partition columns: updates and deletes by Hudi can store their values as strings.
     """
     config, schema = table.config, data_columns(scan.table_schema)
     created = data_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])

@@ -1,7 +1,7 @@
-"""The committed files of a table, from which index partitions of the metadata table are built (MDT-11).
+"""The committed files of a table, from which the metadata table's index partitions are built (MDT-11).
 
-A listing of storage has leftover files of failed writes, too. They are left out, so that readers of the metadata table
-do not see them (see `load.unnamed_files`).
+A storage listing contains leftover files of failed writes, too. They are removed here, so that readers of the metadata
+table do not get them (see `load.unnamed_files`).
 """
 
 from __future__ import annotations

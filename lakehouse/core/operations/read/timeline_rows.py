@@ -25,7 +25,7 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakehouse.model.timeline_service import TimelineService, commit_writer, timeline_service
 from lakehouse.spec.contracts.catalog import TimelineInstant, TimelineInstants
 
-#: The newest instants whose service is read from their metadata because their file names do not tell it.
+#: Number of instants, newest first, whose service is read from metadata if file names do not contain it.
 MOST_READ = 1_000
 _BATCH, _READERS = 64, 8
 _REWRITTEN = ("num_writes",)
@@ -39,9 +39,9 @@ class TimelineFilter:
     Attributes:
         services: Services, or actions as they are spelled on the timeline.
         states: States.
-        since_ms, until_ms: Bounds of the requested time, inclusive.
+        since_ms, until_ms: Bounds for the requested time, inclusive.
         partition: Only writes that wrote to this partition.
-        limit: The largest number of instants; the newest ones are returned.
+        limit: The maximum number of instants; the newest ones are returned.
         archived: List the writes of the archive instead of the active timeline.
     """
 
@@ -80,8 +80,8 @@ def services_of(
 ) -> tuple[TimelineService, ...]:
     """Return the service behind each instant, or `write`.
 
-    The names of plan files tell it for compaction, log compaction and clustering. Metadata is read only for instants
-    that may be one or the other: completed `replacecommit` without such a file, and archived ones.
+    Compaction, log compaction and clustering are recognised by the names of their plan files. Metadata is read only
+    for ambiguous instants: completed `replacecommit` instants without such a file, and archived ones.
     """
     planned = {} if archived else table.store.planned_actions()
     merges = table.config.is_merge_on_read
@@ -146,7 +146,7 @@ def _row(
     table: LoadedTable, instant: Instant, service: TimelineService, archived: CommitMetadata | None
 ) -> tuple[TimelineInstant, frozenset[str]]:
     begin_ms = instant_ms(instant.requested, table.config.timezone)
-    # The requested time of a savepoint is the one of its commit, so the difference is not a duration.
+    # A savepoint has the requested time of its commit, so the difference is not a duration.
     is_timed = instant.is_completed and instant.action is not Action.SAVEPOINT
     end_ms = instant_ms(instant.completion, table.config.timezone) if is_timed else None
     facts: dict[str, Any] = {
@@ -197,7 +197,7 @@ def _write(
 
 
 def _replacement(metadata: CommitMetadata) -> str:
-    """Return what an overwrite or a deletion of partitions removed, such as `3 partitions (12 file groups)`."""
+    """Return a note about the partitions and file groups that a commit replaced; empty for other commits."""
     if metadata.operation in REWRITES or not metadata.replaced:
         return ""
     groups = sum(map(len, metadata.replaced.values()))
@@ -205,7 +205,7 @@ def _replacement(metadata: CommitMetadata) -> str:
 
 
 def _other(table: LoadedTable, instant: Instant) -> dict[str, Any]:
-    """Return what the metadata of a completed clean, rollback, restore or savepoint states."""
+    """Return the columns for a completed clean, rollback, restore or savepoint, from its metadata."""
     if instant.action is Action.RESTORE:
         plan = table.store.read(instant, State.REQUESTED)
         return {"note": f"to {decode_restore_plan(plan).target}"} if plan else {}

@@ -7,8 +7,8 @@ A crash can leave actions in both timelines, but never loses them. Readers then 
 run does not archive these actions twice.
 
 Readers treat every file that is older than the active timeline as committed. Therefore a run that would archive actions
-lists the table once. Leftover files of writes that a rollback or restore undid are deleted. Before other files that no
-timeline names the archive stops, because nothing explains them.
+lists the table once. Leftover files of writes that a rollback or restore undid are deleted. Other files of instants
+that are on no timeline are unexplained, so the archive stops before them.
 
 An archive puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
 """
@@ -128,7 +128,7 @@ def schedule(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of an archive of the table as loaded; the benefit is the number of deleted timeline files."""
+    """Return the cost of an archive for the table as loaded; the benefit is the number of deleted timeline files."""
     files = _FILES_PER_ACTION * len(_plan(table, policies, force=True).instants)
     return ServiceCost(files=files, benefit=files)
 
@@ -210,7 +210,7 @@ def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ..
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
-    """Return the bounds that follow from other state than the active timeline."""
+    """Return the bounds that depend on other state than the active timeline."""
     timeline = table.timeline
     bounds = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
     if table.config.is_merge_on_read:
@@ -234,7 +234,7 @@ def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:
 def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
     """Return the first commit that the metadata table has not compacted yet: it stays on the timeline (MDT-10.5).
 
-    A log block of the metadata table counts only while its commit is known to one of the two timelines.
+    A log block of the metadata table is valid only while its commit is on one of the two timelines.
     """
     if not table.config.metadata_partitions:
         return None
@@ -275,22 +275,22 @@ def _delete_failed(table: LoadedTable, deleted: DeletedFiles) -> dict[str, str]:
 
 
 def _find_leftovers(table: LoadedTable) -> _Leftovers:
-    """List the table and return the leftover files, but for those that readers show and that no rollback explains.
+    """List the table and return leftover files, except files that readers show and that no rollback explains.
 
-    The archive changes nothing for these; `lakehouse table validate` reports them.
+    The archive changes nothing for the latter; `lakehouse table validate` reports them.
     """
     files = data_files(list_columns(table))
     now = table.reload()
     boundary, actions = first_write(now.timeline), dict(undone(now))
     gone = actions.keys()
-    # Older files need no look into the archive, unless a rollback explains them.
+    # For older files the archive need not be read, unless a rollback explains them.
     times = [time for time in pc.unique(files.column("instant")).to_pylist() if time >= boundary or time in gone]
     unnamed = unnamed_instants(now, times)
     if not unnamed.hidden and not unnamed.shown:
         return _Leftovers(undone={}, unexplained={}, table=now)
     files = files.filter(members(files.column("instant"), sorted(unnamed.hidden | unnamed.shown)))
     if has_old_log_names(now):
-        # The name of a log file may contain the instant of its slice: that of a compaction, or one on no timeline.
+        # A log file may be named after the instant of its slice: a compaction, or an instant on no timeline.
         named = sorted(time for time, action in actions.items() if action in _NAMING_LOGS)
         is_own = members(files.column("instant"), pa.array(named, pa.string()))
         files = files.filter(pc.or_(is_own, pc.invert(files.column("is_log"))))

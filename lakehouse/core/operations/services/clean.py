@@ -1,15 +1,15 @@
 """Clean: files that no retained version of the table needs are deleted (TL-4.6, TL-9.3).
 
-due        from the timeline and the last clean alone
+due        from the timeline and the last clean only
 schedule   list the partitions written to; under the lock, if nothing was undone since: <t>.clean.requested
 run        claim the plan, <t>.clean.inflight, delete its files, under the lock <t>_<c>.clean
 
-A plan names files that no retained version and no pending write reads. Later commits cannot need them again. Only a
+A plan lists files that no retained version and no pending write reads. Later commits cannot need them again. Only a
 return to an older version could need them: a restore waits for an active executor and drops a plan that no executor
 has started. Neither a rollback nor a savepoint is possible while a plan is pending.
 
-If an executor crashes, plan and claim stay. The next executor deletes the same files again; missing files count as
-deleted.
+If an executor crashes, plan and claim stay. The next executor deletes the same files again; missing files are treated
+as deleted.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _MAY_WRITE = WRITE_ACTIONS | {Action.CLUSTERING, Action.COMPACTION, Action.LOGCO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned(Readable):
-    """The completed instant of a clean, and its metadata, which names the deleted files."""
+    """The completed instant of a clean, and its metadata with the deleted files."""
 
     instant: Instant
     metadata: CleanMetadata
@@ -130,7 +130,7 @@ def last_clean(table: LoadedTable) -> CleanMetadata | None:
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> CleanPlan | NothingToDo:
     """Return the plan that a run would execute: the oldest pending one, else a new one if due or forced.
 
-    Writes nothing. Raises CorruptTableError if a pending plan names other files than data files of the table.
+    Writes nothing. Raises CorruptTableError if a pending plan contains other files than data files of the table.
     """
     for pending in table.timeline.where(action=Action.CLEAN, pending=True):
         stored = stored_clean_plan(table, pending)
@@ -191,7 +191,7 @@ def run(
 ) -> Cleaned | NothingToDo:
     """Execute the plan of `request.instant`; else all pending ones without executor, then a new one if due.
 
-    Files that the instants `request.pinned` need are kept, even if an older plan names them. With the lazy policy for
+    Files that the instants `request.pinned` need are kept, even if an older plan lists them. With the lazy policy for
     failed writes, failed writes are rolled back first. If the table keeps tombstones, the files of expired tombstones
     are deleted, too.
 
@@ -205,7 +205,7 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of a clean of the table as loaded, due or not; the benefit is the number of deleted files."""
+    """Return the cost of a clean for the table as loaded, due or not; the benefit is the number of deleted files."""
     planned = plan(table, policies, ServiceRequest(force=True))
     if isinstance(planned, NothingToDo):
         return ServiceCost()
@@ -244,7 +244,7 @@ def _written_to(table: LoadedTable, writes: Sequence[Instant]) -> tuple[str, ...
 
 
 def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> CleanPlan | None:
-    """Return a new plan; files of published versions and of the `pinned` instants are kept."""
+    """Return a new plan that keeps the files of published versions and `pinned` instants."""
     require_writable(table.config, table.env.storage.root)
     pins, published = frozenset(pinned), read_pins(table.env)
     all_pins = pins | published.names
@@ -298,7 +298,7 @@ def stored_clean_plan(table: LoadedTable, pending: Instant) -> CleanPlan | None:
 
 
 def _check_plan(table: LoadedTable, requested: str, stored: CleanPlan) -> None:
-    """Raise CorruptTableError if a plan names other files than data files of this table."""
+    """Raise CorruptTableError if a plan contains other files than data files of this table."""
     source = f"the clean plan {requested}"
     check_partitions(table.env.storage, stored.partitions_to_delete, source)
     check_data_files(table.env.storage, stored.paths, source)
@@ -347,7 +347,7 @@ def _execute(
 ) -> Cleaned | NothingToDo:
     stored = stored_clean_plan(table, pending)
     if stored is None:
-        # The process that scheduled it crashed while it wrote the plan, so no file was deleted by it.
+        # The process that scheduled it crashed while it wrote the plan, so no file was deleted.
         with table_lock(table.env, policies.transaction) as lock:
             lock.check()
             table.store.remove_pending(pending)
@@ -442,7 +442,7 @@ class CleanExecution:
 
 
 def _delete_files(storage: Storage, _attempt: Attempt, paths: Sequence[str]) -> int:
-    """Delete some files; missing ones count as deleted, because a task may run twice."""
+    """Delete some files; missing ones are treated as deleted, because a task may run twice."""
     delete_data_files(storage, paths, "the clean plan")
     return len(paths)
 

@@ -1,13 +1,13 @@
 """Clustering: small files become large ones, and rows are sorted, so that queries skip files (TL-6.5, TL-9.2).
 
-due        from the timeline alone
+due        from the timeline only
 schedule   under the lock: slices of groups that no other plan holds     <t>.clustering.requested
 run        claim the plan, <t>.clustering.inflight, one task per group, under the lock <t>_<c>.replacecommit
 
 The commit replaces the planned file groups by new ones; no row changes. Writes have priority: file groups that a write
-changed since the plan was made are left out, with the files that were made of them. The commit names only the groups
-that it replaced, and with it no group is held any more. A plan of which nothing remains is dropped, and so is a resize
-of buckets, for which writes copied rows (see `commit.clustering_conflicts`).
+changed since the plan was made are skipped, together with the files that were made from them. The commit lists only the
+groups that it replaced, and releases all groups. A plan is dropped if no group remains, or if writes changed groups of
+a bucket resize, because they copied rows for all of it (see `commit.clustering_conflicts`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class ClusteringExecution:
         return {piece.partition for piece in plan.slices}
 
     def execute(self, claimed: ClaimedPlan, plan: ClusteringPlan) -> ClusteringWork:
-        """Write the new file groups, the largest ones first."""
+        """Write the new file groups, in descending order of size."""
         table, policies, instant = claimed.table, claimed.policies, claimed.instant
         refuse_switched_off(policies, "clustering", self.partitions(plan))
         # Check for conflicts before any work is done.
@@ -264,7 +264,7 @@ def _policies_of(policies: Policies) -> PolicyOf:
 
 
 def _made_by(slices: FileSlices) -> set[str]:
-    """Return the instants of the base files of slices."""
+    """Return the instants that wrote the base files of slices."""
     return set(pc.unique(slices.base_instants).to_pylist())
 
 
@@ -335,7 +335,7 @@ def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
     return {partition: size for partition, size in sizes.items() if size != usual}
 
 
-# parameters: the values of all tasks, then those of one task; the engine passes the last two
+# parameters: values for all tasks, then values for one task; the engine passes the last two
 def _task(
     context: ClusteringContext,
     file_sizes: Mapping[str, int],

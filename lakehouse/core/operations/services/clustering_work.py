@@ -1,12 +1,11 @@
-"""The work of a clustering, in which writes have priority: changed file groups are left out, the rest is committed.
+"""The work of a clustering, in which writes have priority: changed file groups are skipped, the rest is committed.
 
     before the tasks    changed file groups are not read
-    after the tasks     files that were made of changed file groups are not committed; their markers name them, so the
+    after the tasks     files that were made from changed file groups are not committed; they have markers, so the
                         commit deletes them
     under the lock      the same again, for writes since then
 
-The commit names only the file groups that it replaced. The plan is completed with it, so it holds no file group any
-more.
+The commit lists only the file groups that it replaced. It completes the plan, which therefore releases all file groups.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class ClusteringWork:
     """The result of an executed plan.
 
     Attributes:
-        plan: The plan without the groups that were left out.
+        plan: The plan without the skipped groups.
         context: The settings with which the files were written.
         stats: The new files by group of the plan.
         files: The metadata of the commit and the records of indexes.
-        left_out: Why parts of the plan were left out.
+        left_out: The reasons for which parts of the plan were skipped.
     """
 
     plan: ClusteringPlan
@@ -54,7 +53,7 @@ class ClusteringWork:
 def unchanged_groups(
     claimed: ClaimedPlan, now: LoadedTable, plan: ClusteringPlan
 ) -> tuple[dict[int, ClusteringGroup], tuple[str, ...]]:
-    """Return the planned groups without changed file groups, by their position, and why some are left out.
+    """Return by position the planned groups without changed file groups, and the reasons for skipped ones.
 
     Raises UnusablePlanError if nothing remains.
     """
@@ -70,7 +69,7 @@ def unchanged_groups(
 
 
 def unchanged_work(claimed: ClaimedPlan, now: LoadedTable, work: ClusteringWork) -> ClusteringWork:
-    """Return the work without the files that were made of file groups which a write has changed meanwhile.
+    """Return the work without files that were made from file groups that a write has changed meanwhile.
 
     Raises UnusablePlanError if nothing remains.
     """
@@ -103,8 +102,8 @@ def prepared(work: ClusteringWork, staging: IndexStaging) -> ClusteringWork:
 def _changed(claimed: ClaimedPlan, now: LoadedTable, plan: ClusteringPlan) -> Mapping[Group, str]:
     """Return the planned file groups that a write changed, or is about to change, with the reason.
 
-    Raises UnusablePlanError if a part of the plan must not be committed. With a resize of buckets, rows that writes
-    copied would become visible. After another executor, files that it creates late would have ids that no commit names.
+    Raises UnusablePlanError if a part of the plan must not be committed. In a bucket resize, rows that writes
+    copied would become visible. After another executor, files that it creates late would belong to no committed group.
     """
     policy, instant = claimed.policies.transaction, claimed.instant
     if resizes_buckets(plan):

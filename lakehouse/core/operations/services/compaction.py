@@ -1,6 +1,6 @@
 """Compaction: the log files of merge-on-read file groups become base files (TL-6.4, TL-9.1).
 
-due        from the timeline alone
+due        from the timeline only
 schedule   under the lock: the completed logs of groups that no other plan holds   <t>.compaction.requested
 run        claim the plan, <t>.compaction.inflight, one task per group, under the lock <t>_<c>.commit
 """

@@ -76,7 +76,7 @@ class CompactionKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionExecution:
-    """The execution of one plan of compaction or log compaction on an engine."""
+    """The execution of a compaction or log compaction plan on an engine."""
 
     kind: CompactionKind
     engine: Engine
@@ -98,7 +98,7 @@ class CompactionExecution:
         return {operation.partition for operation in plan.operations}
 
     def execute(self, claimed: ClaimedPlan, plan: CompactionPlan) -> RewrittenFiles:
-        """Rewrite the planned file groups, the largest ones first."""
+        """Rewrite the planned file groups, in descending order of size."""
         kind, table, policies = self.kind, claimed.table, claimed.policies
         refuse_switched_off(policies, kind.service, self.partitions(plan))
         requested, schema = claimed.instant.requested, table_schema(table)

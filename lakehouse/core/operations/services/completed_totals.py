@@ -22,7 +22,7 @@ _SUMS = {
 def completed_totals(table: LoadedTable, requested: str) -> Totals | None:
     """Return the totals of the completed clean or write with this requested time.
 
-    None if it is not on the active timeline, or if its metadata has no totals, as those of an indexing.
+    None if it is not on the active timeline, or if its metadata has no totals, such as the metadata of an indexing.
     """
     instant = table.timeline.find(requested)
     if instant is None or not instant.is_completed:

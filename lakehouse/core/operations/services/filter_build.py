@@ -5,7 +5,7 @@ schedule   a clustering plan with one group for each of these file groups
 run        executes that plan: the rows are written again, unchanged
 
 A missing filter is not damage: writes then look up keys in the file itself, which takes longer. Only the bloom indexes
-read filters, and builds of the metadata table's own; for a table with another index no file is rewritten. This service
+and builds of the metadata table's filters read them; for a table with another index no file is rewritten. This service
 runs on request only and has no ServiceSpec.
 """
 

@@ -256,9 +256,9 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
         is_partitioned=table.config.is_partitioned,
         defined=defined,
     )
-    # Statistics are declared by default, also for tables that cannot have them.
+    # Statistics are declared by default, even for tables that do not support them.
     config, usual = table.config, (COLUMN_STATS, PARTITION_STATS)
-    # Definitions of Hudi may be of a kind that this package does not build; only declared ones are refused.
+    # Hudi may have defined indexes that this package does not build; only declared indexes are refused.
     optional = {index.partition for index in policies.indexing.declared}
     buildable = [name for name in declared if name in optional or partition_named(name) is not None]
     return tuple(name for name in buildable if name not in usual or refusal(config, name, defined.get(name)) is None)
@@ -292,9 +292,9 @@ def _open(table: LoadedTable, policies: Policies, plan: IndexPlan, lock: TableLo
 
 
 def _settle(table: LoadedTable, lock: TableLock) -> None:
-    """List the partitions of completed indexings as usable; an executor crashed before it did.
+    """List the partitions of completed indexings as usable, if an executor crashed before this step.
 
-    Partitions that are listed as being built and that no plan builds any more are dropped.
+    Partitions that are listed as being built, but without a plan, are dropped.
     """
     building = set(listed_in(table).building)
     if not building or table.timeline.where(action=Action.INDEXING, pending=True).instants:

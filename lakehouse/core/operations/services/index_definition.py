@@ -96,7 +96,7 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
 
 
 def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedIndexes:
-    """Drop an index by its name or by its partition of the metadata table; also one that is being built.
+    """Drop an index by its name or by its partition of the metadata table, even while it is being built.
 
     Raises UserError if the table has no such index, or if it is `files`, which all indexes need.
     """
@@ -117,7 +117,7 @@ def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedInde
 
 
 def listed_in(table: LoadedTable) -> ListedPartitions:
-    """Return the index partitions that the loaded properties name."""
+    """Return the index partitions in the loaded properties."""
     usable, building = listed_partitions(table.config.raw)
     return ListedPartitions(usable=usable, building=building)
 
@@ -150,7 +150,7 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
 
 
 def _expression_refusal(index: DeclaredIndex, function: IndexFunction, kind: pa.DataType, version: str) -> str | None:
-    """Return why an index on an expression of a column of this type must not be created; None if it may."""
+    """Return why an expression index on a column of this type must not be created; None if it may."""
     is_of_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     if version == "V1" and is_of_time and index.kind == COLUMN_STATS and function.name != IDENTITY:
         return (
@@ -161,7 +161,7 @@ def _expression_refusal(index: DeclaredIndex, function: IndexFunction, kind: pa.
 
 
 def _require_maintainable(table: LoadedTable, index: DeclaredIndex, function: IndexFunction) -> None:
-    """Raise UserError for an index on an expression with which Apache Hudi could not write to the table any more."""
+    """Raise UserError for an expression index with which Apache Hudi could no longer write to the table."""
     why = ""
     if not function.is_known_to_hudi:
         why = f"Apache Hudi has no function {function.name!r} for indexes; it has {', '.join(functions_of_hudi())}"

@@ -1,10 +1,10 @@
 """Log compaction: several log files of a file group become one log file (TL-6.4, TL-9.1).
 
 due        from the timeline: enough delta commits for a file group to reach the threshold of log files
-schedule   under the lock: the logs of groups with many of them           <t>.logcompaction.requested
+schedule   under the lock: the logs of groups with many logs              <t>.logcompaction.requested
 run        claim the plan, one task per group, under the lock             <t>_<c>.deltacommit
 
-Only the plan shows which file groups have enough log files, so `schedule` and `run` do not ask whether it is due.
+Only the plan shows which file groups have enough log files, so `schedule` and `run` do not call `due`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
 def _with_own_names(table: LoadedTable, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
     """Return the slices without log files of version 6, which an upgrade of the table kept.
 
-    A merged log states the instants that it replaces, and the names of these files do not contain them.
+    A merged log lists the instants that it replaces, and the names of version 6 files do not contain their instants.
     """
     if not table.config.is_upgraded:
         return slices

@@ -1,7 +1,7 @@
 """Orphan cleaning as a service: every so many hours the table is listed, and orphan files are deleted (see `orphans`).
 
 due    from the file of the last run; no listing
-run    list, load the timeline, delete the files that no instant names and that are older than the grace time
+run    list, load the timeline, delete the files that no instant lists and that are older than the grace time
 
 If other programs write the table, a run reports the files and deletes none, unless an option demands it. A file of a
 pending write is never an orphan. A run leaves no instant: it plans and executes in one step.

@@ -1,10 +1,10 @@
-"""Find and delete orphan files: data files that no instant of the timeline names, found by listing the whole table.
+"""Find and delete orphan files: data files that no instant on the timeline lists, found by listing the whole table.
 
 Files are listed before the timeline is loaded, and a write is on the timeline before it creates files. Therefore a
 listed file whose write is not on the loaded timeline belongs to a write that was undone.
 
-Other programs may write files by rules that this package does not know. Orphans of a table that they write are only
-reported, unless an option demands their deletion.
+Other programs may write files by unknown rules. If they write the table, orphans are only reported, unless an option
+demands their deletion.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
     """Return the orphan files that are older than the policy's grace time and that no retained instant needs.
 
     Files of tables inside the table's folder are ignored. So are files behind symbolic links, if the storage follows
-    links; the log names them. Raises RetryableError during a restore.
+    links; they are logged. Raises RetryableError during a restore.
     """
     require_writable(table.config, table.env.storage.root)
     files = _reachable(table, list(files_of_hudi(list_files(table))))

@@ -1,7 +1,7 @@
 """Purge: delete all files of a table, but no file of another owner in its folder.
 
     data files           base files, log files and change logs in a partition: a folder with partition metadata
-    partition metadata   after the data files, so that a repeated purge finds the partitions
+    partition metadata   after the data files, so that a retried purge finds the partitions
     .hoodie              after them; hoodie.properties last, so that a purge that crashed can be repeated
 
 All other files are kept, and reported: files with other names, data files in a folder that is no partition, nested
@@ -30,11 +30,11 @@ _CHECKSUM_SUFFIX = ".crc"
 def purge_table(storage: Storage) -> tuple[str, ...]:
     """Delete the files of the table at the root of a storage; return the paths that are kept, sorted.
 
-    A kept path is a file that is not the table's, a folder that contains only such files (with a slash at its end), or
+    A kept path is a file that does not belong to the table, a folder with such files only (with a slash at its end), or
     a directory that is another table or a symbolic link. Use a storage that follows links: others raise an error before
-    any file is deleted. Two concurrent purges, or a repeated one, are harmless.
+    any file is deleted. Two concurrent purges, or a retried one, are harmless.
 
-    Raises UserError if the folder has files but no table properties.
+    Raises UserError if the folder contains files but no table properties.
     """
     files = storage.list("")
     paths = {file.path for file in files}
@@ -100,7 +100,7 @@ def _shown(paths: Iterable[str], own: Iterable[str]) -> set[str]:
 
 
 def _stage(path: str) -> int:
-    """Return when a file is deleted: the files that a repeated purge needs come last."""
+    """Return when a file is deleted: the files that a retried purge needs come last."""
     if path.startswith(PROPERTIES):
         return 3
     if path.startswith(f"{HOODIE}/"):

@@ -2,7 +2,7 @@
 
 claim      under the lock: no other executor is active; the next fencing token; files of earlier executors are deleted;
            <t>.<action>.inflight
-search     if an earlier executor may have run: its files that no marker names are deleted, found by a listing
+search     if an earlier executor may have run: its files without markers are deleted, found by a listing
 execute    files under write tokens that contain the claim: no executor overwrites or deletes files of a later one
 check      under the lock: the claim is still the newest one, and the plan is still pending
 complete   under the same lock: the completed instant
@@ -189,7 +189,7 @@ def with_dropped(outcome: Committed | NothingToDo, dropped: Sequence[str]) -> Co
 
 
 def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
-    """Return the pending plan with a requested time; raise UserError that names the pending plans otherwise."""
+    """Return the pending plan with a requested time; otherwise raise UserError with the list of pending plans."""
     plans = table.timeline.where(action=action, pending=True)
     for pending in plans:
         if pending.requested == requested:
@@ -237,8 +237,8 @@ def check_executor(claimed: ClaimedPlan, timeline: Timeline) -> None:
 def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> None:
     """Leave the plan to the next executor, which deletes the files that it finds under its own claim.
 
-    A successor that has a claim already may have listed files before this executor wrote its last ones. In this case
-    these are deleted here. `partitions` are those of the plan; None: all.
+    A successor that has a claim already may have listed files before this executor wrote its last ones. Then this
+    function deletes them. `partitions` are the partitions of the plan; None: all.
     """
     claimed.heartbeat.stop()
     table, requested = claimed.table, claimed.instant.requested
@@ -266,7 +266,7 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
 
 
 def planned_attempt(task: int, number: int) -> Attempt:
-    """Return the first attempt of a task of the executor with claim `number`; it is known before the task starts."""
+    """Return the first attempt of a task under claim `number`; it is known before the task starts."""
     return Attempt.planned(task, _stage_of(number))
 
 
@@ -359,20 +359,20 @@ def _stage_of(number: int) -> int:
 
 
 def _may_have_earlier_files(claimed: ClaimedPlan, *, is_new: bool) -> bool:
-    """Return whether an earlier executor may have left files that no marker names.
+    """Return whether an earlier executor may have left files without markers.
 
-    A table may have been copied while an executor was running. Then the copy has new files of a plan that is requested
-    only. Clustering is the only service for which such files matter: they are file groups of their own.
+    A table may have been copied while an executor was running. Then the copy contains new files of a plan that is only
+    requested. Such files matter only for clustering, where they form new file groups.
     """
     began = claimed.claim > 1 or claimed.instant.state is State.INFLIGHT
     return began or (claimed.instant.action is Action.CLUSTERING and not is_new)
 
 
 def _delete_files_without_markers(claimed: ClaimedPlan, partitions: Collection[str]) -> None:
-    """Delete the files of earlier executors that no marker names, found by a listing of the plan's partitions.
+    """Delete the files of earlier executors without markers, found by a listing of the plan's partitions.
 
     A copy or backup of a table seldom includes `.hoodie/.temp` and `.hoodie/.staging`. New file groups of an earlier
-    clustering would stay: its commit does not name them, but readers that list storage show their rows once more.
+    execution would stay: the commit does not list them, but readers that list storage return their rows twice.
     """
     table, requested = claimed.table, claimed.instant.requested
     paths = written_by(requested, table, claimed.instant.action, sorted(partitions))

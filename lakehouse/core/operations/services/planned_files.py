@@ -24,7 +24,7 @@ PlannedSlice = TypeVar("PlannedSlice", CompactionOperation, ClusteredSlice)
 
 
 def with_committed_log_sizes(table: LoadedTable, planned: Iterable[PlannedSlice]) -> list[PlannedSlice]:
-    """Return the planned slices with the sizes of their log files, as commits on the timeline state them.
+    """Return the planned slices with the sizes of their log files from commits on the timeline.
 
     A plan may be executed long after it was made, by another process. Its tasks compare the logs that they open with
     these sizes, which takes no request. A log without a commit on the timeline gets size 0, which is not compared.
@@ -58,7 +58,7 @@ def planned_files_exist(
 
     Raises RetryableError if another executor completed or dropped the plan, because a clean may have deleted its files.
     Otherwise raises CorruptTableError. If the options skip damaged files it raises UnusablePlanError instead: the next
-    plan does not name the file.
+    plan does not contain the file.
     """
     try:
         yield

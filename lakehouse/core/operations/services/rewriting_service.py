@@ -47,7 +47,7 @@ class RewritingService(Generic[PlanT]):
         require: Raises UnsupportedError or UserError for a table that cannot have the service.
         make_plan: Returns the plan of a table, whether it is due or not; None if no file group qualifies.
         no_groups: The reason that is returned if no file group qualifies.
-        encode: Returns the content of the requested file of a plan, from the plan and the root of the table.
+        encode: Encodes a plan for its requested file, from the plan and the root of the table.
         execution: Returns the execution of a plan on an engine.
         cost_of: Returns the cost of a plan.
         refusal: Returns why no new plan is made; None if the service is due or forced, or if only the plan shows it.
@@ -148,7 +148,7 @@ class RewritingService(Generic[PlanT]):
         return execute_plan(table, policies, instant, self.execution(engine), is_new=is_new)
 
     def cost(self, table: LoadedTable, policies: Policies) -> ServiceCost:
-        """Return the cost of a run of the table as loaded, due or not; the benefit is the number of files saved."""
+        """Return the cost of a run for the table as loaded, due or not; the benefit is the number of files saved."""
         self.require(table, policies)
         planned = self.make_plan(table, policies, DEFAULT_REQUEST)
         return ServiceCost() if planned is None else self.cost_of(planned)

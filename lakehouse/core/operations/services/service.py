@@ -1,10 +1,10 @@
 """The protocol of a table service, and the values that its functions take and return.
 
     due        is the trigger condition true now?                reads the timeline, writes nothing to the table
-    plan       what would a run do now?                          pure: never writes
+    plan       which work would a run do now?                    pure: never writes
     schedule   put the plan on the timeline                      any process may execute it later
     run        resume pending plans, else schedule and execute   commits
-    cost       what would a run read, write or delete?           for the scheduler
+    cost       how much would a run read, write or delete?       for the scheduler
 
 Each service is one module with these five functions; `lakehouse.core.table.services` has a property for each. A service
 without plans on the timeline (archive, ttl, orphans, validation, sync) plans and executes in one run: its `schedule`
@@ -26,7 +26,7 @@ from lakehouse.spec.options.policies import Policies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRequest:
-    """The parameters of one call of a service.
+    """The parameters for one call of a service.
 
     Attributes:
         force: Plan although the service is not due. ttl and sync always run: they rebuild statistics instead.

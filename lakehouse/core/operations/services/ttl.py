@@ -3,9 +3,9 @@
 due, plan   statistics (read.partition_statistics) and rules (timeline.ttl_policy_log); no data is listed
 run         <t>.replacecommit.requested, .inflight, <t>_<c>.replacecommit of operation DELETE_PARTITION, as Hudi's
 
-A run deletes no file. Readers stop to see the partitions, and the next clean deletes the files, unless a savepoint
+A run deletes no file. It hides the partitions from readers, and the next clean deletes the files, unless a savepoint
 keeps them. If rows were written to an expired partition since the statistics were read, the commit is refused and
-planned again, because the rows may have made the partition young. A partition with a pending write or plan is left for
+planned again, because the rows may have reset the partition's age. A partition with a pending write or plan is left for
 the next run.
 
 Rows that are upserted into an expired partition create it again. Its first commit is new, but its value is as old as
@@ -78,7 +78,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> TtlPlan:
     """Return the partitions that would be deleted now; writes nothing.
 
-    The plan is returned even if no partition expires, because it also states why expired partitions are kept.
+    The plan is returned even if no partition expires, because it also contains why expired partitions are kept.
     """
     require_partitioned(table)
     return _plan(table, policies, _rules(table, policies), request, save=False)
@@ -87,8 +87,8 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
 def partition_expiry(table: LoadedTable, policies: Policies) -> dict[str, PartitionExpiry]:
     """Return when and why partitions expire by the rules of a table; writes nothing.
 
-    Partitions without limits, and those that a policy keeps, are left out. If the rules cannot be applied, the log
-    states why, and no partition is returned.
+    Partitions without limits, and partitions that a policy keeps, are omitted. If the rules cannot be applied, the
+    reason is logged, and no partition is returned.
     """
     if not table.config.is_partitioned:
         return {}
@@ -244,7 +244,7 @@ def _check(rule: TtlRule) -> None:
 
 
 def _busy(table: LoadedTable) -> dict[str, str]:
-    """Return the partitions that the timeline files of pending writes and plans name."""
+    """Return the partitions in the timeline files of pending writes and plans."""
     busy: dict[str, str] = {}
     for instant in pending_writes(table):
         profile = table.store.read(instant, State.INFLIGHT)

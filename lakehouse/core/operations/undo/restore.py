@@ -4,10 +4,10 @@
     R.restore.inflight   for each of them, one after the other:
         r.rollback.requested (files)   delete X_c.commit, so readers ignore X   r.rollback.inflight
         delete files   delete X's pending files, markers, staged rows, heartbeat
-    R_c.restore          what was deleted; then delete all rollbacks since the target, as Hudi does
+    R_c.restore          the deleted files; then delete all rollbacks since the target, as Hudi does
 
 At each moment readers see the table as it was after some write. A crash leaves R pending, and the next restore to the
-same instant continues it. Two restores to the same instant at a time are safe, because each step can be repeated.
+same instant continues it. Two concurrent restores to the same instant are safe, because each step can be repeated.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
 
 
 def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
-    """Raise CorruptTableError if a marker of an instant in the plan names a file of another write."""
+    """Raise CorruptTableError if a marker of an instant in the plan contains a file of another write."""
     undone = {requested for requested, _ in plan.instants}
     for instant in table.timeline.where(pending=True):
         if instant.requested in undone:
@@ -266,7 +266,7 @@ class _Run:
 
 
 def _check(run: _Run, plan: RestorePlan) -> None:
-    """Raise CorruptTableError, before files are deleted, if a plan or marker names files of other writes."""
+    """Raise CorruptTableError, before files are deleted, if a plan or marker contains files of other writes."""
     for requested, _ in plan.instants:
         files = list(run.written[requested])
         if requested in run.rollbacks:

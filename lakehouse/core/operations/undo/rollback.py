@@ -73,7 +73,7 @@ class FailedWrites(Readable):
     Attributes:
         rolled_back: Failed writes that were rolled back.
         alive: Active writes, which were kept.
-        refused: Ended writes that were not cleaned up, because their markers name paths that must not be deleted.
+        refused: Ended writes that were not cleaned up, because their markers contain paths that must not be deleted.
     """
 
     rolled_back: tuple[str, ...]
@@ -232,11 +232,11 @@ def drop_plan(
 
 
 def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False) -> RollbackPlan:
-    """Return the plan to roll back `instant`: the files that its markers name, and those that a listing finds.
+    """Return the plan to roll back `instant`: the files with markers, and further files that a listing finds.
 
-    Markers may be missing, all or some of them: a copy or backup of a table seldom includes `.hoodie/.temp`, and some
-    was made while the writer was running. Files that stay behind become visible when the archive passes their instant.
-    With `is_own` this process wrote the files, so the markers are complete, and the listing is saved.
+    All or some markers may be missing: a copy or backup of a table seldom includes `.hoodie/.temp`, and it may have
+    been made while the writer was running. Remaining files become visible when the archive passes their instant.
+    With `is_own` this process wrote the files, so the markers are complete, and no listing is needed.
     """
     require_own_logs(table, [instant])
     requested = instant.requested
@@ -258,7 +258,7 @@ def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False)
 
 
 def _resize(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
-    """Return the plan of a resize of buckets, None for other instants."""
+    """Return the plan of a bucket resize, None for other instants."""
     if instant.action not in (Action.CLUSTERING, Action.REPLACECOMMIT):
         return None
     plan = clustering_plan(table, instant)
@@ -413,8 +413,8 @@ def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: 
         lock.check()
         is_removed = roll_back_metadata(table.metadata, undoing.requested, plan.target, lock)
         if not is_removed or _lists_deleted_files(table.refresh(), plan):
-            # The records are part of a compaction or of a build of the metadata table, or of the commits that copied
-            # rows for a resize. They cannot be removed one by one.
+            # The records belong to a compaction or build of the metadata table, or to commits that copied rows for a
+            # resize. They cannot be removed one by one.
             drop_for_rebuild(table, lock)
 
 
@@ -429,9 +429,9 @@ def _lists_deleted_files(table: LoadedTable, plan: RollbackPlan) -> bool:
 def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:
     """Drop a pending rollback whose target is completed, and return True.
 
-    The rollback crashed before it deleted the completed file, or the target was executed again since. Deletes the files
-    of its plan that the target does not name; they are from an earlier execution. Returns False if the process that
-    planned the rollback is still running and has made the target pending meanwhile, under the lock.
+    The rollback crashed before it deleted the completed file, or the target was executed again since. Files of the
+    rollback plan that the target does not list are from an earlier execution and are deleted. Returns False if the
+    process that planned the rollback is still running and has made the target pending meanwhile, under the lock.
     """
     with table_lock(table.env, policy) as lock:
         timeline = table.store.load()

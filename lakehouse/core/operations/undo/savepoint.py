@@ -51,7 +51,7 @@ def create_savepoint(
         dry_run: Return the savepoint, and write nothing.
 
     Raises:
-        UserError: There is no such write, or a clean removed files of it.
+        UserError: There is no such write, or a clean removed some of its files.
         RetryableError: A clean is pending.
     """
     require_writable(table.config, table.env.storage.root)
@@ -147,7 +147,7 @@ def _require_no_leftovers(table: LoadedTable, target: Instant, listing: Iterable
     before, after = (first_write(timeline) for timeline in (table.timeline, Timeline((*table.timeline, savepoint))))
     between = [file for file in listing if before < file.instant < after]
     hidden = unnamed_instants(table, {file.instant for file in between}).hidden
-    # The name of a log file of version 6 contains the instant of its slice, which need not be on a timeline.
+    # A log file of version 6 is named after the instant of its slice, which need not be on a timeline.
     only_bases = bool(hidden) and has_old_log_names(table)
     files = {f.instant: f.path for f in between if f.instant in hidden and (isinstance(f, BaseFile) or not only_bases)}
     leftovers = sorted(files)

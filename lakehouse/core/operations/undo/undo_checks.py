@@ -58,7 +58,7 @@ def written_by(
         action: The action of the instant while it is pending. Logs that are named after a compaction or a clustering
             contain rows of other writes, so only the base files belong to such an instant.
         partitions: The partitions to list.
-        copies: Include the logs to which writes copied rows for a resize of buckets; they are named after it.
+        copies: Include the logs to which writes copied rows for a bucket resize; they are named after it.
     """
     files = [file for file in list_data_files(table, partitions, change_logs=True) if file.instant == requested]
     if action is Action.COMPACTION or (action is Action.CLUSTERING and not copies):
@@ -67,9 +67,9 @@ def written_by(
 
 
 def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: Iterable[Instant] = ()) -> None:
-    """Raise UnsupportedError if undoing these instants needs a change of log files with names of version 6.
+    """Raise UnsupportedError if undoing these instants requires changes to log files with version 6 names.
 
-    Such a log file may have rows of several writes, so it cannot be deleted with one of them. `dropped` are instants
+    Such a log file may contain rows of several writes, so it cannot be deleted with one of them. `dropped` are instants
     whose plans are deleted: without a compaction readers do not find the log files that are named after it.
     """
     if not (table.config.is_upgraded and table.config.is_merge_on_read):
@@ -99,7 +99,7 @@ def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: 
 
 
 def _is_resize(table: LoadedTable, requested: str) -> bool:
-    """Return whether log files with this time in their names have rows that writes copied for a resize of buckets."""
+    """Return whether log files with this time in their names contain rows that writes copied for a bucket resize."""
     named = table.timeline.find(requested)
     if named is None:
         return requested >= first_write(table.timeline)
@@ -155,7 +155,7 @@ def remaining_commits(
 ) -> list[tuple[Instant, CommitMetadata]]:
     """Return the completed writes of a timeline, with the files that they list and that readers may need."""
     commits = table.store.commits(timeline.writes())
-    # The name of a log file of version 6 contains the time of its slice, which need not be on a timeline.
+    # A log file of version 6 is named after the instant of its slice, which need not be on a timeline.
     return list(commits) if table.config.is_upgraded else without_undone_copies(commits, timeline, listing)
 
 

@@ -1,10 +1,10 @@
 """Compare the bounds in the metadata table with the rows of the newest files: a bound must not exclude a value.
 
-    files        the rows of a file, in the types that its columns have in the table
-    partitions   the rows of all files of the newest slices of a partition
+    files        the rows of a file, in the column types of the table
+    partitions   the rows of all files in a partition's newest slices
 
-A row of statistics that proves nothing is right. Readers use no bounds of floats and texts of whole partitions, because
-Hudi computes them without regard to files that it has no bounds of (MDT-14).
+Statistics that exclude nothing are valid. Readers ignore partition bounds of floats and strings, because Hudi computes
+them without the files that have no bounds (MDT-14).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _is_combinable(kind: pa.DataType) -> bool:
 
 
 def _measured(storage: Storage, kinds: Kinds, _attempt: Attempt, file: BaseFile | LogFile) -> Measured:
-    """Return the bounds of the rows of a file, as a task; another check reports a file that cannot be read."""
+    """Return the bounds of a file's rows, as a task; another check reports a file that cannot be read."""
     try:
         if isinstance(file, LogFile):
             return log_bounds(storage, file.path, kinds)[0]
@@ -171,7 +171,7 @@ def _excluding(stored: pa.Table, kind: pa.DataType, keys: pa.Array, actual: Sequ
     )
     minima, maxima = one_array(typed.column("min")), one_array(typed.column("max"))
     below, above = pc.greater(minima, low).fill_null(False), pc.less(maxima, high).fill_null(False)
-    # Known null bounds say that all values are null. NaN is greater than all numbers.
+    # Known null bounds mean that all values are null. NaN is greater than all numbers.
     nothing = pc.and_(minima.is_null(), low.is_valid())
     excludes = pc.or_(pc.or_(below, above), nothing)
     if pa.types.is_floating(kind):

@@ -1,4 +1,4 @@
-"""Validates plans and reports on the timeline: each can be read, and the files that it names exist."""
+"""Validates plans and reports on the timeline: each can be read, and the files that it lists exist."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _files(table: LoadedTable) -> Iterator[tuple[Instant, State, _Decoder]]:
 
 
 def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
-    """Return the decoder of the file of the instant's state; None for a write, which is read as a commit."""
+    """Return the decoder for the instant's file; None for a write, which is read as a commit."""
     base, layout = table.env.storage.root, table.config.layout
     if instant.is_completed:
         return {

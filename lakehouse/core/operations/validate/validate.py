@@ -50,7 +50,7 @@ from lakehouse.spec.options.policies import Policies
 _WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
 _ANY_AGE_MS = 1 << 62
 _INITIAL_VERSION = "hoodie.table.initial.version"
-#: The first table version whose writers state completion times.
+#: The first table version with completion times.
 
 
 def validate(
@@ -266,7 +266,7 @@ _UNNAMED = "file.unnamed"
 def with_shown_files(
     table: LoadedTable, files: Iterable[Found], slices: Iterable[FileSlice], orphans: Iterable[Finding]
 ) -> Iterator[Finding]:
-    """Yield the orphans, those in slices that readers show as more severe, and shown files of writes that do not exist.
+    """Yield orphans, with a higher severity in slices that readers show, and shown files of writes that do not exist.
 
     Args:
         table: The table, with a timeline that was loaded after the listing.
@@ -285,7 +285,7 @@ def with_shown_files(
         return
     if not old:
         return
-    # The name of a log file of version 6 contains the instant of its slice.
+    # A log file of version 6 is named after the instant of its slice.
     without_logs = has_old_log_names(table)
     for file in data:
         if file.instant in old and not (without_logs and isinstance(file, LogFile)):

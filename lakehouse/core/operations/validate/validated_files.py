@@ -188,7 +188,7 @@ def _check_uniqueness(
 
 
 def _read_partitions(seen: Seen) -> Iterator[Finding]:
-    """Yield findings for partition metadata files that cannot be read or state a wrong depth."""
+    """Yield findings for partition metadata files that cannot be read or contain a wrong depth."""
     for partition in sorted({piece.partition for piece in seen.slices}):
         path = f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/")
         if path not in seen.sizes:
@@ -207,7 +207,7 @@ def _read_partitions(seen: Seen) -> Iterator[Finding]:
 
 
 def _changes(seen: Seen) -> list[LogFile]:
-    """Return the change logs that commits name and that exist."""
+    """Return the change logs of commits that exist on storage."""
     paths = [path for _, metadata in seen.commits for stat in metadata.stats for path in stat.cdc_files]
     parts = [(path.rpartition("/")[0], path.rpartition("/")[2]) for path in paths if path in seen.sizes]
     change_logs = [parse_cdc_file(name, partition, 0) for partition, name in parts]

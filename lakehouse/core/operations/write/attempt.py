@@ -8,8 +8,8 @@ After repeated conflicts a writer gets priority for its next attempt, so that it
 A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin together.
 
 Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
-seconds. It therefore helps writers of large batches little, and other writers do not wait long for them. A file with
-unexpected content is ignored.
+seconds. So it helps little if a batch is large, but other writers never wait long. A file with unexpected content is
+ignored.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class WriteAttempt:
         instant: The pending instant.
         heartbeat: The heartbeat of the instant.
         markers: The markers of the instant.
-        staged: The staged rows. Attempts of one write share this list: the first one fills it, later ones reuse it.
-        lost: Number of earlier attempts of the write, which lost a conflict.
+        staged: The staged rows. All attempts share this list: the first one fills it, later ones reuse it.
+        lost: Number of earlier attempts, which lost a conflict.
     """
 
     write: PreparedWrite
@@ -76,7 +76,7 @@ class WriteAttempt:
 
 
 def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
-    """Create the inflight file, which names the file groups that the tasks will change."""
+    """Create the inflight file, which lists the file groups that the tasks will change."""
     profile = CommitMetadata(operation=attempt.write.request.operation.value, stats=profile_stats(tasks))
     data = attempt.table.config.layout.encode_inflight(profile)
     attempt.table.store.start(attempt.instant, data)

@@ -3,11 +3,11 @@
 announce   create the markers of all planned files
 check      read the markers of other active writes, then the writes that completed since the load
 
-Each write announces before it checks, and markers are deleted only after the commit. So of two writers at least one
-sees the other. A write that sees an earlier instant aborts immediately. A write that sees only later instants waits for
-a moment. If a later instant is still announced then, it had checked before our announcement and is writing, so this
-write aborts. Two conflicting writes never both write data. Both abort only if one check takes longer than the wait;
-they retry after pauses of different lengths.
+Each write announces before it checks, and markers are deleted only after the commit. So at least one of two writers
+finds the markers of the other. A write that finds an earlier instant aborts immediately. A write that finds only later
+instants waits for a moment. If a later instant is still announced then, it had checked before our announcement and is
+writing, so this write aborts. Two conflicting writes never both write data. Both abort only if one check takes longer
+than the wait; they retry after pauses of different lengths.
 
 Detection only saves work. The conflict check before the commit decides. Detection is off where markers cannot show
 whether there is a conflict: partial updates may write different columns of a file group, and non-blocking writers may
@@ -96,7 +96,7 @@ def _conflicts(ours: AnnouncedWrite) -> list[Conflict]:
 
 
 def _list_markers(table: LoadedTable, ours: Instant) -> dict[str, list[str]]:
-    """Return the paths of the marker objects of all other writes, by instant; one listing."""
+    """Return the paths of other writes' marker objects, by instant; one listing."""
     listed: dict[str, list[str]] = {}
     for file in table.env.storage.list(MARKERS_ROOT):
         requested = file.path.removeprefix(f"{MARKERS_ROOT}/").partition("/")[0]

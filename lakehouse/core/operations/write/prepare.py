@@ -61,9 +61,9 @@ def shared_columns(write: PreparedWrite) -> frozenset[str]:
 def commit_extra(
     write: PreparedWrite, stats: Sequence[WriteStat], rows: int, drift: Iterable[ColumnDrift] = ()
 ) -> dict[str, str]:
-    """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift.
+    """Return the extra metadata for a commit of `rows` rows: schema, column ranges, provided columns, drift.
 
-    `drift` are the changes of values that the tasks found.
+    `drift` are the value changes that the tasks detected.
     """
     context = write.context
     extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
@@ -74,7 +74,7 @@ def commit_extra(
 
 
 def _counted_drift(write: PreparedWrite, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
-    """Yield the drifts with the number of rows that they affect; `rows` is the number of rows of the batch."""
+    """Yield the drifts with the number of affected rows; `rows` is the number of rows in the batch."""
     columns = write.request.columns or BatchColumns(rows=rows)
     yield from columns.drift
     sparse = dict(columns.nulled_rows)
@@ -173,7 +173,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
 
 
 def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
-    """Return the properties of the rows of a request; `batch` has their columns."""
+    """Return the properties of the requested rows; `batch` is their schema."""
     operation = request.operation
     deletes_only = operation is Operation.DELETE
     return Incoming(
@@ -210,7 +210,7 @@ def _spread(table: LoadedTable, policies: Policies, placement: Placement, schema
 
 
 def _spreading(context: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
-    """Return the context of a write that stages the large values of the spread column apart."""
+    """Return the context of a write that stages each large value of the spread column separately."""
     if spread is None:
         return context
     # 0 turns learning off; else every value that a commit had would be large.
@@ -228,7 +228,7 @@ def _placement(placement: Placement, keys: KeyConfig, deleted: pa.Schema | None)
 
 
 def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
-    """Return whether a delete has ordering columns and the table compares them, which needs tombstones.
+    """Return whether a delete has ordering columns and the table compares them, which requires tombstones.
 
     Raises UnsupportedError for a column type that delete blocks of log files cannot store as ordering value.
     """
@@ -249,7 +249,7 @@ def _check_times(
 ) -> None:
     """Raise UserError for columns of partitions by time, event time, delete marks or ordering with a wrong type.
 
-    `batch` may be None. Partitions are checked before the first rows only.
+    `batch` may be None. Partitions are only checked before the first rows are written.
     """
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
@@ -363,7 +363,7 @@ def _keeping(context: WriteContext, columns: BatchColumns | None, batch: pa.Sche
     """Return the context of an upsert in which a stored record keeps the columns that its new row does not provide.
 
     The groups of missing columns keep their positions, so a group whose columns were dropped is empty. The last group
-    holds the columns that all rows lack.
+    contains the columns that all rows lack.
     """
     if columns is None or not columns.lacks:
         return context.with_incoming(provided_columns=provided_columns(context.schema, batch))
@@ -389,7 +389,7 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
 def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
     """Return the key config of a write: with the stored form of keys, and whether they are checked.
 
-    Raises UserError where the encodings of the write and of the table differ.
+    Raises UserError if write and table have different key encodings.
     """
     keys, encoding = _sniffed_keys(table), KeyEncoding(policies.write.key_encoding)
     escapes = keys.encoding is KeyEncoding.ESCAPED

@@ -3,7 +3,7 @@
 stage     key and combine the rows; store them where all tasks can read them
 look up   find the stored records with these keys
 plan      assign the rows to file groups
-inflight  create the inflight file, which names the file groups; announce the markers; early conflict detection
+inflight  create the inflight file, which lists the file groups; announce the markers; early conflict detection
 write     each task writes its file group
 """
 
@@ -57,7 +57,7 @@ _BYTES_HERE = 8 * 1024 * 1024
 #: Bytes of base files in which this process looks keys up, the number of keys, and bytes of base files and staged rows
 #: from which it writes base files.
 _SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 12 * 1024 * 1024
-#: Look-ups with filters that this process does itself: most of the files are excluded by their filters.
+#: Limits up to which this process does look-ups with filters itself: the filters exclude nearly all files.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
 _NO_MATCH = "no stored row matches the batch"
 
@@ -74,7 +74,7 @@ def stage(attempt: WriteAttempt) -> None:
 
 
 def _staged(write: PreparedWrite) -> list[StagedRun]:
-    """Stage the rows of the request; rows of a key are brought together only if they are combined."""
+    """Stage the rows of the request; rows with the same key are grouped only if they are combined."""
     context, engine, frame = write.context, write.engine, write.request.frame
     if not engine.divides(frame):
         return engine.exchange(frame, partial(stage_shard, context), by=write.shard_by, hint="exact")
@@ -170,7 +170,7 @@ def _write_groups(
 
 
 def _announce(attempt: WriteAttempt, tasks: Sequence[GroupTask], touched: frozenset[Group]) -> Conflict | None:
-    """Create the markers of the files of the tasks; return the conflict that early detection finds."""
+    """Create the markers for the tasks' files; return the conflict that early detection finds."""
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
@@ -225,7 +225,7 @@ def _starts_slowly(engine: Engine) -> bool:
 
 
 def _reads_little(tasks: Sequence[TagTask]) -> bool:
-    """Return whether look-ups that ask filters first take less time than tasks on Spark need to start."""
+    """Return whether look-ups that check filters first take less time than tasks on Spark need to start."""
     files = sum(len(task.bases) for task in tasks)
     return files <= _FILTERED_FILES and _keys_of(tasks) <= _FILTERED_KEYS and _bytes_of(tasks) <= _FILTERED_BYTES
 

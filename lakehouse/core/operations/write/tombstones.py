@@ -1,10 +1,10 @@
 """Apply tombstones in a write: drop late rows, and record the deletes of the batch (`planning.tombstones`).
 
 stage     stage the batch
-filter    drop and count the rows that are older than a tombstone of their key; reads nothing if there is no tombstone
+filter    drop and count rows that are older than a tombstone with their key; reads nothing if there is no tombstone
 write     write the other rows
 remember  write the deletes of the batch to a tombstone file; merge small files if there are many
-commit    name the valid tombstone files. A write that committed meanwhile may have added deletes that make rows of this
+commit    list the valid tombstone files. A write that committed meanwhile may have added deletes that make rows of this
           write late. They are compared before the lock is taken; if there are late rows, the write is a conflict and
           is retried.
 clean     delete the files whose tombstones have all expired
@@ -253,9 +253,9 @@ def remembered_deletes(write: PreparedWrite) -> RememberedDeletes:
 
 
 def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombstones:
-    """Return the tombstone files that are valid now; usually the newest commit names all of them.
+    """Return the tombstone files that are valid now; usually the newest commit lists all of them.
 
-    Commits older than the retention are ignored. Archived commits are read only if no active commit names the files.
+    Commits older than the retention are ignored. Archived commits are read only if no active commit lists the files.
     """
     since = table.store.time_text(max(now_ms - retention_ms, 0))
     newest_first = tuple(reversed(table.timeline.writes().by_completion()))

@@ -3,10 +3,10 @@
 request   under the lock: choose the instant time, create <t>.requested; the heartbeat starts before the instant
 write     staged strategy: stage, filter by tombstones, look up keys, write file groups   (write/staged.py)
           direct strategy: write new files                                                (files/base/bulk_writer.py)
-complete  delete files of repeated tasks; conflict check; create <t>_<completion>.<action> (commit/complete.py)
+complete  delete files of retried tasks; conflict check; create <t>_<completion>.<action> (commit/complete.py)
 cleanup   delete staged rows, markers and heartbeat
 
-An attempt that loses a conflict is repeated with the rows that the first attempt staged. Attempts that lost stay
+An attempt that loses a conflict is retried with the rows that the first attempt staged. Attempts that lost stay
 pending, with a heartbeat, until the write ends, because the staged rows belong to the first of them.
 """
 
@@ -197,7 +197,7 @@ def _current(write: PreparedWrite, table: LoadedTable) -> PreparedWrite:
     """Return the write for the reloaded table; call under the lock.
 
     With several writers, new commits are ignored: preparing takes long while all writers wait for the lock, and the
-    conflict check before the commit sees these commits. Two changes cannot be ignored:
+    conflict check before the commit covers these commits. Two changes cannot be ignored:
 
     - A write was undone: this write must not be based on it.
     - A clean was requested: it may have removed a slice that this write would read. From our instant on, cleans keep
@@ -409,7 +409,7 @@ def _replaced_groups(
 ) -> Mapping[str, tuple[str, ...]]:
     """Return the file groups that the commit replaces, by partition.
 
-    These are all groups of the written partitions, of the partitions of the request, or of the table.
+    These are all groups in the written partitions, in the requested partitions, or in the table.
     """
     partitions: Sequence[str] | None = sorted({stat.partition for stat in stats})
     if request.operation is Operation.DELETE_PARTITION:
@@ -428,11 +428,11 @@ def _is_staged(write: PreparedWrite) -> bool:
     request, engine = write.request, write.engine
     if request.operation is Operation.DELETE_PARTITION:
         return False
-    # An overwrite with several writers may be repeated, and the repetition must write the same rows.
+    # An overwrite with several writers may be retried, and the retry must write the same rows.
     pins = write.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
     if pins or request.operation in _STAGED or write.context.incoming.combine:
         return True
-    # Rows are staged by bucket, and rows of large values apart from the others.
+    # Rows are staged by bucket, and rows with large values separately.
     return write.placement.fixes_groups or write.spread is not None
 
 
