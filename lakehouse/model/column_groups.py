@@ -17,7 +17,7 @@ _SEPARATORS = frozenset(",;=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnGroup:
-    """Columns whose values come from one version of a record: the version with the highest value in `ordering`."""
+    """Columns whose values come from one version of a record: the version with the maximum value in `ordering`."""
 
     ordering: str
     columns: tuple[str, ...]

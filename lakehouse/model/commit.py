@@ -63,7 +63,7 @@ class WriteStat:
         log_files_compacted, log_bytes_compacted: Of a compaction, the number and size of the merged log files.
         updated_compacted: For a compaction, the number of base file rows that a log record changed.
         corrupt_blocks: Of a compaction, the number of unreadable blocks, which are not in `log_blocks`.
-        cdc_files: The sizes of the change logs beside the file, by path. log_version, base_file, log_files: For a log
+        cdc_files: The sizes of the change logs next to the file, by path. log_version, base_file, log_files: For a log
         file, its version and the names of the other files in its slice. They are set only where `path` does not imply
         them, as in version 6.
         event_time: The minimum and the maximum event time of the rows in milliseconds.

@@ -1,4 +1,4 @@
-"""Column drift: differences between the columns of a batch and of the table, and how the write treated them."""
+"""Column drift: differences between the columns of a batch and the table, and how the write treated them."""
 
 from __future__ import annotations
 

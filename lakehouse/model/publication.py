@@ -31,12 +31,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPartition:
-    """One partition of a publication. Times are UTC milliseconds.
+    """One partition in a publication. Times are UTC milliseconds.
 
     Attributes:
         stage: The state of the partition.
         version: The table version that it shows.
-        manifest: The path, in the table, of the list of its files; the files are pinned while it is named here.
+        manifest: The path, in the table, of its file list; the files are pinned while it is named here.
         copy: The folder of its copied files, below the publication's location.
         before: The partition that the metastore shows until it is updated.
         paths: The table's partitions that it shows; None for the whole table.

@@ -16,7 +16,7 @@ RUN_ID_KEY = "lakehouse.ingest.run_id"
 
 
 class TimelineService(StrEnum):
-    """The kind of writer of an instant, in the spelling of JSON and flags; services have their own names."""
+    """The kind of an instant's writer, as spelled in JSON and flags; services have their own names."""
 
     WRITE = "write"
     COMPACTION = "compaction"

@@ -98,7 +98,7 @@ def unpin(frame: Frame) -> None:
 
 
 def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
-    """Return the numbers of all records and of bad records per set of files; `sets` is the number of sets.
+    """Return the numbers of all records and bad records per set of files; `sets` is the number of sets.
 
     Raises UserError for files that cannot be read.
     """
@@ -111,7 +111,7 @@ def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
 
 
 def _count_all(marked: Frame) -> tuple[int, int]:
-    """Return the numbers of all records and of bad records; the tasks count while they compute, without a shuffle."""
+    """Return the numbers of all records and bad records; the tasks count while they compute, without a shuffle."""
     counts = Observation()
     observed = marked.select(REASON).observe(counts, F.count(F.lit(1)).alias("records"), F.count(REASON).alias("bad"))
     observed.write.format("noop").mode("append").save()

@@ -132,7 +132,7 @@ def is_utf8(encoding: str) -> bool:
 
 
 def _none_of(*texts: str) -> str:
-    """Return the pattern of the longest run without these strings; bytes have no classes of other characters."""
+    """Return a possessive pattern for a run without these strings; bytes have no classes of other characters."""
     if all(len(text) <= 1 and text.isascii() for text in texts):
         return f"[^{''.join(map(re.escape, texts))}]*+"
     return f"(?:(?!{'|'.join(re.escape(text) for text in texts if text)}).)*+"

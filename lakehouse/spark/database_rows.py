@@ -78,7 +78,7 @@ def run_tasks(
 def staged_rows(session: Session, storage: Storage, groups: Sequence[Mapping[str, int]], columns: pa.Schema) -> Frame:
     """Return the rows of staged files with exactly these columns; a column that a file lacks is null.
 
-    Each group has the numbers of rows by the paths of files with the same columns.
+    Each group maps the paths of files with the same columns to their row counts.
     """
     schema = schema_of_arrow(columns)
     if not groups:

@@ -6,7 +6,7 @@ and for `{"id":1} and more` too. A string is therefore divided before it is pars
     {"id":1}                one object
     {"id":1}{"id":2}        several objects, with or without space between them, as Amazon Data Firehose writes them
     [{"id":1},{"id":2}]     an array of objects
-    {"id":1} and more       neither: the whole text is a bad record
+    {"id":1} and more       neither: the whole string is a bad record
 
 The objects are found by `lakehouse.spark.json_pattern`.
 """

@@ -92,7 +92,7 @@ def read_messages(
         session: The session.
         read: Reads ranges.
         ranges: The number of ranges.
-        most: The maximum number of messages. Their estimated size decides how many tasks write them.
+        most: The limit on the number of messages. Their estimated size decides how many tasks write them.
         record: The type of the values if `read` decodes them; there are then the columns `record`, `problem` and
             `unread`.
     """

@@ -2,11 +2,11 @@
 
 Spark gives each column of a plan an expression id. A walk from the views at the leaves to the root keeps, for each id,
 the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
-its expression names. An expression of unknown lineage makes the columns that are computed of it unknown. Plan nodes
+its expression names. If the lineage of an expression is unknown, columns computed from it are unknown. Plan nodes
 cannot be generalised: a node that this module does not name is refused with `NotUnderstoodError`, because its columns
 could be others than they seem. So is a condition of unknown lineage, because it concerns all rows.
 
-    direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the greatest of its kinds
+    direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the maximum kind
     indirect    of a column: CONDITIONAL (CASE, IF), WINDOW (PARTITION BY, ORDER BY), FILTER (of an aggregate)
                 of all rows: JOIN, FILTER, GROUP_BY, SORT
 """

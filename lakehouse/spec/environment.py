@@ -22,8 +22,8 @@ class EnvironmentVariable:
 
     Attributes:
         name: Its name; `<...>` is a placeholder.
-        text: One sentence: what it sets.
-        default: What applies without it.
+        text: Sentence that describes the setting.
+        default: Behaviour without it.
         reader: The process that reads it: SHELL, JOB, AIRFLOW or COMPOSE.
     """
 

@@ -4,7 +4,7 @@ Two rules prevent a table from running arbitrary code:
 
 - A function that a table names is called only if the caller allows it (in a spec, or in `allowed_functions`), or if the
   deployment does, in the environment variable `LAKEHOUSE_ALLOWED_FUNCTIONS`: names `package.module:function` and
-  patterns `package.*` (every function of the package and of the modules below it), separated by commas.
+  patterns `package.*` (every function in the package and in the modules below it), separated by commas.
 - A module is never loaded from the working directory or from inside a table. Allowed are installed packages, the
   folders in `PYTHONPATH` and `LAKEHOUSE_MODULES`, and files of spark-submit's --py-files. The working directory is
   allowed only if one of the two variables has its absolute path.

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 
 class FlagForm(Enum):
-    """The form of a flag of a job: with a value once or several times, with `key=value`, or without a value."""
+    """The form of a job's flag: with a value once or several times, with `key=value`, or without a value."""
 
     VALUE = auto()
     REPEATED = auto()
@@ -160,7 +160,7 @@ JOB_FLAGS = (
     ),
 )
 
-#: Flags of the job of publication only.
+#: Flags of publication jobs only.
 PUBLISH_FLAGS = (
     JobFlag(
         flag="--pointers-only",

@@ -1,4 +1,4 @@
-"""The changes of a completed action of the data table, as the metadata table records them (MDT-4)."""
+"""The changes of a completed data table action, as the metadata table records them (MDT-4)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class ServiceDecision:
         runs_now: Whether the service runs now.
         requested: Whether a user or a backfill requested the run.
         code: Reason for `runs_now`.
-        reason: The same reason as a text for people.
+        reason: The same reason as a sentence for people.
         score: Priority times benefit per second; services with a higher score run first.
         inputs: Numbers that the trigger condition read.
         predicted: Cost of the run: files, bytes, seconds, and its benefit.
@@ -136,7 +136,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceExplanation:
-    """Settings, newest decision and runs of one service of a table.
+    """Settings, newest decision and runs of one table service.
 
     `decision` is None before the first `lakehouse services due`. `active_run` is the id of the run that holds the
     lease. `requests` are the parameters of the open requests.
@@ -171,7 +171,7 @@ class TableExplanation(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """The newest decision and the last run of one service of one table; None if there is none."""
+    """The newest decision and the last run of one table service; None if there is none."""
 
     table: str
     service: str

@@ -91,7 +91,7 @@ class Document(Readable):
 
 
 def encode(value: object) -> Any:
-    """Return a value of a contract as JSON values; a value of another type becomes its text."""
+    """Return a value of a contract as JSON values; other values become strings."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | int | float | None):

@@ -30,7 +30,7 @@ class ReadTables(Document):
 
     @classmethod
     def of(cls, health: TablesHealth, as_of_ms: int) -> ReadTables:
-        """Return the numbers of the output of `lakehouse services health`."""
+        """Return the numbers in the output of `lakehouse services health`."""
         return cls(as_of_ms=as_of_ms, tables=tuple(_numbers(table, as_of_ms) for table in health.tables))
 
 

@@ -1,4 +1,4 @@
-"""The task of a job: what a driver watches, so that it ends when its task is gone."""
+"""The task of a job: the process that a driver watches, so that the driver ends when its task is gone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TaskProcess(Document):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the document of a variable; raise UserError if it is another text."""
+        """Return the document of a variable; raise UserError if the value is no such document."""
         return cls.from_json(unquote(text))
 
     @property

@@ -25,7 +25,7 @@ class LockTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOptions:
-    """Base of the options of a lock provider."""
+    """Base class for lock provider options."""
 
     def check(self) -> None:
         """Raise UserError if the provider cannot work with these options; called for the chosen provider only."""

@@ -15,7 +15,7 @@ CONCURRENCY = "hoodie.write.concurrency.mode"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPolicy:
-    """How concurrent writes commit, and what happens to failed writes."""
+    """How concurrent writes commit, and how failed writes are treated."""
 
     lock: LockPolicy = field(default_factory=LockPolicy)
     metadata: MetadataPolicy = field(default_factory=MetadataPolicy)

@@ -77,7 +77,7 @@ class CustomSourceSpec:
 
     @property
     def description(self) -> str:
-        """What a run reads: records of the class."""
+        """Description of the input: records of the class."""
         return f"records of {self.class_name}"
 
     @classmethod

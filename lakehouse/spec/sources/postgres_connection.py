@@ -16,8 +16,8 @@ _PORT = 5432
 _TLS = ("sslmode", "sslrootcert")
 #: Seconds within which a connection has to be made.
 CONNECT_S = 30
-#: Texts of values do not depend on the settings of the server, the database or the user. No statement of a run waits
-#: for standbys.
+#: The string form of values does not depend on settings of the server, the database or the user. No statement of a run
+#: waits for standbys.
 _SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
@@ -60,7 +60,7 @@ class PostgresAccess:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of a connection of libpq; they have the password."""
+        """The parameters of a libpq connection, including the password."""
         session = " ".join(f"-c {name}={value}" for name, value in self.session.items())
         given = {
             "host": self.host,

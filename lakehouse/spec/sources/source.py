@@ -15,7 +15,7 @@ from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
-#: The key of the largest size of a run's input.
+#: The key that limits the size of a run's input.
 SIZE_KEY = "max_bytes"
 
 
@@ -40,7 +40,7 @@ class SourceSpec(Protocol):
 
     @property
     def declares_types(self) -> bool:
-        """Whether the source itself declares the column types, as Parquet does; otherwise text is parsed."""
+        """Whether the source itself declares the column types, as Parquet does; otherwise strings are parsed."""
 
     @property
     def connections(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class SourceSpec(Protocol):
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `json files of landing/orders`."""
+        """Description of the input, such as `json files of landing/orders`."""
 
     @classmethod
     def parse(cls, section: Section) -> Self:

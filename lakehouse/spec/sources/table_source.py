@@ -1,7 +1,7 @@
 """The settings of the source `table` in the `ingest` section of a table spec: changes of other tables.
 
-A run reads what changed in `tables` since the commits that the newest commit of the own table names, and makes rows of
-it with `transform` or `select`. `changes` says what the views of a run contain:
+A run reads the changes of `tables` since the commits that the own table's newest commit names, and makes rows from
+them with `transform` or `select`. `changes` selects the content of a run's views:
 
     latest   the newest version of each changed row
     cdc      every change, with the columns `_change_type` and `_commit_time`
@@ -122,7 +122,7 @@ class TableSourceSpec:
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `changes of lake/raw`."""
+        """Description of the input, such as `changes of lake/raw`."""
         return f"changes of {', '.join(self.tables.values())}"
 
     @classmethod

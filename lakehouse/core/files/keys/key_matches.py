@@ -235,7 +235,7 @@ def read_matches(context: WriteContext, path: str) -> Matches:
 
 
 def _merged(segments: Sequence[Matches], limit: int) -> Iterator[Matches]:
-    """Merge ordered pieces. Only the matches of one range of stored rows are in memory."""
+    """Merge ordered pieces. Only the matches in one range of stored rows are in memory."""
     start = min(int(segment.base_row[0]) for segment in segments)
     stop = max(int(segment.base_row[-1]) for segment in segments) + 1
     while start < stop:

@@ -35,7 +35,7 @@ _LOOKED_AT, _SHOWN = 1_000, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTask:
-    """The slices within which a key is unique, of a partition or of the table. They have at most `rows` rows."""
+    """The slices within which a key is unique: all slices in a partition or in the table, with at most `rows` rows."""
 
     slices: tuple[FileSlice, ...]
     rows: int
@@ -64,7 +64,7 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyShare:
-    """A share of the keys of a whole table: the keys whose hash modulo `parts` equals `part`."""
+    """A share of the keys in a whole table: the keys whose hash modulo `parts` equals `part`."""
 
     slices: tuple[FileSlice, ...]
     part: int
@@ -73,7 +73,7 @@ class KeyShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """The number of keys of a share that are in several partitions, with examples. `unread` is the reason why none were
+    """The number of keys in a share that are in several partitions, with examples. `unread` is the reason why none were
     compared.
     """
 
@@ -83,7 +83,7 @@ class SharedKeys:
 
 
 def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -> int:
-    """Return the number of rows of a slice, by its footer, or by its keys if it has logs; 0 if it cannot be read."""
+    """Return the row count of a slice, from its footer, or from its keys if it has logs; 0 if it cannot be read."""
     try:
         if file_slice.base is not None and not file_slice.logs:
             with closing(BaseFileReader(context.read.storage, file_slice.base.path)) as reader:
@@ -95,7 +95,7 @@ def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -
 
 
 def key_shares(slices: Sequence[FileSlice], rows: int, budget_bytes: int) -> list[KeyShare]:
-    """Divide `rows` keys into shares, so that the hashes of one share fit half of a task's budget."""
+    """Divide `rows` keys into shares, so that the hashes in one share fit half of a task's budget."""
     ordered = tuple(sorted(slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id)))
     parts = max(1, -(-rows * _BYTES_PER_KEY // max(budget_bytes // 2, 1)))
     return [KeyShare(slices=ordered, part=part, parts=parts) for part in range(parts)]

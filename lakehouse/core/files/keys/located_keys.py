@@ -160,7 +160,7 @@ def _by_group(
 
 
 def _group_codes(locations: pa.Table, groups: pa.Table) -> np.ndarray:
-    """Return the number in `groups` of the file group of each location."""
+    """Return for each location the position of its file group in `groups`."""
     both = [
         pc.binary_join_element_wise(
             t.column("partition").cast(pa.string()), t.column("file_id").cast(pa.string()), "\0"

@@ -116,7 +116,7 @@ class MarkerBatch:
 
 
 def attempt_markers(instant: str, token: str) -> str:
-    """Return the path of the marker object of an attempt, unless another one took the name before."""
+    """Return the path of an attempt's marker object, unless another attempt already took the name."""
     return f"{marker_directory(instant)}/{marker_batch_name(_number_of(token))}"
 
 

@@ -47,7 +47,7 @@ _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
 #: The values of the spread column that a run counts.
 _MOST_VALUES = 1_000
-#: The number of rows of each record batch of a run except for the last one.
+#: The number of rows in each record batch of a run except the last one.
 RUN_BATCH_ROWS = 65_536
 
 
@@ -151,7 +151,7 @@ def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
 
 
 def _named_columns(context: WriteContext, table: pa.Table) -> pa.Schema:
-    """Return the columns of a batch of deletes from which keys and partition paths are built."""
+    """Return the columns from which keys and partition paths are built, for a batch of deletes."""
     named = set(required_columns(context.keys)) & set(table.column_names)
     return pa.schema([column for column in context.schema if column.name in named])
 
@@ -326,7 +326,7 @@ def _store_run(context: WriteContext, path: str, rows: pa.Table) -> StagedRun:
 
 
 def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int], ...]:
-    """Return the most frequent values of the spread column with their rows."""
+    """Return the values of the spread column that occur more often than others, with their rows."""
     if context.layout.spread_column not in rows.column_names:
         return ()
     counts = pc.value_counts(_spread_texts(context, rows).drop_null())

@@ -25,9 +25,9 @@ from lakehouse.errors import CorruptTableError
 ALL_PARTITIONS = "__all_partitions__"
 #: Stands for the partition path in a table without partitions.
 NON_PARTITIONED = "."
-#: The marker inside the keys of partition rows of an expression index.
+#: The marker inside the keys of an expression index's partition rows.
 PARTITION_STAT = "__partition_stat__"
-#: Characters of hash64 and of hash128.
+#: Characters of hash64 and hash128.
 HASH64_CHARS, HASH128_CHARS = 12, 24
 
 _SEED = 0xFFFF_FFFF_DABA_DABA
@@ -78,7 +78,7 @@ def column_stats_keys(columns: Texts, partitions: Texts, file_names: Texts) -> p
 
 
 def partition_stats_keys(columns: Texts, partitions: Texts, *, expression: bool = False) -> pa.Array:
-    """Return the keys in `partition_stats`, or of the partition rows of an expression index."""
+    """Return the keys in `partition_stats`, or the keys of an expression index's partition rows."""
     hashed = hash64(columns)
     if expression:
         hashed = _joined(hashed, pa.repeat(hash64(pa.array([PARTITION_STAT]))[0], len(hashed)))

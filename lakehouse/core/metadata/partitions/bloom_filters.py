@@ -132,7 +132,7 @@ def _footer_filter(storage: Storage, base: BaseFile) -> tuple[str, str] | None:
 
 
 def _by_group(bases: Sequence[BaseFile], groups: int) -> Iterator[tuple[int, tuple[BaseFile, ...]]]:
-    """Yield the number of a file group of the index and the files whose records it contains."""
+    """Yield the number of an index file group and the files whose records it contains."""
     keys = bloom_keys(
         pa.array([base.partition for base in bases], pa.string()), pa.array([base.name for base in bases], pa.string())
     )

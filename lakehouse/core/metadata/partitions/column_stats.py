@@ -1,8 +1,8 @@
-"""The index partition `column_stats`: bounds and counts of each indexed column of each file (MDT-4, MDT-14).
+"""The index partition `column_stats`: bounds and counts per file and indexed column (MDT-4, MDT-14).
 
 A file has a row for every indexed column or for none: readers take a missing column of a known file as all null. A log
-file whose rows lack columns has no row, and so has a log file of a table that mixes values of several versions of a
-record: a merged row may match although neither of its versions does.
+file has no row if its rows lack columns, or if the table mixes values from several record versions: a merged row may
+match although neither of its versions does.
 """
 
 from __future__ import annotations

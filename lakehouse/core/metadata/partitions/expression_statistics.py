@@ -69,19 +69,18 @@ def _values(files: Sequence[IndexedFile], bounds: Sequence[ColumnBounds], kind: 
             "null_count": pa.array([of_file.nulls for of_file in bounds], pa.int64()),
             "size_bytes": pa.array([of_file.size_bytes for of_file in bounds], pa.int64()),
             "uncompressed_bytes": pa.array([of_file.raw_bytes for of_file in bounds], pa.int64()),
-            # The row of a file never changes, so a second one of a build and of a commit replaces the first.
+            # The row of a file never changes, so a build and a commit may both write it; the second replaces the first.
             "tight": pa.array(np.ones(len(files), np.bool_)),
         }
     )
 
 
 def evaluated_in_utc(rows: pa.Table) -> pa.Array:
-    """Return for each row whether this package evaluated the function, in UTC, for all files of the row.
+    """Return for each row whether this package evaluated the function, in UTC, for all of its files.
 
-    Definitions contain no time zone: Hudi evaluates functions of times in the zone of its session. The size of the
-    uncompressed data identifies the writer, because no engine uses it: Hudi writes twice the size of the file, this
-    package the size itself. Engines add the sizes of files for a row of a partition, so both are equal only if all
-    files are ours.
+    Definitions contain no time zone: Hudi evaluates functions on times in its session time zone. The uncompressed data
+    size identifies the writer, because no engine uses it: Hudi writes twice the file size, this package the file size
+    itself. Engines add file sizes for a partition row, so both are equal only if this package wrote all files.
     """
     sizes, uncompressed = (one_array(rows.column(name)) for name in _SIZES)
     return pc.and_(pc.greater(sizes, 0), pc.equal(sizes, uncompressed)).fill_null(False)
@@ -106,7 +105,7 @@ def deleted_keys(column: str, change: MetadataChange) -> pa.Array:
 def rows_of_commit(
     name: str, commit: MetadataCommit, written: Sequence[IndexedFile], statistics: pa.Table | None
 ) -> tuple[pa.Table, pa.Array]:
-    """Return the rows that a commit writes, `STAT_ROWS`, and the keys of the rows of partitions that it deletes.
+    """Return the rows that a commit writes, `STAT_ROWS`, and the keys of the partition rows that it deletes.
 
     Args:
         name: The index partition.

@@ -48,12 +48,12 @@ class FileBounds:
 
 
 def version_of(config: TableConfig) -> str:
-    """Return the version of the definition of statistics for a table version."""
+    """Return the version of the statistics definition for a table version."""
     return config.layout.index_version
 
 
 def is_mixed(config: TableConfig) -> bool:
-    """Whether a merged row may combine values of several versions of a record."""
+    """Whether a merged row may combine values from several record versions."""
     return config.is_merge_on_read and config.merge_rule.mixes
 
 
@@ -90,7 +90,7 @@ def measured_columns(
 
 
 def definition_of_new(table: TableFiles) -> Definition:
-    """Return the definition of the statistics of a table."""
+    """Return the definition of a table's statistics."""
     columns = default_columns(table.schema, table.config, table.policies)
     return Definition(
         index_type=COLUMN_STATS, function=COLUMN_STATS, source_fields=columns, version=version_of(table.config)
@@ -139,12 +139,12 @@ def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def indexed_types(schema: pa.Schema | None) -> Mapping[str, pa.DataType]:
-    """Return dotted path -> type of the columns of a table, with meta columns."""
+    """Return dotted path -> type for the columns of a table, with meta columns."""
     return {} if schema is None else leaf_types(with_meta_fields(schema))
 
 
 def bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
-    """Return the bounds of each file of a commit: measured by its tasks, or read from the file."""
+    """Return the bounds of each file in a commit: measured by its tasks, or read from the file."""
     if "bounds" not in commit.shared:
         commit.shared["bounds"] = _bounds_of_commit(commit, columns)
     bounds: list[FileBounds] = commit.shared["bounds"]
@@ -202,7 +202,7 @@ def _in_table_types(
 
 
 def bounds_of_files(table: TableFiles, columns: Sequence[str]) -> list[FileBounds]:
-    """Return the bounds of the files of the newest slices, read from the files."""
+    """Return the bounds of the files in the newest slices, read from the files."""
     return bounds_of_live(table.env.storage, table.newest, columns, table.schema)
 
 
@@ -244,7 +244,7 @@ def _read(
 def column_values(
     files: Sequence[FileBounds], names: Sequence[str], columns: Sequence[str], kind: pa.DataType, *, tight: bool
 ) -> pa.Table:
-    """Return the bounds of columns of one type, column by column, in the form of `statistics_of`.
+    """Return the bounds of columns with one type, column by column, in the form of `statistics_of`.
 
     A column that a file lacks is null.
     """
@@ -261,7 +261,7 @@ def columns_by_type(columns: Iterable[str], kinds: Mapping[str, pa.DataType]) ->
 
 
 def bounds_table(names: Sequence[str], values: Sequence[ColumnBounds], kind: pa.DataType, *, tight: bool) -> pa.Table:
-    """Return bounds of columns of one type in the form of `statistics_of`."""
+    """Return bounds of columns with one type in the form of `statistics_of`."""
     return pa.table(
         {
             "name": pa.array(names, pa.string()),

@@ -52,9 +52,9 @@ _IS_PARTITIONED = "isPartitioned"
 _READERS = 8
 #: The minimum number of tasks, so that all cores work.
 _TASKS = 64
-#: Footers that are read to estimate the number of rows of a table.
+#: Footers that are read to estimate a table's number of rows.
 _SAMPLED_FILES = 16
-#: A task of a build or of the encoding keeps the entries of one file group in memory.
+#: A task that builds or encodes keeps the entries of one file group in memory.
 _ENTRIES_PER_GROUP = 10_000_000
 #: File groups of the table whose changed keys one task finds.
 _MAX_GROUPS_PER_TASK = 256
@@ -193,7 +193,7 @@ def stage_records(staging: Staging) -> StagedUpdate:
 
 
 def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple[str, ...]:
-    """Return the ids of the file groups of one partition of a partitioned record index.
+    """Return the file group ids for one partition in a partitioned record index.
 
     Raises UnsupportedError for a partition path with a dot, which Hudi 1.2 cannot parse in these names.
     """
@@ -221,7 +221,7 @@ class _Encoding:
 
 
 def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedLog | None:
-    """Write the log file of one file group of the index: locations of added keys, and deletes of removed ones."""
+    """Write the log file of one index file group: locations of added keys, and deletes of removed ones."""
     changed = changed_keys_of(encoding.context.read.storage, encoding.files, number)
     added = changed.filter(pc.invert(changed.column("removed")))
     added = _one_place(added) if encoding.allows_repeated else _not_repeated(added)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 #: A time after every instant.
 _AFTER_ALL = "9" * 17
-#: File groups that are rewritten at the same time; each needs the memory of its logs and of a batch.
+#: File groups that are rewritten at the same time; each needs the memory of its logs and a batch.
 _WRITERS = 4
 #: Bytes of logs above which file groups are rewritten at the same time on a local disk, too. Threads that merge small
 #: groups wait for each other, which nearly doubles the CPU time.

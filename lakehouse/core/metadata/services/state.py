@@ -42,7 +42,7 @@ def compaction_policy(policy: MetadataPolicy) -> CompactionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """The metadata table as a service sees it, under the lock of the data table.
+    """The state of the metadata table for a service, under the lock of the data table.
 
     Attributes:
         store: The metadata table.

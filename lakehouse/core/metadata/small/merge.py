@@ -1,6 +1,6 @@
 """Merge the files of a small file group from the records that readers keep in memory (MDT-10.1).
 
-A compaction of a small metadata table merges some dozens of records, most of which this process wrote. The result
+A compaction of a small metadata table merges some dozens of records, usually written by this process. The result
 equals the result of `slice_merge`.
 """
 

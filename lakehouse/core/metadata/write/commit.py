@@ -128,7 +128,7 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
 def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
     """Give new files the record schema of the stored files.
 
-    New metadata tables have the schema of the first release of Hudi with the table version. A table of version 8 may
+    New metadata tables have the schema of the first Hudi release with the table version. A table of version 8 may
     have been written by Hudi 1.0 or by a newer release, so the newest base file of `files` is read, which readers keep:
     all files of a slice have one schema. Tables of version 9 have one schema.
 

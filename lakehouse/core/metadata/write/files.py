@@ -1,4 +1,4 @@
-"""The bytes and names of files of the metadata table: log files with HFile and delete blocks, base files (MDT-2)."""
+"""The bytes and names of metadata table files: log files with HFile and delete blocks, base files (MDT-2)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def base_name(file_id: str, instant: str, token: str) -> str:
 
 
 def log_headers(instant: str, schema: str) -> dict[BlockHeader, str]:
-    """Return the headers of the blocks of a log file; `schema` is the Avro schema of its records."""
+    """Return the headers for the blocks of a log file; `schema` is the Avro schema of its records."""
     return {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: schema}
 
 

@@ -1,4 +1,4 @@
-"""The files of the newest slices of some partitions after an action that is not completed yet (TL-6)."""
+"""The files in the newest slices of some partitions after an action that is not completed yet (TL-6)."""
 
 from __future__ import annotations
 
