@@ -1,4 +1,4 @@
-"""Column groups: sets of columns that several writers fill, each with its own ordering column.
+"""Column groups: sets of columns that different writers fill, each set with its own ordering column.
 
 The string form, which a table stores, is `ordering=column,column;ordering=column`.
 """

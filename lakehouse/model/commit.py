@@ -34,7 +34,7 @@ REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 class ColumnBounds(NamedTuple):
     """Bounds of one column in a file in physical form: dates and times as integers, strings as bytes.
 
-    Decimals are unscaled integers. `known` is False if the file has values and their bounds are not known. Without
+    Decimals are unscaled integers. `known` is False if the file contains values whose bounds are unknown. Without
     values the bounds are None. `kind` is the Arrow type of the values in bounds that a writer measures: another writer
     may change the type of the column before the commit. None means that it is the type at the commit.
     """
@@ -55,7 +55,7 @@ class WriteStat:
 
     Attributes:
         prev_commit: The commit of the previous file in the file group; None for a new file group.
-        ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics have no such field.
+        ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics lack this field.
         bounds: Exact bounds of the columns that the metadata table indexes; None if they are not known. They are not
             part of the stored commit.
         is_partial: Rows of a log file lack columns, in which stored rows keep their values; `bounds` may lack them.

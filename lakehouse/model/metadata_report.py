@@ -13,7 +13,7 @@ class MetadataCheck(Readable):
 
     Attributes:
         partition: The partition of the metadata table.
-        records: The records that it has.
+        records: The records that it contains.
         missing: Records that the files require and that it lacks.
         surplus: Records that no file requires.
         different: Records with another content than the files.

@@ -18,7 +18,7 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class CsvDialect:
-    r"""How a file of CSV is divided into records and values.
+    r"""How a CSV file is divided into records and values.
 
     Attributes:
         separator: The separator between two values.

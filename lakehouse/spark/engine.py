@@ -146,7 +146,7 @@ class SparkEngine:
             return self._with_options(frame, options).repartition(*columns)
         size = _estimated_bytes(frame)
         if hint != "balanced":
-            # A task for each partition of a frame that has thousands of small ones would take longer than their rows.
+            # With thousands of small partitions, one task per partition would take longer than processing the rows.
             most = _MOST_SHARDS if size >= _UNKNOWN_BYTES else -(-size // _PARQUET_BYTES)
             return self._with_options(frame, options).coalesce(max(_SHARDS_PER_CORE * self.parallelism, most))
         if not columns and self.parallelism * _LEAST_BYTES <= size < _UNKNOWN_BYTES:

@@ -76,7 +76,7 @@ def decoded_messages(
 def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, select: Sequence[str]) -> Frame:
     """Return the records in letters of files, parsed again by the formats and headers of `sets`.
 
-    A letter without a key has the columns of its row, after `select`.
+    A letter without a key contains the columns of its row, after `select`.
     """
     frames = []
     for files in sets:

@@ -97,7 +97,7 @@ _Scope = Mapping[int, PlanColumn]
 
 
 def _tree(nodes: Sequence[Any]) -> _Node:
-    """Return the tree for a list of nodes in preorder; each node has the number of its children."""
+    """Return the tree for a list of nodes in preorder; each node contains the number of its children."""
     rest = iter(nodes)
 
     def following() -> _Node:
@@ -272,7 +272,7 @@ class _Walk:
         if definition is None or node.fields.get("recursive"):
             raise NotUnderstoodError("a recursive query is not understood")
         if number not in self._known:
-            # Only a definition that the query uses has an influence.
+            # Only definitions that the query uses matter.
             self._known[number] = self.columns_of(definition.children[0], outer)
         return self._output(node.fields["output"], [_merged_value([one]) for one in self._known[number]])
 
@@ -385,7 +385,7 @@ _SAME_COLUMNS = frozenset(
         "Tail",
     }
 )
-#: Joins, and whether they have the columns of the right side.
+#: Joins, and whether their results contain the columns of the right side.
 _JOINS: Mapping[str, bool] = MappingProxyType(
     {
         "Inner": True,

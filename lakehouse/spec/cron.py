@@ -1,6 +1,6 @@
 """The next time of a cron expression, for the scheduler of services, which avoids writers that start soon.
 
-Airflow starts the runs. Expressions of forms that are not understood here have no known next time.
+Airflow starts the runs. For other forms of expressions the next time is unknown.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class JobArguments:
 
     Attributes:
         table: Path of a table spec, location of a table, or its name in a catalog.
-        run_id: Identity of the run; every try of a run has the same one.
+        run_id: Identity of the run; all tries of a run share it.
         report: Path of the file for the report of the job.
         options: Options of this run only, by their keys.
         check: Check the command and its table, and run nothing.

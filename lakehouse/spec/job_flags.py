@@ -26,7 +26,7 @@ class JobFlag:
     text: str
 
 
-#: Flags of all jobs, in the order of help. A job accepts the flags of other jobs, which do not have an effect on it.
+#: Flags of all jobs, in the order of help. A job accepts the flags of other jobs and ignores them.
 JOB_FLAGS = (
     JobFlag(
         flag="--table",

@@ -15,12 +15,12 @@ import yaml
 
 from lakehouse.errors import UserError, nearest
 
-# The C loader is ten times faster; the wheels of PyYAML have it.
+# The C loader is ten times faster; PyYAML's wheels contain it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL_TAG = "tag:yaml.org,2002:null"
 _KINDS: dict[type, str] = {yaml.SequenceNode: "a list", yaml.MappingNode: "a mapping"}
 _MAX_DEPTH = 64
-#: The spec of a wide table has some thousand values. Nested aliases may expand to a billion values.
+#: The spec of a wide table contains some thousand values. Nested aliases may expand to a billion values.
 _MAX_VALUES = 200_000
 # Each level of nesting contains at least one of these characters.
 _DEEPER = ("[", "{", "- ", "? ", "\n ", "-\n", "-\t")

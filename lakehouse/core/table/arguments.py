@@ -1,4 +1,4 @@
-"""Check the arguments of the public methods before anything runs, so that a mistake has a clear answer.
+"""Check the arguments of the public methods before anything runs, so that mistakes get clear errors.
 
 `checks_arguments` compares the arguments of a call with the signature of the method: unknown and missing names, and
 values of another type than annotated. Arguments that take one string or several are checked by `text_list`.
@@ -111,7 +111,7 @@ def _first_wrong(keys: object) -> object:
 
 
 def _sample(kind: pa.DataType | None, wrong: object, columns: int) -> str:
-    """Return a value of a key column for the example: the wrong value itself if it has the type."""
+    """Return a value of a key column for the example: the wrong value itself if its type is right."""
     if columns == 1 and isinstance(wrong, int):
         return repr(wrong) if kind is None or pa.types.is_integer(kind) else repr(str(wrong))
     return "1" if kind is not None and pa.types.is_integer(kind) else "'...'"
@@ -185,7 +185,7 @@ def _mistake(name: str, value: object, hint: Any) -> str:
 
 
 def _conversion(name: str, value: object) -> str:
-    """Return how to convert values that users often have at hand."""
+    """Return how to convert values of types that users often pass."""
     if isinstance(value, Instant):
         return f". Write {name}=instant.{'completion' if name in ('begin', 'end') else 'requested'}"
     if isinstance(value, datetime | date):

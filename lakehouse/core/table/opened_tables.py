@@ -38,7 +38,7 @@ class _Kept:
         return self.table
 
     def current(self, allowed: tuple[str, ...]) -> Table | None:
-        """Load the current state of the table, and return it; None if it has to be opened again."""
+        """Load the current state of the table, and return it; None if it must be opened again."""
         table, self.table = self.table, None
         if table is None or self.allowed != allowed or self.uses >= KEPT_USES:
             return None

@@ -131,7 +131,7 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
         return self.implementation.run(self.table, engine, self.policies, request)
 
     def cost(self) -> ServiceCost:
-        """Return the cost of a run, from a plan that is made whether the service is due or not."""
+        """Return the predicted cost of a run, from a plan that is made whether the service is due or not."""
         return self.implementation.cost(self.table, self.policies)
 
     def _shown(self) -> Shown:
@@ -239,7 +239,7 @@ class TableServices(Readable):
 
     @property
     def orphan_removal(self) -> TableService[UpkeepDue, OrphanPlan, RemovedOrphans]:
-        """Data files that no instant names are deleted; `force` searches although the last search was recent."""
+        """Deletes data files that belong to no instant; `force` searches although the last search was recent."""
         return self._service("orphans", orphan_removal)
 
     @property
@@ -309,7 +309,7 @@ class TableServices(Readable):
     def create_expression_index(self, declaration: str) -> DeclaredIndex:
         """Declare an index on an expression; `index.run()` builds it.
 
-        It has bounds of the results, such as `by_hour=hour(at)` or `by_day=from_unixtime(ts, yyyy-MM-dd)`, or bloom
+        It stores bounds of the results, such as `by_hour=hour(at)` or `by_day=from_unixtime(ts, yyyy-MM-dd)`, or bloom
         filters of them: `by_name=bloom_filters:upper(name)`. Times are in UTC.
 
         Raises UserError for an unknown column or function, and for one that Apache Hudi cannot maintain.

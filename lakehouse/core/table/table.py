@@ -275,7 +275,7 @@ class Table(Readable):
         return self._loaded
 
     def refresh(self) -> LoadedTable:
-        """Load properties and timeline again and return the table; metadata of commits already read is kept."""
+        """Load properties and timeline again and return the table; the metadata of commits that were read is reused."""
         self._loaded = self._loaded.refresh()
         return self._loaded
 
@@ -327,7 +327,7 @@ class Table(Readable):
         """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
         fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
         if _overridden(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # A tombstone keeps away the versions up to the one that the scan found, so its ordering value is needed.
+            # A tombstone hides versions up to the one that the scan found, so the ordering value is needed.
             fields = (*fields, *self.config.merge_rule.compared)
         columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
         scan = self.scan(columns, where).plan()
@@ -454,7 +454,7 @@ class Table(Readable):
             spark: Session that runs the tasks; by default threads of this process.
 
         Raises:
-            UserError: `keys` has another value.
+            UserError: `keys` is another value.
         """
         loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
         engine = session_engine(spark, self._policies.write.memory_budget_bytes)
@@ -478,7 +478,7 @@ class Table(Readable):
         return version_at(self.refresh(), event_time, self._policies.event_time)
 
     def last_commit_extra(self, key: str) -> str | None:
-        """Return the value of `key` in the extra metadata of the newest completed commit that has this key."""
+        """Return the value of `key` from the newest completed commit whose extra metadata contains it."""
         return latest_extra(self.refresh(), key)
 
     def commits_with(self, key: str, value: str, *, archived: bool = True) -> Instant | None:

@@ -19,11 +19,11 @@ class SpecState(StrEnum):
     CHANGED = "put_in_force"
     #: The sync registered the table.
     ENTERED = "entered"
-    #: The catalog does not have the table.
+    #: The catalog does not contain the table.
     UNKNOWN = "not_in_catalog"
     #: The file cannot be used; `reason` explains why.
     REFUSED = "refused"
-    #: The catalog has the table, and no file declares it.
+    #: The catalog contains the table, but no file declares it.
     NO_FILE = "no_file"
 
 

@@ -22,7 +22,7 @@ class DecisionReason(StrEnum):
 
     #: The service does not run, because its trigger condition does not hold.
     NOT_DUE = "not_due"
-    #: The service does not run, because the table cannot have it: a copy-on-write table has no logs to compact.
+    #: The service does not apply to the table: for example, a copy-on-write table has no logs to compact.
     NOT_APPLICABLE = "not_applicable"
     #: The settings of the table switch the service off.
     DISABLED = "disabled"
@@ -38,7 +38,7 @@ class DecisionReason(StrEnum):
     FILE_GROUPS_HELD = "file_groups_held"
     #: A more urgent service of the table waits, and would hold the same file groups.
     FILE_GROUPS_WANTED = "file_groups_wanted"
-    #: The service has as many runs as its pool allows.
+    #: The pool of the service has reached its maximum number of runs.
     RUN_LIMIT = "run_limit"
     #: The runs of the last hour moved as many bytes as the pool allows.
     BYTE_LIMIT = "byte_limit"
@@ -72,7 +72,7 @@ class ServiceDecision:
         inputs: Numbers that the trigger condition read.
         predicted: Cost of the run: files, bytes, seconds, and its benefit.
         deadline: Latest time of the run, empty for none.
-        starts: Time at which a wait ends, as far as it is known.
+        starts: Time at which a wait ends, if it is known.
     """
 
     table: str
@@ -120,7 +120,7 @@ class RecordedDecision:
 class RecordedRun:
     """One run of a service in the catalog.
 
-    `at` is the start of the run, `took` its duration. `actual` has the keys of `predicted`.
+    `at` is the start of the run, `took` its duration. `actual` uses the keys of `predicted`.
     """
 
     run: str

@@ -107,12 +107,12 @@ def encode(value: object) -> Any:
 
 
 def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
-    """Return a dataclass of a contract with the values that `source` has under the same names.
+    """Return a dataclass of a contract with the values of the `source` fields with the same names.
 
     Args:
         kind: A dataclass.
         source: A value with an attribute for each field of `kind` that is not in `others`.
-        others: The fields that `source` lacks or has in another form.
+        others: The fields that are missing in `source`, or have another form there.
 
     Raises:
         AttributeError: `source` lacks a field, so the contract and its source have diverged.

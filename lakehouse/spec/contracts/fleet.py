@@ -118,11 +118,11 @@ class DueService:
         score: Priority times benefit per second; services with a higher score run first.
         deadline_ms: Time after which the service is overdue; None: no deadline.
         requested: Whether a user requested the run.
-        places: Partitions that the run would write, as far as it is known; empty: all of them.
+        places: Partitions that the run would write, if they are known; empty: all of them.
         starts_ms: Time at which the wait ends, if it is known.
         chosen_ms: Time at which the scheduler chose a run that has not ended; None while the service waits.
         claim: Name of the pass that chose it, such as its DAG run; empty if the pass has no name.
-        blocked: Why the service waits whatever others do, such as a failed run; None if there is no such reason.
+        blocked: Why the service waits regardless of other services, such as a failed run; None for no such reason.
         blocked_ms: Time at which this wait ends.
         bounds: Restrictions of the policy.
     """
@@ -152,13 +152,13 @@ class TableState:
     """The newest state of one table. Times are UTC milliseconds.
 
     Attributes:
-        numbers: Numbers of the table when the scheduler looked at it.
+        numbers: Numbers of the table when the scheduler polled it.
         problems: Violated rules.
         due: The services that are due, by name.
         error: Reason why the table could not be read; None if it was read.
-        looked_ms: Time of the last look; 0: never.
-        look_at_ms: Time of the next look at a table that does not change; None: only by the rotation.
-        changed_ms: Time of a change that no look has seen; 0: there is none.
+        looked_ms: Time of the last poll; 0: never.
+        look_at_ms: Time of the next poll of a table that does not change; None: only by the rotation.
+        changed_ms: Time of a change that no poll has observed; 0: there is none.
     """
 
     numbers: TableNumbers = field(default_factory=TableNumbers)

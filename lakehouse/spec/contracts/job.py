@@ -1,7 +1,7 @@
 """Report of a job for the process that started it: one dataclass for each kind of job.
 
-The three kinds have one flat document, version 1, in which a fact of another kind has its empty value. Earlier releases
-read it, and their documents are read here. `lakehouse.spec.job_command` has the arguments of jobs.
+The three kinds share one flat document, version 1, in which fields of another kind have empty values. Earlier releases
+read it, and their documents are read here. `lakehouse.spec.job_command` defines the arguments of jobs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class JobReason(StrEnum):
     COMMITTED_BY_EARLIER_TRY = "committed_by_earlier_try"
     #: A commit contains the data interval of the run already.
     INTERVAL_INGESTED = "interval_ingested"
-    #: The source has no data that is not ingested yet.
+    #: All data of the source is already ingested.
     NO_NEW_DATA = "no_new_data"
     #: No partition of the publication is ready.
     NOTHING_READY = "nothing_ready"
@@ -165,7 +165,7 @@ class SourceLag:
     Attributes:
         source: The kind and the name of the source, such as `kafka:orders`.
         unit: The unit of `left`, such as `offsets`, `files` or `bytes`.
-        left: The number of units that the source had when the run was planned, and that no commit has.
+        left: The number of units that the source contained when the run was planned, and that no commit contains.
         seconds: The age of the newest record that was read, if units are left; 0 if none are, None if it is unknown.
     """
 
@@ -376,7 +376,7 @@ def parse_report(text: str | bytes) -> JobReport:
 def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
     """Return the kind of a report.
 
-    Reports of the first releases have no `job`. Such a report is of the first kind that has fields for all its facts.
+    Reports of the first releases lack `job`. Such a report belongs to the first kind whose fields cover all its facts.
     """
     names = {str(kind.CONSTANTS[_JOB]): kind for kind in _KINDS}
     name = mapping.get(_JOB)
@@ -388,7 +388,7 @@ def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
 
 
 def _foreign_facts(kind: type[JobReport], mapping: Mapping[str, Any]) -> bool:
-    """Return whether a document has values in fields that are constant for a kind of job."""
+    """Return whether a document contains values in fields that are constant for a kind of job."""
     values = ((mapping.get(name), constant) for name, constant in kind.CONSTANTS.items() if name != _JOB)
     parts = mapping.get("parts")
     return any(value and value != constant for value, constant in values) or any(

@@ -9,7 +9,7 @@ from lakehouse.spec.contracts.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCheck(Document):
-    """The result of a check without errors; a failed check has the report of a failed job.
+    """The result of a check without errors; a failed check writes the report of a failed job.
 
     Attributes:
         command: The verb and the action of the command, such as `ingest run`.

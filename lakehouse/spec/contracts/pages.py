@@ -33,13 +33,13 @@ class FleetOrder(StrEnum):
 class FleetHealth(StrEnum):
     """Health of a table, by which the page Fleet filters."""
 
-    #: The table has a problem of a rule, or cannot be read.
+    #: The table violates a rule, or cannot be read.
     ATTENTION = "attention"
-    #: No rule has a problem with the table.
+    #: The table violates no rule.
     HEALTHY = "healthy"
     #: The state of the table cannot be read.
     UNREADABLE = "unreadable"
-    #: The scheduler has not looked at the table yet.
+    #: The scheduler has not polled the table yet.
     UNKNOWN = "unknown"
 
 
@@ -160,7 +160,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run of a service on a table, over all its tries; `actual` has the names of `predicted`."""
+    """One run of a service on a table, over all its tries; `actual` uses the names of `predicted`."""
 
     table: str
     service: str
@@ -180,7 +180,7 @@ class RunRecord:
 class ServiceLine:
     """One service of a table: whether it is enabled, its newest decision and run, and the number of open requests.
 
-    `applies` is False for a service that the table cannot have, such as compaction of a copy-on-write table.
+    `applies` is False for a service that does not apply to the table, such as compaction of a copy-on-write table.
     """
 
     service: str

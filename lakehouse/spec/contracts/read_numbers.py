@@ -1,4 +1,4 @@
-"""Numbers of tables that a page requests because no pass of the scheduler has looked at these tables."""
+"""Numbers of tables that a page requests because no scheduler pass has polled these tables."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class ExpiredPartition:
 class TtlPlanDocument(ServicePlan):
     """A plan of ttl: the partitions to delete, their size, and the expired ones that are kept.
 
-    `untimed` is the number of partitions that are kept because their rule needs a time and they have none.
+    `untimed` is the number of partitions that are kept because their rule needs a time and their values contain none.
     """
 
     bytes: int = 0
@@ -176,7 +176,7 @@ class IndexPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFile:
-    """A data file that no write names. `modified` is in UTC."""
+    """A data file that is not part of any write. `modified` is in UTC."""
 
     file: str
     bytes: int

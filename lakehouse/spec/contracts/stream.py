@@ -80,7 +80,7 @@ class StreamState(Document):
         alive: Whether a stream holds the lease.
         host: Host of the process that holds the lease, or held it last; empty without a lease.
         until_ms: Time at which the lease expires unless it is renewed, UTC milliseconds; 0 without a lease.
-        stop_asked: Whether the stream of `status` was asked to end and has not obeyed yet.
+        stop_asked: Whether the stream of `status` has received a stop request and not yet handled it.
         status: The newest status, None if no stream has written one.
     """
 
@@ -103,7 +103,7 @@ class StreamWatch(Document):
         since_ms: Time at which the watch began, UTC milliseconds: an older status belongs to an earlier stream.
         start_by_ms: Time by which the stream must have its lease, UTC milliseconds.
         deadline_ms: Time by which the stream must have ended, UTC milliseconds.
-        poll_s: Time between two looks, in seconds.
+        poll_s: Time between two polls, in seconds.
         place: Host and PID namespace of the spark-submit process; empty if no process of this host is watched.
         pid: Number of that process.
         created: Start time of that process as psutil shows it.
@@ -126,7 +126,7 @@ class StreamWatch(Document):
 class StreamEnd(StrEnum):
     """The outcome that a trigger observed."""
 
-    #: The stream has ended; the event has its report.
+    #: The stream has ended; the event contains its report.
     ENDED = "ended"
     #: The lease has expired, or the process has ended without a report.
     DIED = "died"
@@ -158,7 +158,7 @@ class StreamRun(Document):
     """The state that a stream's task keeps while it is deferred.
 
     Attributes:
-        until_ms: Time at which the stream is to end, UTC milliseconds.
+        until_ms: Planned end of the stream, UTC milliseconds.
         restarts: Number of times that the stream was started again.
         total: Sum of the streams that died, None if none did.
         problem: Why the stream was started again the last time.

@@ -23,8 +23,8 @@ class TaskProcess(Document):
     Attributes:
         place: Host and PID namespace of the processes.
         pids: Numbers of the processes; the task is gone when one of them has ended.
-        started: Start times of the processes in the same order, empty where the system does not show them. Another
-            process may get the number of one that has ended.
+        started: Start times of the processes in the same order, empty where the system does not show them. After
+            a process has ended, another one may get its number.
         heartbeat: Path of a file whose content the task changes every few seconds.
     """
 

@@ -29,7 +29,7 @@ from lakehouse.spec.options.write import WritePolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """All policies of one table or call. The documentation has the order of these fields."""
+    """All policies of one table or call. The documentation follows the order of these fields."""
 
     write: WritePolicy = field(default_factory=WritePolicy)
     spread: SpreadPolicy = field(default_factory=SpreadPolicy)

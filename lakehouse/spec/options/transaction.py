@@ -60,7 +60,7 @@ class TransactionPolicy:
 
     @property
     def eager(self) -> bool:
-        """Whether this writer expects to be alone, so pending writes of others are failed writes or conflicts."""
+        """Whether this is the only writer, so pending writes of other writers are failed writes or conflicts."""
         return self.failed_writes == "EAGER" and not self.many_writers
 
     @property

@@ -1,6 +1,6 @@
 """The `ingest` section of a table spec: the source of a table's rows, and when and how they are written.
 
-`source:` selects the kind of source, `files` by default. Each source has a dataclass of settings (see
+`source:` selects the kind of source, `files` by default. Each source defines a dataclass of settings (see
 `lakehouse.spec.sources.source`); all other names of the section are common to all sources.
 """
 
@@ -155,9 +155,9 @@ class IngestSpec:
         event_time: The column with the event time; each commit moves the watermark of `source_name`.
         lateness_s: The maximum delay of an event, in seconds.
         source_name: The name of the watermark; empty for the table's name.
-        new_column: The rule for columns that the table does not have; empty for the table's `lakehouse.schema.*`
+        new_column: The rule for columns that the table lacks; empty for the table's `lakehouse.schema.*`
             option.
-        missing_column: The rule for columns that the input does not have; empty as above.
+        missing_column: The rule for columns that the input lacks; empty as above.
         type_change: The rule for columns with another type; empty as above.
     """
 

@@ -6,8 +6,8 @@
 
 The finest directive of a path is its step: minute, hour, day, week, month or year, in a time zone. An interval of whole
 steps has one folder per step, so the intervals of a schedule read every folder once. The interval may begin inside a
-step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is
-not a whole number of steps has all folders that it overlaps. Two such intervals may share a folder. They are therefore
+step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. Other
+intervals have all folders that they overlap. Two such intervals may share a folder. They are therefore
 refused if rows must not be read twice, and for `{end:...}`, because no folder has the end of such an interval.
 
 Days, weeks, months and years follow the calendar in the time zone, so a day may have 23 or 25 hours. Hours and

@@ -1,6 +1,6 @@
 """The settings of a PostgreSQL server in an Airflow connection of the type `postgres`.
 
-The connection's schema is the database. The extra may have `sslmode` and `sslrootcert`, as libpq names them.
+The connection's schema is the database. The extra may contain `sslmode` and `sslrootcert`, with libpq's names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakehouse.spec.secrets import connection_fields
 
 _PORT = 5432
 _TLS = ("sslmode", "sslrootcert")
-#: Seconds within which a connection has to be made.
+#: The connection timeout in seconds.
 CONNECT_S = 30
 #: The string form of values does not depend on settings of the server, the database or the user. No statement of a run
 #: waits for standbys.

@@ -1,6 +1,6 @@
 """The contract of a source's settings in the `ingest` section of a table spec.
 
-A source has a dataclass of settings in `lakehouse.spec` and a reader in `lakehouse.platform.sources`. The name
+A source consists of a dataclass of settings in `lakehouse.spec` and a reader in `lakehouse.platform.sources`. The name
 `source:` in the section selects both. Secrets are not settings: they stay in connections and environment variables.
 """
 

@@ -112,7 +112,7 @@ class TableSourceSpec:
 
     @property
     def applies_deletes(self) -> bool:
-        """Whether rows of the table that have no source row any more are deleted."""
+        """Whether rows of the table are deleted when they no longer have a source row."""
         return self.deletes == APPLY and self.changes != CDC
 
     @property

@@ -24,7 +24,7 @@ EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 #: The table property with the rules from the creation of the table. Hudi refuses changes of its own property.
 MADE_WITH = "lakehouse.bucket.index.partition.expressions"
 RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
-#: File ids have eight digits for the bucket.
+#: File ids contain eight digits for the bucket.
 MAX_BUCKETS = 99_999_999
 #: The only kind of rule.
 REGEX = "regex"

@@ -89,7 +89,7 @@ class TableSpec:
         merge_mode: Whether ordering columns, commit times or a merger decide between versions of a record.
         merger: The function `package.module:function` of the merge mode CUSTOM.
         column_groups: Columns by their ordering column, for tables that several writers fill.
-        partial_update: IGNORE_DEFAULTS keeps stored values if the newer version has null, FILL_UNAVAILABLE if it has
+        partial_update: IGNORE_DEFAULTS keeps stored values if the newer version is null, FILL_UNAVAILABLE if it is
             `unavailable_value`.
         unavailable_value: The value that FILL_UNAVAILABLE replaces; None for Debezium's.
         delete_field: The column whose value `delete_marker` marks a delete.
@@ -101,7 +101,7 @@ class TableSpec:
         ingest: The ingestion; None if there is none, or if there are `inputs`.
         inputs: Several ingestions by name.
         input: The name of the input whose ingestion this spec has (see `of_input`); empty for the spec of a file.
-        shared_schema: In the spec of an input, the `schema` of the file; the input may have a schema of its own.
+        shared_schema: In the spec of an input, the `schema` of the file; the input may declare its own schema.
         services: The settings of services and publication, as written.
         options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
         source: The file of the spec.
@@ -160,7 +160,7 @@ class TableSpec:
 
     @property
     def is_template(self) -> bool:
-        """Whether the spec stands for several tables, whose names and keys the source has."""
+        """Whether the spec declares several tables, whose names and keys come from the source."""
         return self.ingest is not None and self.ingest.database is not None and bool(self.ingest.database.into)
 
     @property
@@ -415,7 +415,7 @@ def _publish(table: str, settings: Any) -> PublishSpec:
 
 
 def _at_setting(detail: Section, service: str, error: UserError) -> UserError:
-    """Return the error with the line of the setting that it names, or of its service."""
+    """Return the error with the line of the setting or service that it names."""
     lines = detail.section(service, service)
     setting = error.setting if isinstance(error, SettingError) else ""
     for name in lines.lines if lines is not None else ():

@@ -1,7 +1,7 @@
 """Find the record keys that a commit adds to file groups and removes from them, by reading the written files (MDT-4).
 
     added     the keys of a file group that the commit created
-    removed   the keys of a file group that the commit replaced or that is gone
+    removed   the keys of a file group that the commit replaced or deleted
     compared  the keys after the commit without those before it, and the other way round
 
 Tasks read key columns and write the changed keys to the staging folder, divided by file group of the record index.
@@ -50,7 +50,7 @@ class KeyChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedGroup:
-    """A file group whose keys change: its slices before and after the change, as far as the kind of change has them.
+    """A file group whose keys change: its slices before and after the change, depending on the kind of change.
 
     `instant_ms` is the time in milliseconds that the record index stores for added keys.
     """
@@ -67,7 +67,7 @@ class ChangedGroup:
 class Sharding:
     """The file groups of a record index.
 
-    `groups` maps the data partition to the ids of its file groups, in the order of shards. A record index of the whole
+    `groups` maps the data partition to the ids of its file groups, in the order of shards. A record index for the whole
     table has one entry, with the data partition "".
     """
 

@@ -170,14 +170,14 @@ class EntryIndex:
         return entry, code - self._starts[entry]
 
     def used_upserts(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
-        """Return the entry, and the position in it, of the upserts that have a match and are therefore not inserted."""
+        """Return the entry, and the position in it, of the upserts with a match, which are therefore not inserted."""
         stays = matches.kind != MOVED_OUT
         entry, position = self.entries_of(matches.run[stays], matches.row[stays])
         mine = (entry >= 0) & (position < self._upserts[entry])
         return entry[mine], position[mine]
 
     def consumed(self, matches: Matches) -> Iterator[tuple[int, int, int]]:
-        """Yield entries with the number of their upserts that have a match, and the fingerprint of these.
+        """Yield entries with the number of their upserts with a match, and the fingerprint of these.
 
         Each upsert is counted once.
         """
@@ -210,7 +210,7 @@ def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple
     Args:
         context: The settings of the write.
         matches: The matches of one slice.
-        others: Other matches files, and whether each has precedence over this one.
+        others: Other matches files, and whether each one takes precedence over this one.
     """
     keep = np.ones(len(matches), bool)
     deleted = np.flatnonzero(matches.kind == DELETED)

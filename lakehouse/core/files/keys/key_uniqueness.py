@@ -1,4 +1,4 @@
-"""Check that keys have one row each, and are in one partition, in memory that does not grow with the number of rows.
+"""Check that each key occurs in one row and one partition; memory does not grow with the number of rows.
 
 Keys are compared by a hash of 62 bits. Several passes over the slices each compare a share of the hashes that fits into
 memory. If a hash occurs twice, its keys are compared.
@@ -163,7 +163,7 @@ def _repeated_hashes(context: CheckContext, slices: tuple[FileSlice, ...], part:
 
 
 def _repeated_keys(context: CheckContext, slices: tuple[FileSlice, ...], twice: np.ndarray) -> Counter[str]:
-    """Return the keys with these hashes that have several rows, and the number of rows."""
+    """Return the keys with these hashes that occur in several rows, and the number of rows."""
     counts: Counter[str] = Counter()
     for keys in _keys(context, slices):
         chosen = keys.filter(pa.array(np.isin(_hashes(keys), twice)))

@@ -92,7 +92,7 @@ def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def searched_texts(values: pa.Array) -> pa.Array:
     """Return the strings under which an index may have rows with these values of its column.
 
-    A string column may have been a date column, of which the index has the days since 1970.
+    A string column may have been a date column; for dates the index stores days since 1970.
     """
     texts = value_texts(pa.chunked_array([values])).combine_chunks()
     if not pa.types.is_string(values.type):

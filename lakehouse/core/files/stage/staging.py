@@ -140,7 +140,7 @@ def check_partition_paths(context: WriteContext, rows: Any) -> None:
 
 
 def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
-    """Return the partition path of each row; a path that cannot exist has no rows to delete."""
+    """Return the partition path of each row; a path that cannot exist contains no rows to delete."""
     if context.incoming.deletes_only:
         return partition_paths(data, context.keys)
 
@@ -205,7 +205,7 @@ class StagedReader:
         """Return rows [offset, offset + rows) of `columns`, or of all columns."""
         if rows == 0:
             return self._table([], columns)
-        # All record batches of a run except for the last have the same number of rows, so positions need no index.
+        # All record batches of a run except the last have the same number of rows, so positions need no index.
         first, last = offset // RUN_BATCH_ROWS, (offset + rows - 1) // RUN_BATCH_ROWS
         return self._table(range(first, last + 1), columns).slice(offset - first * RUN_BATCH_ROWS, rows)
 

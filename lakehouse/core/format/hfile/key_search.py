@@ -2,7 +2,7 @@
 
 Each key is searched in one block, from its first cell to the cell with the key or with a greater one. One step compares
 the current cell of many keys with a few NumPy operations. The caller has verified the contents of the blocks by a
-checksum, because the cells after a found key are not looked at.
+checksum, because the cells after a matching key are not read.
 """
 
 from __future__ import annotations

@@ -443,7 +443,7 @@ class HFile:
         return data
 
     def _keep(self, offset: int, data: bytes) -> None:
-        """Keep a range that was read, because the next commit of a process looks the same files up."""
+        """Keep a range that was read, because the next commit of the process reads the same files."""
         if len(data) > self._free_bytes:
             self._ranges, self._free_bytes = {}, self._size >> KEPT_SHIFT
         if len(data) <= self._free_bytes:

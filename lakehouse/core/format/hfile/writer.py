@@ -296,7 +296,7 @@ def _first_rows(ends: I64, block_bytes: int) -> list[int]:
     firsts, before = [0], 0
     while True:
         following = int(np.searchsorted(ends, before + block_bytes, "right"))
-        row = max(following, firsts[-1] + 1)  # a cell larger than a block has a block of its own
+        row = max(following, firsts[-1] + 1)  # a cell larger than a block is alone in its block
         if row >= len(ends):
             return firsts
         firsts.append(row)

@@ -19,7 +19,7 @@ from lakehouse.model.partition_kind import PartitionKind, partition_kind
 _ENTRY_BYTES = 48
 #: Keys up to this number are hashed one by one.
 _FEW_KEYS = 64
-#: Characters that Hudi's escaping of path names replaces, and the two characters that separate parts of a file name.
+#: Characters that Hudi escapes in path names, and the two characters that separate parts of a file name.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^\-_]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 

@@ -51,7 +51,7 @@ def hash128(texts: Texts) -> pa.Array:
     """Return the 128-bit hash (MD5) of each string, in 24 characters of base64."""
 
     def hashed(distinct: pa.Array) -> pa.Array:
-        # Neither Arrow nor NumPy has MD5. The loop is over distinct names, about 0.5 us each.
+        # Neither Arrow nor NumPy has MD5. The loop covers distinct names only and takes about 0.5 us per name.
         digests = [hashlib.md5(text, usedforsecurity=False).digest() for text in distinct.cast(pa.binary()).to_pylist()]
         return _base64(np.frombuffer(b"".join(digests), np.uint8), 16)
 
@@ -59,7 +59,7 @@ def hash128(texts: Texts) -> pa.Array:
 
 
 def identifiers(partitions: Texts) -> pa.Array:
-    """Return the names of partitions in keys: the path, or `.` for a table without partitions."""
+    """Return partition names as they occur in keys: the path, or `.` for a table without partitions."""
     array = _one(partitions)
     return pc.if_else(pc.equal(array, ""), NON_PARTITIONED, array)
 

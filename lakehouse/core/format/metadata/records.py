@@ -34,7 +34,7 @@ from lakehouse.errors import CorruptTableError
 #: Record types.
 PARTITION_LIST, FILE_LIST, STATS, BLOOM, LOCATION, PARTITION_STATS, SECONDARY = range(1, 8)
 
-#: One row per record key and file name. A record without files has one row with the name null.
+#: One row per record key and file name. A record without files becomes one row with a null name.
 FILE_ROWS = pa.schema(
     [("key", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64()), ("deleted", pa.bool_())]
 )

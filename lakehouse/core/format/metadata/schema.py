@@ -204,7 +204,7 @@ def is_current(schema: str) -> bool:
 
 
 def _require_compatible(actual: pa.DataType, expected: pa.DataType, path: str) -> None:
-    """Raise CorruptTableError if a type lacks fields that no release lacks, or has fields of other types.
+    """Raise CorruptTableError if a type lacks fields that all releases have, or has fields of other types.
 
     Unions are structs here; a release may know fewer branches.
     """

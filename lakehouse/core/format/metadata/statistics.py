@@ -220,7 +220,7 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
 
 
 def retyped_statistics(rows: pa.Table, kinds: Mapping[str, pa.DataType], version: str) -> pa.Table:
-    """Return statistics with bounds of the types that the columns have now.
+    """Return statistics with bounds in the current types of the columns.
 
     Bounds that cannot be converted are left out. A row of other values than nulls without bounds is unknown.
 

@@ -1,7 +1,7 @@
-"""The index partition `bloom_filters`: the bloom filter of each base file, as its footer has it (MDT-4).
+"""The index partition `bloom_filters`: the bloom filter of each base file, as stored in its footer (MDT-4).
 
 A filter has several bytes per row of its file. Tasks read the footers and stage the records before the table lock is
-taken. A file without filter has no record, and readers take every key as possible.
+taken. A file without filter has no record, so readers cannot exclude any key.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class ColumnStatsPartition:
         if unsupported:
             deletes.append(one_array(commit.reader().ranges(unsupported).column("key").cast(pa.binary())))
         return Update(
-            # A row of a file never changes. While the partition is built, the build may have it as well.
+            # A row of a file never changes. While the partition is built, the build may also contain it.
             entries=_entries(
                 complete_files(bounds, commit.config, definition), definition, commit.schema, tight=commit.is_building
             ),
@@ -83,7 +83,7 @@ class ColumnStatsPartition:
 
 
 def complete_files(files: Sequence[FileBounds], config: TableConfig, definition: Definition) -> list[FileBounds]:
-    """Return the files that have rows in `column_stats`."""
+    """Return the files with rows in `column_stats`."""
     mixed = is_mixed(config)
     return [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
 

@@ -46,7 +46,7 @@ Run = Callable[[Callable[[Attempt, Any], Any], Sequence[Any]], list[Any]]
 
 
 def measured_files(expression: Expression, files: Sequence[IndexedFile], run: Run) -> pa.Table:
-    """Return the statistics of the files that have rows, one row per file.
+    """Return the statistics of the files with rows, one row per file.
 
     The columns are `partition` and the columns of `statistics_of`; bounds have the result type.
     """
@@ -181,7 +181,7 @@ def _live_values(
 
 
 def _lacks_bounds(typed: pa.Table) -> np.ndarray[Any, Any]:
-    """Return which rows of files have results but no bounds, such as results of another type."""
+    """Return which file rows have results but no bounds, such as results of another type."""
     has_bounds = pc.and_(typed.column("min").is_valid(), typed.column("max").is_valid())
     has_results = pc.not_equal(typed.column("value_count"), 0).fill_null(True)
     lacks: np.ndarray[Any, Any] = np.asarray(one_array(pc.and_(has_results, pc.invert(has_bounds)))).astype(np.bool_)

@@ -100,8 +100,8 @@ def definition_of_new(table: TableFiles) -> Definition:
 def indexed_columns(commit: MetadataCommit) -> Definition:
     """Return the definition with the columns that this commit adds to the table, if their number is not exceeded.
 
-    A column that is new in the table is null in all stored files, as readers assume for a missing row. A column that
-    the table had before has values in stored files, so it is not added. A column is taken out if its new type has no
+    A column that is new in the table is null in all stored files, as readers assume for a missing row. Stored files
+    contain values for earlier columns of the table, so these are not added. A column is removed if its new type has no
     statistics in this version of the index; see `unsupported_columns`.
     """
     definition = commit.definitions[COLUMN_STATS]
@@ -125,8 +125,8 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
 def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
     """Return the indexed columns whose type became one without statistics in this version of the index.
 
-    Version V1 has no bounds of decimals with many digits. All stored rows of such a column are deleted: engines take a
-    column of which only some files have rows as null in the others.
+    Version V1 does not support bounds for decimals with many digits. All stored rows of such a column are deleted: if
+    only some files have rows for a column, engines treat it as null in the others.
     """
     definition, kinds = commit.definitions[COLUMN_STATS], indexed_types(commit.schema)
     if definition.version == "V2":
@@ -172,7 +172,7 @@ def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat
     is_partial = stat.is_partial
     bounds = None if stat.bounds is None else _in_table_types(stat.bounds, kinds)
     if bounds is None or not (is_partial or bounds.keys() >= kinds.keys()):
-        # The tasks did not measure a column, such as one that an index definition names since, or another writer
+        # The tasks did not measure a column, for example because an index was created in between, or another writer
         # changed the type of a column meanwhile.
         bounds, is_partial = _read(storage, stat.path, kinds)
     return FileBounds(
@@ -188,7 +188,7 @@ def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat
 def _in_table_types(
     bounds: Mapping[str, ColumnBounds], kinds: Mapping[str, pa.DataType]
 ) -> Mapping[str, ColumnBounds] | None:
-    """Return measured bounds in the types that the columns have at the commit; None if one cannot be converted."""
+    """Return measured bounds with the column types at the commit; None if one cannot be converted."""
     others = {
         name: of_column
         for name, of_column in bounds.items()
@@ -277,7 +277,7 @@ def bounds_table(names: Sequence[str], values: Sequence[ColumnBounds], kind: pa.
 
 
 def absent(file: FileBounds) -> ColumnBounds:
-    """Return the bounds of a column that a file does not have: null in all rows."""
+    """Return the bounds for a column that a file lacks: null in all rows."""
     return _NOTHING._replace(nulls=file.rows, values=file.rows)
 
 

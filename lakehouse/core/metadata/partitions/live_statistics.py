@@ -1,8 +1,8 @@
 """Tight partition statistics: computed from the statistics of all files in the newest slices (MDT-4).
 
-An action that only adds files widens the rows of its partitions, which gives the same result. An action that
-supersedes files would leave bounds of values that are gone, so the rows of these partitions are computed. For that each
-live file needs a row of the column with known bounds. Otherwise, and if there are many rows, the row is widened: its
+An action that only adds files widens the rows of its partitions, which gives the same result. If an action
+supersedes files, the bounds may include deleted values, so the rows of these partitions are computed. This requires a
+row with known bounds of the column for each live file. Otherwise, and if there are many rows, the row is widened: its
 bounds are then wider than the values, never narrower.
 """
 

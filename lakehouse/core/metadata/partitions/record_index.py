@@ -108,7 +108,7 @@ class RecordIndexPartition:
         )
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield file groups with their records. The keys are divided in files first, so one group is in memory."""
+        """Yield file groups with their records. Keys are first partitioned into files, so one group is in memory."""
         ids: Mapping[str, Sequence[str]] = {"": groups}
         is_partitioned = is_partitioned_by(table.definitions.get(name))
         if is_partitioned:
@@ -232,7 +232,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedL
 
 
 def _one_place(added: pa.Table) -> pa.Table:
-    """Return one row for each key: the index stores one location of a key, even if several rows have it."""
+    """Return one row for each key: the index stores one location per key, even if several rows have this key."""
     if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
         return added
     added = added.sort_by([("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")])
@@ -242,7 +242,7 @@ def _one_place(added: pa.Table) -> pa.Table:
 
 
 def _not_repeated(added: pa.Table) -> pa.Table:
-    """Return the rows; raise UserError if several rows have a key."""
+    """Return the rows; raise UserError if several rows have the same key."""
     if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
         return added
     counts = added.group_by("key").aggregate([("file_id", "count")])

@@ -87,7 +87,7 @@ class SecondaryIndexPartition:
         return _encoded(pc.unique(pa.chunked_array([*keys, pa.array([], pa.string())])))
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield file groups with their records. Tasks divide the keys in files first, so one group is in memory."""
+        """Yield file groups with their records. Tasks first partition keys into files, so one group is in memory."""
         if table.read is None:
             return
         directory = f".hoodie/.staging/{table.instant}/{name}"

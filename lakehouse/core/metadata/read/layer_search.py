@@ -49,7 +49,7 @@ def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCach
     """Return the entries of keys (sorted binary values) in the layers of a file group.
 
     The newest record of a key is its location. So layers are searched from the newest one to the oldest one, each for
-    the keys that no newer layer has or deletes. No key is in two of the results.
+    the keys that no newer layer contains or deletes. No key is in two of the results.
     """
     located = []
     for file in reversed(files):

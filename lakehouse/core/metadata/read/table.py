@@ -164,7 +164,7 @@ class MetadataTable:
         Args:
             columns: Dotted paths of columns.
             files: The files, with the columns `partition` and `name`; None means all files of the table.
-            each: Without `files`: reduces the statistics of each file group, so that only its result is kept.
+            each: Without `files`: reduces the statistics of each file group, so that only its result stays in memory.
         """
         with reading():
             if files is None:

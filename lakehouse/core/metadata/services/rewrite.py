@@ -114,8 +114,8 @@ def rewrite(
 def finish_rewrite(state: ServiceState, kind: RewriteKind, pending: Instant, lock: TableLock) -> Instant | None:
     """Execute the plan that a crash left; return None if it was removed instead.
 
-    A plan whose files are gone cannot be executed. It is removed, which changes nothing: its logs are still merged by
-    readers, and the next plan contains them.
+    A plan whose files were deleted cannot be executed. It is removed, which changes nothing: readers still merge its
+    logs, and the next plan contains them.
     """
     store = state.store
     store.remove_unfinished(state.names, pending.requested)

@@ -8,7 +8,7 @@ Clean and archive keep the files and instants that a reader or a rollback may ne
 
     reader of an older timeline   It reads the slice before a new compaction, so a clean waits for some commits.
     last compaction and later     A log block counts only if its delta commit is on the active timeline.
-    data timeline                 A rollback of an active data instant looks for the delta commit with its time.
+    data timeline                 A rollback of an active data instant searches for the delta commit with its time.
     pending instant               It and all later ones stay.
     partition that is being built No instant is archived, because its logs are in no compaction.
 """

@@ -73,7 +73,7 @@ class ServiceState:
         return self._by_path(send_all(storage, lambda name: storage.list_dir(name)[0], self.names))
 
     def visible(self, archived: Mapping[str, str]) -> VisibleTimeline:
-        """Return the completed instants; `archived` has the completion times of archived ones by requested time."""
+        """Return the completed instants; `archived` maps the requested times of archived ones to completion times."""
         return replace(visible_timeline(self.timeline, ()), archived=archived)
 
     def slices(self, files: Iterable[DataFile], visible: VisibleTimeline) -> dict[Group, tuple[FileSlice, ...]]:

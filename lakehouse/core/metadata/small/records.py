@@ -1,7 +1,7 @@
 """Metadata records as plain values: keys, encoding, decoding, merging (MDT-4).
 
-The bytes equal the bytes of the encoders in `core/format/metadata`. Records of another schema
-than the one that this package writes are refused, and so are damaged records: the general decoder reports the damage.
+The bytes equal the bytes of the encoders in `core/format/metadata`. Damaged records are refused, and records with
+another schema than this package writes: the general decoder reports the damage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 _HEAD = bytes(6)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _FLAGS = (b"\0", b"\1")
-#: The maximum number of statistics records that are kept with their rows, and the maximum bytes of one.
+#: The maximum number of statistics records that are cached with their rows, and the maximum bytes of one.
 _KEPT_STATISTICS, _KEPT_BYTES = 4096, 4096
 #: Size in bytes up to which `files` records are decoded one by one; larger ones contain many names.
 FEW_BYTES = 32_768

@@ -331,7 +331,7 @@ def widened_row(stored: Statistic | None, added: Statistic, form: Form) -> Stati
         (bounds.low is None) != (bounds.high is None) or (bounds.low is None and bounds.nulls != bounds.values)
         for bounds in (old, new)
     )
-    # The row of Hudi for long strings looks like one of nulls; the bounds have to be read from the files.
+    # Hudi's row for long strings looks like a row of nulls; the bounds have to be read from the files.
     if is_doubtful or (old.low is None and new.low is not None and form.wrapper in DATA):
         refuse()
     total = united(old, new)

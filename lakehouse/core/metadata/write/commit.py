@@ -209,7 +209,7 @@ def commit_metadata(
     updates = {name: _update(name, of_build if name in opened.building else commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
     if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
-        # Files that are stored have no row of a new column, and readers take it as all null, which it is.
+        # Stored files have no row for a new column, so readers correctly treat it as all null.
         lock.check()
         store.definitions = {**opened.definitions, **changed}
         write_definitions(store.env.storage, store.definitions)

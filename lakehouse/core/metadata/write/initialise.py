@@ -1,7 +1,7 @@
 """Initialise the metadata table, or single index partitions, from the committed files of a table (MDT-2, MDT-11).
 
 A partition gets partition metadata, and for each file group an empty log file and, with records, a base file. Its delta
-commit has a time that no other instant has. The properties name the partition afterwards.
+commit has a unique time. The properties name the partition afterwards.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def remove_instant(store: MetadataStore, target: str, names: Collection[str]) ->
 
 
 def remove_recorded(store: MetadataStore, target: str) -> None:
-    """Remove a delta commit whose action is gone from the data timeline; call under the table lock."""
+    """Remove a delta commit whose action was deleted from the data timeline; call under the table lock."""
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     remove_instant(store, target, dict.fromkeys((*usable, *building)))
 
