@@ -61,7 +61,7 @@ class MetadataReport(Readable):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no difference; also for a table without metadata table."""
+        """Whether there is no difference. True for a table without metadata table."""
         return not self.is_fault and all(check.ok for check in self.checks)
 
     def _shown(self) -> Shown:

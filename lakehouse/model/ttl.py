@@ -119,7 +119,10 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpiry:
-    """When a partition exceeds an age limit, in UTC milliseconds, and why it is expired now; None and "" without."""
+    """The time at which a partition exceeds an age limit, and why it is expired now.
+
+    `at_ms` is in UTC milliseconds; None without an age limit. The reason is empty if the partition is not expired.
+    """
 
     at_ms: int | None = None
     reason: str = ""

@@ -243,7 +243,7 @@ class ValidationReport(Readable):
 
 
 class KeyScope(StrEnum):
-    """The scope in which a validation searches duplicate keys.
+    """The scope in which a validation searches for duplicate keys.
 
     PARTITION: each partition, or the table if its index is global; part of a deep validation. GLOBAL: the whole table
     as well, with every index; the key columns of all newest slices are read.

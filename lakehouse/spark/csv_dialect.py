@@ -42,7 +42,7 @@ class CsvDialect:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Return the dialect that options of Spark's reader state."""
+        """Return the dialect for options of Spark's reader."""
         quote = option(options, '"', "quote")
         return cls(
             separator=option(options, ",", "sep", "delimiter").replace("\\t", "\t"),

@@ -52,8 +52,7 @@ _LEAST_BYTES = _PARQUET_BYTES // 2
 _READ_SHARE = 16
 # Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
 _GROUPS_PER_CORE = 2
-# Shards of an exchange that leaves rows where they are: at least so many for each core, and at most so many if the size
-# of the rows is unknown.
+# Shards of an exchange without a shuffle: the minimum per core, and the maximum if the size of the rows is unknown.
 _SHARDS_PER_CORE, _MOST_SHARDS = 4, 1_000
 # Without statistics Spark estimates sizes of at least this many bytes.
 _UNKNOWN_BYTES = 1 << 50

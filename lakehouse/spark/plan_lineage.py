@@ -4,7 +4,7 @@ Spark gives each column of a plan an expression id. A walk from the views at the
 the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
 its expression names. If the lineage of an expression is unknown, columns computed from it are unknown. Plan nodes
 cannot be generalised: a node that this module does not name is refused with `NotUnderstoodError`, because its columns
-could be others than they seem. So is a condition of unknown lineage, because it concerns all rows.
+could differ from what its form suggests. A condition with unknown lineage is refused too, because it affects all rows.
 
     direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the maximum kind
     indirect    of a column: CONDITIONAL (CASE, IF), WINDOW (PARTITION BY, ORDER BY), FILTER (of an aggregate)

@@ -49,7 +49,7 @@ def next_time_ms(expression: str, now_ms: int, timezone: str = "UTC") -> int | N
         for hour in sorted(hours):
             for minute in sorted(minutes):
                 moment = day.replace(hour=hour, minute=minute)
-                # Two times of one zone are compared as its clock shows them.
+                # Python compares two times in one zone by local clock time.
                 if moment.timestamp() > now.timestamp():
                     return round(moment.timestamp() * 1000)
     return None

@@ -45,7 +45,7 @@ class Section:
         return UserError(f"{self.source}:{line}: {message}", file=self.source, line=line, name=name)
 
     def only(self, names: Collection[str]) -> None:
-        """Raise UserError for the first name that is not in `names`, with a similar valid name."""
+        """Raise UserError for the first name that is not in `names`, with the closest valid name."""
         for name in self.lines:
             if name not in names:
                 raise self.error(

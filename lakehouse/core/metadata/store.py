@@ -107,7 +107,7 @@ class MetadataStore:
                 self._put_folder(name, after, [*held[1], *written.get(name, ())])
 
     def keep_archived(self, names: Iterable[str], before: Timeline, archived: Iterable[Instant]) -> None:
-        """Keep the listings of folders, as of `before`, for the timeline without instants that were archived."""
+        """Keep the folder listings of the timeline `before` for the timeline without the archived instants."""
         state = completions_of(before)
         after = state - {(instant.requested, instant.completion) for instant in archived}
         for name in names:

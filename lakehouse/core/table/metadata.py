@@ -32,8 +32,8 @@ class TableMetadata(Readable):
     def validate(self, *, spark: Any = None) -> MetadataReport:
         """Compare the metadata table with a listing of storage, footers and rows; nothing is written.
 
-        The report counts missing, surplus and different records per partition. Raises RetryableError
-        if writers change the table during each of several comparisons.
+        The report counts missing, surplus and different records per partition. Raises RetryableError if
+        writers change the table during each of several comparisons.
         """
         engine = session_engine(spark, self.policies.write.memory_budget_bytes)
         return validate_metadata(self.table, self.policies, engine)

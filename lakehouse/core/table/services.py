@@ -209,7 +209,7 @@ class TableServices(Readable):
 
     @property
     def log_compaction(self) -> TableService[LogCompactionDue, CompactionPlan, Committed]:
-        """Several log files of a file group become one; `force` changes nothing."""
+        """Merges several log files of a file group into one; `force` changes nothing."""
         return self._service("logcompaction", log_compaction)
 
     @property

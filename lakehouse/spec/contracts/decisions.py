@@ -42,7 +42,7 @@ class DecisionReason(StrEnum):
     RUN_LIMIT = "run_limit"
     #: The runs of the last hour moved as many bytes as the pool allows.
     BYTE_LIMIT = "byte_limit"
-    #: Runs that come first take all slots of the pool until the next decision.
+    #: Runs that precede it take all slots of the pool until the next decision.
     NO_SLOT = "no_slot"
     #: The pass starts as many jobs as Airflow accepts, and the job of this run is not among them.
     JOB_LIMIT = "job_limit"

@@ -122,7 +122,7 @@ def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
 
 
 def decode(kind: type[KindT], mapping: object) -> KindT:
-    """Return the dataclass that `encode` encoded; raise UserError for a mapping that is none."""
+    """Return the dataclass that `encode` encoded; raise UserError for any other mapping."""
     try:
         decoded: KindT = _decode(kind, mapping, _title(kind))
     except (ValueError, TypeError, KeyError) as error:

@@ -1,7 +1,7 @@
 """Conditions and plans of the table services, as `lakehouse <service> due | plan` prints them.
 
-A dry run prints the plan document of the service: `plan_type` returns its type. If a service has
-nothing to do, its document has the same type, no rows, and the reason.
+A dry run prints the plan document of the service: `plan_type` returns its type. If a service has nothing to
+do, its document has the same type, no rows, and the reason.
 """
 
 from __future__ import annotations

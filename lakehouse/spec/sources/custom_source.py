@@ -94,7 +94,7 @@ class CustomSourceSpec:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"class": self.class_name}
         if self.options:
             mapping["options"] = dict(self.options)

@@ -186,7 +186,7 @@ class DatabaseSettings:
         return settings
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"tables": list(self.tables)}
         for declared in fields(self)[1:]:
             value = getattr(self, declared.name)

@@ -206,7 +206,7 @@ class FileSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"path": self.path}
         if self.format != FORMATS[0]:
             mapping["format"] = self.format

@@ -188,7 +188,7 @@ class KafkaSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {}
         for declared in fields(self):
             value = getattr(self, declared.name)

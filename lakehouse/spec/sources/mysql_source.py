@@ -65,7 +65,7 @@ class MysqlSourceSpec(DatabaseSource):
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping = self.database.to_mapping()
         if self.connection != CONNECTION:
             mapping["connection"] = self.connection

@@ -107,7 +107,7 @@ class PostgresSourceSpec(DatabaseSource):
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping = self.database.to_mapping()
         if self.connection != CONNECTION:
             mapping["connection"] = self.connection

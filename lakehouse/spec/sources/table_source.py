@@ -1,7 +1,7 @@
 """The settings of the source `table` in the `ingest` section of a table spec: changes of other tables.
 
-A run reads the changes of `tables` since the commits that the own table's newest commit names, and makes rows from
-them with `transform` or `select`. `changes` selects the content of a run's views:
+A run reads the changes of `tables` since the commits that are recorded in the newest commit of this table, and makes
+rows from them with `transform` or `select`. `changes` selects the content of a run's views:
 
     latest   the newest version of each changed row
     cdc      every change, with the columns `_change_type` and `_commit_time`
@@ -159,7 +159,7 @@ class TableSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"tables": dict(self.tables)}
         if self.join:
             mapping["join"] = dict(self.join)

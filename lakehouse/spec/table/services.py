@@ -1,4 +1,4 @@
-"""The table services, and their properties for the platform.
+"""The table services and their properties.
 
 Everything else that lists services is derived from `SERVICE_SPECS`: CLI verbs, sections of the table spec, policies,
 decisions, DAGs and pages. Every process that prints help imports this module, so it imports little.

@@ -27,7 +27,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.validation import Finding
 
 _POSITIONS = 2**31 - 1
-#: A hash, its copy during the sort, and the mask of equal hashes.
+#: For a hash, its copy during the sort, and the mask of equal hashes.
 _BYTES_PER_KEY = 24
 #: The maximum number of repeated hashes whose keys are compared, and of keys that a finding shows.
 _LOOKED_AT, _SHOWN = 1_000, 3

@@ -52,7 +52,7 @@ RUN_BATCH_ROWS = 65_536
 
 
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
-    """Write the rows of one shard as runs. If duplicates are combined, each key is in exactly one run, once."""
+    """Write the rows of one shard as runs. If duplicates are combined, each key occurs exactly once in all runs."""
     with scratch_directory("lakehouse-spill-") as directory:
         incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
         yield from stage_keyed(context, attempt, incoming, Path(directory))

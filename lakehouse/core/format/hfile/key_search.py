@@ -104,7 +104,7 @@ def search(data: U8, starts: I64, ends: I64, wanted: Wanted, name: str) -> Found
     return Found(*(np.concatenate(parts)[order] for parts in (rows, values, value_ends)))
 
 
-def _steps(  # parameters: the parameters of `search`, and the numbers of some keys
+def _steps(  # parameters: as in `search`, and the numbers of some keys
     data: U8, starts: I64, ends: I64, wanted: Wanted, lanes: I64, name: str
 ) -> list[Found]:
     matches: list[Found] = []

@@ -52,7 +52,7 @@ HEADER_DTYPE = np.dtype(
 HEADER_BYTES = HEADER.size
 _MAJOR_VERSION = 3
 _ENCRYPTION_KEY = 13
-#: zlib's numbers for a stream with a header and trailer of gzip, and its use of memory. The allocation of the usual
+#: zlib's settings for a stream with gzip header and trailer, and for its memory. The allocation of the usual
 #: 256 KB takes longer than the compression of some records.
 _USUAL_MEMORY, _LITTLE_MEMORY = (31, 8), (29, 5)
 _SMALL_BYTES = 8192

@@ -148,7 +148,7 @@ def write_hfile(  # parameters: contents and layout of one file
 
 
 def _one_block(entries: Entries, layout: Layout) -> Mapping[bytes, bytes] | None:
-    """Return entries that fit into one block and are few; None for others."""
+    """Return the entries if they are few and fit into one block, otherwise None."""
     count = entry_count(entries)
     if count > _FEW_CELLS or entry_bytes(entries) + CELL_BYTES * count > layout.block_bytes:
         return None

@@ -68,7 +68,7 @@ class BloomFiltersPartition:
                 yield groups[number], entries
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
-        """Return the records that tasks staged, and the deletes of files that are gone.
+        """Return the records that tasks staged, and the deletes of removed files.
 
         Raises StagedRecordsError if the records are missing, or were made for other file groups than the index has.
         """

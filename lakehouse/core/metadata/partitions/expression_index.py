@@ -121,7 +121,7 @@ class ExpressionIndexPartition:
                 yield groups[number], entries
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
-        """Return the records of the new files, which tasks staged, and the deletes of files that are gone.
+        """Return the records of the new files, which tasks staged, and the deletes of removed files.
 
         Raises StagedRecordsError if the records are missing, or were made for another definition.
         """

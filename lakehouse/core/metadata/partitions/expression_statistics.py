@@ -5,8 +5,8 @@
 
 Engines skip a partition that has no row, so each partition with rows has one. A commit computes the rows of the
 partitions that it touches. If it cannot, it writes a row that readers unite with the stored one: the bounds are then
-wider than the values, never narrower. That is so while an older write is pending, whose row would be merged below a
-whole row of this commit, and while the index is being built.
+wider than the values, never narrower. This applies while the index is being built, and while an older write is
+pending: its row would be merged below a complete row of this commit.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class SecondaryIndexPartition:
         return None if config.populate_meta_fields else "the table stores no record keys"
 
     def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:
-        """Return none: a secondary index needs the columns of the table, so the service builds it."""
+        """Return no partition: a secondary index needs the columns of the table, so the service builds it."""
         return ()
 
     def definition(self, name: str, table: TableFiles) -> Definition | None:

@@ -247,7 +247,7 @@ class LayerReader:
         return [layer for layer in settled if layer is not None]
 
     def _check_empty(self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]) -> None:
-        """Raise CorruptTableError for a log file without blocks, unless a task was repeated and wrote another one."""
+        """Raise CorruptTableError for a log file without blocks, unless a retried task wrote another one."""
         written = {file.instant for file, log in zip(slice_.logs, logs, strict=True) if log.blocks}
         for file, log in zip(slice_.logs, logs, strict=True):
             if not log.blocks and file.instant not in written and is_valid(file.instant):

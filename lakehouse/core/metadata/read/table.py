@@ -120,7 +120,7 @@ class MetadataTable:
         validity: Validity,
         slices: Mapping[str, tuple[MetadataSlice, ...]] | None = None,
     ) -> None:
-        """Create a reader of the usable index partitions; `slices` are the file slices of partitions, if known."""
+        """Create a reader of the usable index partitions; `slices` are the file slices by partition, if known."""
         self.usable = tuple(usable)
         self._store, self._validity = store, validity
         self._layers = LayerReader(

@@ -148,7 +148,7 @@ def _before(time: str) -> str:
 def log_compaction_is_due(state: ServiceState, policy: CompactionPolicy) -> bool:
     """Return whether enough delta commits completed since the last compaction or log compaction.
 
-    It waits while a delta commit is completed whose data instant is pending: that one must stay removable.
+    The service waits while the data instant of a completed delta commit is pending: a rollback may have to remove it.
     """
     since = delta_commits_since(state.timeline, last_compaction(state.timeline))
     pending = {instant.requested for instant in state.data.where(pending=True)}

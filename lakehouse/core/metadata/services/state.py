@@ -32,7 +32,7 @@ ARCHIVE = ArchivePolicy(max_commits=31, min_commits=21)
 
 
 def compaction_policy(policy: MetadataPolicy) -> CompactionPolicy:
-    """Return when the metadata table is compacted, and that a plan contains every file group."""
+    """Return the policy for compactions of the metadata table; a plan contains all file groups."""
     return CompactionPolicy(
         max_delta_commits=policy.compaction_delta_commits,
         log_blocks_threshold=policy.log_compaction_blocks,
