@@ -38,8 +38,8 @@ class CleanPlan(Readable):
     def metadata(self, requested: str, seconds: float, deleted_partitions: Collection[str] = ()) -> CleanMetadata:
         """Return the content of the completed clean after all files of the plan were deleted.
 
-        `requested` is the requested time of the clean, `seconds` its duration, and `deleted_partitions` are those of
-        `partitions_to_delete` that were deleted.
+        `requested` is the requested time of the clean, `seconds` its duration, and `deleted_partitions` is the deleted
+        part of `partitions_to_delete`.
         """
         return CleanMetadata(
             start_time=requested,

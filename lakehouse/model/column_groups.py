@@ -1,4 +1,4 @@
-"""Column groups: sets of columns that several writers fill, each with its own ordering column.
+"""Column groups: sets of columns that different writers fill, each set with its own ordering column.
 
 The string form, which a table stores, is `ordering=column,column;ordering=column`.
 """
@@ -17,7 +17,7 @@ _SEPARATORS = frozenset(",;=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnGroup:
-    """Columns whose values come from one version of a record: the version with the highest value in `ordering`."""
+    """Columns whose values come from one version of a record: the version with the maximum value in `ordering`."""
 
     ordering: str
     columns: tuple[str, ...]

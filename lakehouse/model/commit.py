@@ -34,7 +34,7 @@ REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 class ColumnBounds(NamedTuple):
     """Bounds of one column in a file in physical form: dates and times as integers, strings as bytes.
 
-    Decimals are unscaled integers. `known` is False if the file has values and their bounds are not known. Without
+    Decimals are unscaled integers. `known` is False if the file contains values whose bounds are unknown. Without
     values the bounds are None. `kind` is the Arrow type of the values in bounds that a writer measures: another writer
     may change the type of the column before the commit. None means that it is the type at the commit.
     """
@@ -55,7 +55,7 @@ class WriteStat:
 
     Attributes:
         prev_commit: The commit of the previous file in the file group; None for a new file group.
-        ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics have no such field.
+        ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics lack this field.
         bounds: Exact bounds of the columns that the metadata table indexes; None if they are not known. They are not
             part of the stored commit.
         is_partial: Rows of a log file lack columns, in which stored rows keep their values; `bounds` may lack them.
@@ -63,7 +63,7 @@ class WriteStat:
         log_files_compacted, log_bytes_compacted: Of a compaction, the number and size of the merged log files.
         updated_compacted: For a compaction, the number of base file rows that a log record changed.
         corrupt_blocks: Of a compaction, the number of unreadable blocks, which are not in `log_blocks`.
-        cdc_files: The sizes of the change logs beside the file, by path. log_version, base_file, log_files: For a log
+        cdc_files: The sizes of the change logs next to the file, by path. log_version, base_file, log_files: For a log
         file, its version and the names of the other files in its slice. They are set only where `path` does not imply
         them, as in version 6.
         event_time: The minimum and the maximum event time of the rows in milliseconds.

@@ -1,6 +1,6 @@
 """Deprecated names: they work until a stated release, and warn with the name that replaces them.
 
-docs/compatibility.md says how long a deprecated name stays.
+docs/compatibility.md defines how long a deprecated name stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Deprecation:
     Attributes:
         since: The first release in which the name is deprecated, such as 0.2.0.
         until: The first release without the name.
-        use: What to write instead.
+        use: The replacement.
     """
 
     since: str

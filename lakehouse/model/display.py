@@ -27,7 +27,7 @@ _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em"
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes, rounded, in the largest unit in which it is 1 or more: `1.2 MB`; 1 kB is 1000 bytes."""
+    """Return a rounded number of bytes, in the coarsest unit in which it is 1 or more: `1.2 MB`; 1 kB is 1000 bytes."""
     value, unit = float(size), 0
     # 999.95 and more would be rounded to 1000.0.
     while abs(value) >= (999.95 if unit else 1000) and unit < len(_UNITS) - 1:

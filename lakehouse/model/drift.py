@@ -1,4 +1,4 @@
-"""Column drift: differences between the columns of a batch and of the table, and how the write treated them."""
+"""Column drift: differences between the columns of a batch and the table, and how the write treated them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Drift(StrEnum):
     NULLED = "nulled"
     #: The type of the column in the table became wider; no value changed.
     PROMOTED = "promoted"
-    #: The type of the column in the table changed, and large numbers may have lost digits. Or the batch has times in
-    #: nanoseconds, which a table cannot store: the rows are those whose digits below the microsecond were cut off.
+    #: The type of the column in the table changed, and large numbers may have lost digits. Or the batch contains times
+    #: in nanoseconds, which a table cannot store: `rows` counts the truncated times.
     ROUNDED = "rounded"
     #: The table column became a string.
     WIDENED = "widened_to_text"

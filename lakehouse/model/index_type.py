@@ -1,7 +1,7 @@
 """The index types of tables: their names in `hoodie.index.type` and their properties.
 
 The implementations are in `core.index`; `core.operations.placement.registry` maps each type to the placement that uses
-its implementation. Specs and options ask an `IndexType` for its properties instead of comparing names.
+its implementation. Specs and options read the properties of an `IndexType` instead of comparing names.
 """
 
 from __future__ import annotations

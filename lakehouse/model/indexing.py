@@ -49,7 +49,7 @@ class IndexMetadata:
     operation: str | None = None
 
 
-#: The arguments behind the column of the functions that have several; others have a format.
+#: The arguments after the column, for functions with several arguments; others have a format.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "substring": ("pos", "len"),
     "regexp_extract": ("pattern", "idx"),

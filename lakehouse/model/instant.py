@@ -153,9 +153,9 @@ class Timeline(Readable):
         return None
 
     def current(self, instant: Instant) -> Instant | None:
-        """Return the instant with the same identity in its present state; None if the timeline does not have it."""
+        """Return the instant with the same identity in its present state; None if the timeline does not contain it."""
         key = instant.key
-        # Usually instants have another time, so the time is compared first.
+        # Times usually differ, so they are compared first.
         return next((other for other in self.instants if other.requested == key[0] and other.key == key), None)
 
     def savepoints(self) -> frozenset[str]:

@@ -60,7 +60,7 @@ class TimestampFormat:
 class KeyConfig:
     """The settings that determine the record key and the partition path of a row.
 
-    `partition_types` has SIMPLE or TIMESTAMP for each partition field: any of them with the custom generator, TIMESTAMP
+    `partition_types` is SIMPLE or TIMESTAMP for each partition field: any of them with the custom generator, TIMESTAMP
     with the timestamp generator, SIMPLE with all others. `field_prefix` is whether a COMPLEX key of one field is stored
     as `f:v` (version 9) or as the value alone; None for other keys. `encoding` is HUDI for readers of a table that does
     not escape.

@@ -46,7 +46,7 @@ class MergeRule:
         merger_allowed: Whether the caller or the deployment allows the merger. A table may name any function, so it is
             not called otherwise.
         groups: The column groups, which `GROUP_MERGER` merges.
-        by_parts: Whether the ordering column has strings `<file>.<position>`, whose two numbers are compared.
+        by_parts: Whether the ordering column contains strings `<file>.<position>`, whose two numbers are compared.
         foreign: A description of the table's merger if it cannot run here; the rule then merges nothing (see
             `require_runnable`).
     """
@@ -70,7 +70,7 @@ class MergeRule:
 
     @property
     def mixes(self) -> bool:
-        """Whether a merged row may have values of both versions."""
+        """Whether a merged row may combine values from both versions."""
         return self.partial is not PartialMode.NONE or self.merger is not None
 
     def columns(self) -> tuple[str, ...]:

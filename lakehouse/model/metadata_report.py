@@ -13,7 +13,7 @@ class MetadataCheck(Readable):
 
     Attributes:
         partition: The partition of the metadata table.
-        records: The records that it has.
+        records: The records that it contains.
         missing: Records that the files require and that it lacks.
         surplus: Records that no file requires.
         different: Records with another content than the files.
@@ -48,7 +48,7 @@ class MetadataCheck(Readable):
 class MetadataReport(Readable):
     """The differences between a metadata table and the files of its table.
 
-    `usable` tells whether readers use the metadata table, and `reason` why not. `is_fault` distinguishes a damaged
+    `usable` is whether readers use the metadata table, and `reason` why not. `is_fault` distinguishes a damaged
     metadata table from a table that has none. `is_absent` means that the properties list a metadata table whose files
     are gone: readers list the files of the table instead, and the next write takes it out of the properties.
     """
@@ -61,7 +61,7 @@ class MetadataReport(Readable):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no difference; also for a table without metadata table."""
+        """Whether there is no difference. True for a table without metadata table."""
         return not self.is_fault and all(check.ok for check in self.checks)
 
     def _shown(self) -> Shown:
@@ -106,10 +106,10 @@ class MetadataPartition(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataSummary(Readable):
-    """The content of a metadata table. `usable` tells whether readers use it, and `reason` why not.
+    """The content of a metadata table. `usable` is whether readers use it, and `reason` why not.
 
-    `compacted` is the instant of its newest compaction, None if there was none; `delta_commits` are those since then.
-    `pending` are the pending plans of index builds.
+    `compacted` is the instant of its newest compaction, None if there was none; `delta_commits` are the later delta
+    commits. `pending` are the pending plans of index builds.
     """
 
     usable: bool

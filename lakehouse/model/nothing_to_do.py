@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class NothingToDoReason(StrEnum):
-    """Why an operation committed nothing, for programs. The contract JobReason has the same values."""
+    """Why an operation committed nothing, for programs. The contract JobReason defines the same values."""
 
     #: The trigger condition of the service does not hold.
     NOT_DUE = "not_due"

@@ -1,4 +1,4 @@
-"""Kinds of index partitions of the metadata table (MDT-2). A kind is found by the name of the partition only here."""
+"""Kinds of index partitions in the metadata table (MDT-2). Only this module derives a kind from a partition name."""
 
 from __future__ import annotations
 

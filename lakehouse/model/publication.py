@@ -16,8 +16,8 @@ class Stage(StrEnum):
     ARCHIVED = "archived"
     WITHDRAWING = "withdrawing"
     WITHDRAWN = "withdrawn"
-    #: The version of the partition was cleaned; `reason` has details. A run by force or at the newest version publishes
-    #: the partition.
+    #: The version of the partition was cleaned; see `reason`. A run by force or at the newest version publishes the
+    #: partition.
     LOST = "lost"
 
 
@@ -31,12 +31,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPartition:
-    """One partition of a publication. Times are UTC milliseconds.
+    """One partition in a publication. Times are UTC milliseconds.
 
     Attributes:
         stage: The state of the partition.
         version: The table version that it shows.
-        manifest: The path, in the table, of the list of its files; the files are pinned while it is named here.
+        manifest: The path, in the table, of its file list; the files are pinned while it is named here.
         copy: The folder of its copied files, below the publication's location.
         before: The partition that the metastore shows until it is updated.
         paths: The table's partitions that it shows; None for the whole table.
@@ -70,7 +70,7 @@ class PublishedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """A manifest or a copy that the metastore no longer names; it is kept for a while for active readers."""
+    """A manifest or a copy to which the metastore no longer refers; it is kept for a while for active readers."""
 
     manifest: str = ""
     copy: str = ""
@@ -99,7 +99,7 @@ class Publication:
     Attributes:
         partitions: The partitions by their Hive names.
         signals: The times of ready signals in UTC milliseconds, by Hive name.
-        retired: Manifests and copies that the metastore no longer names.
+        retired: Manifests and copies to which the metastore no longer refers.
         span: The range of the table's event times at the last run that stored it.
     """
 

@@ -58,7 +58,7 @@ def error_text(error: Exception) -> str:
 def printable(text: str, *, keep: str = "") -> str:
     """Return a string with control characters replaced by escapes, except those in `keep`.
 
-    Names of tables, partitions and columns come from other writers, and terminals execute control characters.
+    Names of tables, partitions and columns come from other writers, and terminals interpret control characters.
     """
     if text.isprintable():
         return text

@@ -11,12 +11,12 @@ from lakehouse.model.instant import Action
 
 #: Extra metadata of a partition TTL commit: how many partitions expired by which rule.
 TTL_RULES_KEY = "lakehouse.ttl.rules"
-#: Extra metadata of an ingestion commit: its run. A commit of several inputs has a key for each, with a suffix.
+#: Extra metadata of an ingestion commit: its run. A commit from several inputs contains a key per input, with a suffix.
 RUN_ID_KEY = "lakehouse.ingest.run_id"
 
 
 class TimelineService(StrEnum):
-    """The kind of writer of an instant, in the spelling of JSON and flags; services have their own names."""
+    """The kind of an instant's writer, as spelled in JSON and flags; services have their own names."""
 
     WRITE = "write"
     COMPACTION = "compaction"

@@ -1,15 +1,14 @@
 """Rules by which partitions expire, and plans of the service ttl.
 
-A rule covers the partitions that match its pattern. If several rules match, only the rule with the most literal pattern
-applies:
+A rule covers the partitions that match its pattern. If several rules match, only the rule with the longest literal
+prefix applies:
 
     region=eu/day=2026-01-31      *              the rule of the table
                                   region=*       literal prefix "region=", 7 characters
                                   region=eu      literal prefix "region=eu", 9 characters: this rule applies
 
-The pattern with the longest literal prefix wins; of equal ones the rule that was set last applies. A partition expires
-if at least one limit of the rule is exceeded. A rule without limits keeps its partitions. Regular expressions have the
-syntax of `model.pattern`.
+If prefixes have equal lengths, the rule that was set last applies. A partition expires if at least one limit of the
+rule is exceeded. A rule without limits keeps its partitions. Regular expressions have the syntax of `model.pattern`.
 """
 
 from __future__ import annotations
@@ -120,7 +119,10 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpiry:
-    """When a partition exceeds an age limit, in UTC milliseconds, and why it is expired now; None and "" without."""
+    """The time at which a partition exceeds an age limit, and why it is expired now.
+
+    `at_ms` is in UTC milliseconds; None without an age limit. The reason is empty if the partition is not expired.
+    """
 
     at_ms: int | None = None
     reason: str = ""

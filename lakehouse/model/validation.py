@@ -233,7 +233,7 @@ class ValidationReport(Readable):
 
     @property
     def corrupt(self) -> tuple[Finding, ...]:
-        """The findings that have to be repaired."""
+        """The findings that need a repair."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.CORRUPT)
 
     @property
@@ -243,7 +243,7 @@ class ValidationReport(Readable):
 
 
 class KeyScope(StrEnum):
-    """The scope in which a validation searches keys with several rows.
+    """The scope in which a validation searches for duplicate keys.
 
     PARTITION: each partition, or the table if its index is global; part of a deep validation. GLOBAL: the whole table
     as well, with every index; the key columns of all newest slices are read.

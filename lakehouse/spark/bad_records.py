@@ -78,12 +78,12 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
 
 
 def rows_with_key(frame: Frame, key_fields: Sequence[str]) -> Frame:
-    """Return the rows of which at least one key field has a value; the others cannot be written."""
+    """Return the rows in which at least one key field is set; the others cannot be written."""
     return frame.where(f"NOT ({_lacks_key(key_fields)})")
 
 
 def _lacks_key(key_fields: Sequence[str]) -> str:
-    """Return the condition that no key field has a value. Its SQL takes fewer calls to the JVM than columns."""
+    """Return the condition that all key fields are empty. Its SQL takes fewer calls to the JVM than columns."""
     return " AND ".join(_is_empty(name) for name in key_fields) if key_fields else "false"
 
 
@@ -98,7 +98,7 @@ def unpin(frame: Frame) -> None:
 
 
 def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
-    """Return the numbers of all records and of bad records per set of files; `sets` is the number of sets.
+    """Return the numbers of all records and bad records per set of files; `sets` is the number of sets.
 
     Raises UserError for files that cannot be read.
     """
@@ -111,7 +111,7 @@ def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
 
 
 def _count_all(marked: Frame) -> tuple[int, int]:
-    """Return the numbers of all records and of bad records; the tasks count while they compute, without a shuffle."""
+    """Return the numbers of all records and bad records; the tasks count while they compute, without a shuffle."""
     counts = Observation()
     observed = marked.select(REASON).observe(counts, F.count(F.lit(1)).alias("records"), F.count(REASON).alias("bad"))
     observed.write.format("noop").mode("append").save()
@@ -209,7 +209,7 @@ def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch
         for start in range(0, batch.num_rows, _ROWS_PER_PART):
             lines = batch.column(0).slice(start, _ROWS_PER_PART)
             text = "\n".join(lines.to_pylist())
-            # A repeated task attempt writes files of the same names, so no record is written twice.
+            # A retried task attempt writes files with the same names, so no record is written twice.
             storage.put(f"{folder}/part-{partition:05d}-{part:04d}.json", f"{text}\n".encode())
             part += 1
         yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows])], names=["rows"])

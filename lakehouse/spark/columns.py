@@ -30,7 +30,7 @@ _NAMES = "map<string,string>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSet:
-    """Files that have the same columns.
+    """Files with the same columns.
 
     Attributes:
         files: The files.
@@ -46,7 +46,7 @@ class ColumnSet:
 
     @classmethod
     def of(cls, files: FileSet, names: Sequence[str]) -> ColumnSet:
-        """Return a set whose columns are all assumed to have values."""
+        """Return a set whose columns are all assumed to contain values."""
         return cls(files=files, names=tuple(names), valued=frozenset(names))
 
 
@@ -130,7 +130,7 @@ def typed_columns(files: FileSet) -> tuple[ColumnSet, ...]:
 def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: SchemaPolicy) -> Schema:
     """Return the columns in all files of a typed format, in types that can hold the values of every file.
 
-    `schemas` has one schema for each set. Raises UserError with the column whose types differ more than the policy
+    `schemas` contains one schema per set. Raises UserError with the column whose types differ more than the policy
     allows.
     """
     if len(schemas) == 1:

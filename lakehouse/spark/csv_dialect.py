@@ -18,7 +18,7 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class CsvDialect:
-    r"""How a file of CSV is divided into records and values.
+    r"""How a CSV file is divided into records and values.
 
     Attributes:
         separator: The separator between two values.
@@ -42,7 +42,7 @@ class CsvDialect:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Return the dialect that options of Spark's reader state."""
+        """Return the dialect for options of Spark's reader."""
         quote = option(options, '"', "quote")
         return cls(
             separator=option(options, ",", "sep", "delimiter").replace("\\t", "\t"),
@@ -132,7 +132,7 @@ def is_utf8(encoding: str) -> bool:
 
 
 def _none_of(*texts: str) -> str:
-    """Return the pattern of the longest run without these strings; bytes have no classes of other characters."""
+    """Return a possessive pattern for a run without these strings; bytes have no classes of other characters."""
     if all(len(text) <= 1 and text.isascii() for text in texts):
         return f"[^{''.join(map(re.escape, texts))}]*+"
     return f"(?:(?!{'|'.join(re.escape(text) for text in texts if text)}).)*+"

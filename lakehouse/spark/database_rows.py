@@ -41,8 +41,8 @@ class ChangeColumns:
         committed: The time of the commit.
         stored: Names of stored columns by the names above.
         inserts: The kind of inserts.
-        unavailable: The names of the columns without a value; empty if the log has all values.
-        unsent: Columns that some changes have no value of.
+        unavailable: The names of the columns without a value; empty if the log contains all values.
+        unsent: Columns for which some changes contain no value.
     """
 
     change: str
@@ -78,7 +78,7 @@ def run_tasks(
 def staged_rows(session: Session, storage: Storage, groups: Sequence[Mapping[str, int]], columns: pa.Schema) -> Frame:
     """Return the rows of staged files with exactly these columns; a column that a file lacks is null.
 
-    Each group has the numbers of rows by the paths of files with the same columns.
+    Each group maps the paths of files with the same columns to their row counts.
     """
     schema = schema_of_arrow(columns)
     if not groups:
@@ -111,9 +111,9 @@ def newest_changes(changes: Frame, key: Sequence[str], marks: ChangeColumns, aft
 
 
 def _with_earlier_values(changes: Frame, key: Sequence[str], marks: ChangeColumns) -> Frame:
-    """Return changes in which values that were not sent come from the last change of the key that has one.
+    """Return changes in which missing values come from the last change of the key that contains them.
 
-    A row that gets its key by a change of the key does not have the values of an earlier row with this key.
+    A row that gets its key by a key change does not take values from an earlier row with this key.
     """
     before = Window.partitionBy(*_columns(key)).orderBy(F.col(marks.position)).rowsBetween(Window.unboundedPreceding, 0)
     lacking = F.coalesce(F.col(marks.unavailable), F.array().cast("array<string>"))
@@ -231,7 +231,7 @@ def with_parts(frames: Mapping[int, Frame]) -> Frame:
 
 
 def last_parts(rows: Frame, key: Sequence[str]) -> Frame:
-    """Return the rows of the last part that has their key."""
+    """Return the rows of the last part that contains their key."""
     latest = Window.partitionBy(*_columns(key)).orderBy(F.col(PART).desc())
     rank = "_lakehouse_rank"
     return rows.withColumn(rank, F.row_number().over(latest)).where(F.col(rank) == 1).drop(rank)
@@ -249,7 +249,7 @@ def merged_rows(
     """Return the rows of a commit with the mark of deletes.
 
     Args:
-        chunks: The rows of chunks; None if there are none. Rows of tables without key have positions.
+        chunks: The rows of chunks; None if there are none. Rows of tables without key are identified by positions.
         newest: The result of `newest_changes`.
         key: The key columns.
         marks: The names of columns.
@@ -283,7 +283,7 @@ def selected_rows(rows: Frame, select: Sequence[str]) -> Frame:
 
 
 def without_keys(rows: Frame, others: Frame, key: Sequence[str]) -> Frame:
-    """Return the rows whose keys `others` does not have; key columns are never null."""
+    """Return the rows whose keys are not in `others`; key columns are never null."""
     if not key:
         return rows
     # Other names, because both frames may descend from the same one.
@@ -300,9 +300,9 @@ def keyless_rows(rows: Frame, key: Sequence[str], source: str) -> Frame:
 
 
 def purged_rows(stored: Frame, source_keys: Frame, newest: Frame, key: Sequence[str]) -> Frame:
-    """Return the stored rows whose keys neither the source nor a change of the window has, as deletes.
+    """Return stored rows as deletes if their keys are neither in the source nor in a change of the window.
 
-    `stored` has the key columns, and may have more.
+    `stored` contains the key columns, and may contain more.
     """
     gone = without_keys(without_keys(stored, source_keys, key), newest, key)
     return gone.withColumn(DELETED_COLUMN, F.lit(True))

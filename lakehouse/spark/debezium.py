@@ -9,7 +9,7 @@ about the change become columns if the table's schema contains them; they have t
     db_shard_source_partition           source.name
     db_schema_source_partition          source.schema
     _event_bin_file, _event_pos         source.file, source.pos, of MySQL; _event_row is source.row
-    _event_seq                          file and position in one text
+    _event_seq                          file and position in one string
     _event_lsn, _event_tx_id, _event_xmin   source.lsn, source.txId, source.xmin, of PostgreSQL
 
 Debezium writes dates as days since 1970, and times as numbers whose unit only `schema` states. A time that is a number
@@ -87,7 +87,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def facts_among(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of columns with facts about a change instead of values of the row."""
+    """Return the names of columns that describe a change instead of the row."""
     return tuple(name for name in names if name in _PATHS or name == _SEQUENCE)
 
 
@@ -163,7 +163,7 @@ def json_columns(parsed: Column, event: Column, schema: Schema, rules: FieldRule
 
 
 def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tuple[Frame, list[Column], Column]:
-    """Parse events in JSON, the column `text` of a DataFrame; `whole` tells whether the string is one object.
+    """Parse events in JSON, the column `text` of a DataFrame; `whole` is whether the string is one object.
 
     Returns the DataFrame with further columns, the columns of `schema` and `PROBLEM` over it, and the string of an
     event that does not parse, else null. `options` are passed to Spark's parser.

@@ -24,7 +24,7 @@ def clear_deleted(
 ) -> Frame:
     """Return the rows, those that are marked as deletes with null in all columns except `keep`.
 
-    A row is marked by the boolean column `_hoodie_is_deleted`, which the result does not have, or by the value
+    A row is marked by the boolean column `_hoodie_is_deleted`, which the result does not contain, or by the value
     `delete_marker` of the column `delete_field`.
 
     Args:

@@ -70,7 +70,7 @@ def condition_on_stored(frame: Frame, window: Window) -> str | None:
 
 
 def without_stored(frame: Frame, stored: Frame, window: Window) -> Frame:
-    """Drop the rows that have a row of the same key among `stored` within the window, before or after them."""
+    """Drop the rows for which `stored` contains a row with the same key within the window, before or after them."""
     names = [f"{_MICROS}_{number}" for number in range(len(window.keys))]
     others = stored.select(*(F.col(key).alias(name) for key, name in zip(window.keys, names, strict=True)), window.time)
     others = others.select(*names, _micros(window.time).alias(f"{_MICROS}_stored")).distinct()
@@ -81,7 +81,7 @@ def without_stored(frame: Frame, stored: Frame, window: Window) -> Frame:
 
 
 def without_repeated(frame: Frame, window: Window) -> Frame:
-    """Drop the rows that have a kept row of the same key within the window before them."""
+    """Drop the rows for which a row with the same key is kept within the window before them."""
     keys = [F.col(_quoted(key)) for key in window.keys]
     timed = frame.withColumn(_MICROS, _micros(window.time))
     ordered = timed.repartition(*keys).sortWithinPartitions(*keys, _MICROS)

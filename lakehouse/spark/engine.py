@@ -52,8 +52,7 @@ _LEAST_BYTES = _PARQUET_BYTES // 2
 _READ_SHARE = 16
 # Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
 _GROUPS_PER_CORE = 2
-# Shards of an exchange that leaves rows where they are: at least so many for each core, and at most so many if the size
-# of the rows is unknown.
+# Shards of an exchange without a shuffle: the minimum per core, and the maximum if the size of the rows is unknown.
 _SHARDS_PER_CORE, _MOST_SHARDS = 4, 1_000
 # Without statistics Spark estimates sizes of at least this many bytes.
 _UNKNOWN_BYTES = 1 << 50
@@ -146,7 +145,7 @@ class SparkEngine:
             return self._with_options(frame, options).repartition(*columns)
         size = _estimated_bytes(frame)
         if hint != "balanced":
-            # A task for each partition of a frame that has thousands of small ones would take longer than their rows.
+            # With thousands of small partitions, one task per partition would take longer than processing the rows.
             most = _MOST_SHARDS if size >= _UNKNOWN_BYTES else -(-size // _PARQUET_BYTES)
             return self._with_options(frame, options).coalesce(max(_SHARDS_PER_CORE * self.parallelism, most))
         if not columns and self.parallelism * _LEAST_BYTES <= size < _UNKNOWN_BYTES:

@@ -62,7 +62,7 @@ _CONVERTED = (*_NUMBERS, *_TEMPORAL, BooleanType)
 #: The digits of an integer that every value of the type holds exactly.
 _EXACT_DIGITS: dict[type[DataType], int] = {DoubleType: 15, FloatType: 7}
 _NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*\z"
-#: Numbers in scientific notation that a double tells apart.
+#: Numbers in scientific notation that a double distinguishes.
 _SCIENTIFIC = r"^\s*[+-]?(?=[0-9.]{1,16}[eE])[0-9]*[.]?[0-9]*[eE][+-]?[0-9]{1,2}\s*\z"
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _DATE = rf"^\s*{_DAY}([T ]00:00(:00([.]0+)?)?(Z|[+-]00:?00)?)?\s*\z"
@@ -131,7 +131,7 @@ class FieldRules:
         return marked_json(text) if self.is_json and self.is_strict else text
 
     def value(self, text: str, kind: DataType) -> str:
-        """Return the SQL of the value for the SQL of a parsed string of `text_kind`; null if the string is bad."""
+        """Return the SQL of the value for the SQL of a parsed `text_kind` string; null if the string is bad."""
         if isinstance(kind, StructType):
             fields = ", ".join(
                 f"{literal(one.name)}, {self.value(f'{text}.{quoted(one.name)}', one.dataType)}" for one in kind

@@ -50,7 +50,7 @@ _TYPES: Mapping[int, DataType] = {
 
 
 def inferred_types(texts: DataFrame, rules: FieldRules) -> StructType:
-    """Return the columns of a DataFrame of strings with their inferred types, found in one pass."""
+    """Return the columns of a string DataFrame with their inferred types, found in one pass."""
     return _inferred(texts, {name: _kinds(quoted(name), rules) for name in texts.columns}, rules)
 
 
@@ -95,7 +95,7 @@ def _inferred(texts: DataFrame, kinds: Mapping[str, str], rules: FieldRules) -> 
 
 
 def _kinds(text: str, rules: FieldRules) -> str:
-    """Return the SQL for the bits of all types of which a string is a value."""
+    """Return the SQL for the bits of all types that a string can represent."""
     is_date = matches(text, _DAY) if not rules.option("dateformat") else "true"
     dates = _DATE | _TIMESTAMP | _STRING if rules.option("preferdate", "true").lower() == "true" else 0
     timestamp = _parsed(text, TimestampType(), rules)

@@ -1,4 +1,4 @@
-"""The pattern of a JSON object, for the regular expressions of Java and of Python.
+"""The pattern of a JSON object, for regular expressions in Java and Python.
 
 It matches balanced braces outside of strings, down to `_DEPTH` levels. It does not check the syntax of an object: a
 string that parses and matches the pattern is exactly one object. All quantifiers are possessive, so a match takes

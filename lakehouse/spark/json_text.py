@@ -6,7 +6,7 @@ and for `{"id":1} and more` too. A string is therefore divided before it is pars
     {"id":1}                one object
     {"id":1}{"id":2}        several objects, with or without space between them, as Amazon Data Firehose writes them
     [{"id":1},{"id":2}]     an array of objects
-    {"id":1} and more       neither: the whole text is a bad record
+    {"id":1} and more       neither: the whole string is a bad record
 
 The objects are found by `lakehouse.spark.json_pattern`.
 """
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.spark.json_pattern import has_comments, object_pattern
 
-#: The setting, and its value, with which a variant refuses objects that have a key twice.
+#: The setting, and its value, with which a variant refuses objects with a repeated key.
 REFUSES_REPEATED_KEYS = ("spark.sql.variant.allowDuplicateKeys", "false")
 _REPEATED = "an object has a key twice, so one of its values would be lost; correct the record at its source"
 _NESTED = r"\{[^{]*+\{"
@@ -30,9 +30,9 @@ _ARRAY = r"\A\s*+\[\s*+(?:\{\}\s*+(?:,\s*+\{\}\s*+)*+)?+\]\s*+\z"
 
 
 def json_objects(text: Column, options: Mapping[str, str]) -> Column:
-    """Return the objects in a string as an array of strings; null if it has anything else, or is not UTF-8.
+    """Return the objects in a string as an array of strings; null if it contains anything else, or is not UTF-8.
 
-    `options` are passed to Spark's parser. The objects may have an invalid syntax inside of their braces.
+    `options` are passed to Spark's parser. The syntax inside the braces of an object may be invalid.
     """
     rest = F.regexp_replace(text, F.lit(object_pattern(options)), F.lit("{}"))
     is_divided = F.regexp_like(rest, F.lit(_SEQUENCE)) | F.regexp_like(rest, F.lit(_ARRAY))
@@ -52,7 +52,7 @@ def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
 
 
 def has_repeated_key(text: Column, options: Mapping[str, str], pairs: Column | None = None) -> Column:
-    """Return whether an object, or an object inside of it, has a key twice; Spark's parser keeps the last value.
+    """Return whether an object, or an object inside it, repeats a key; Spark's parser keeps the last value.
 
     `pairs` is the string as a `map<string,string>`, if it is parsed already. Objects inside of an object take a parse
     as a variant, which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
@@ -66,14 +66,14 @@ def has_repeated_key(text: Column, options: Mapping[str, str], pairs: Column | N
 
 
 def repeated_key_problem(text: Column, options: Mapping[str, str]) -> Column:
-    """Return the message that an object has a key twice; null if it has not."""
+    """Return the message that an object repeats a key; null if it does not."""
     return F.when(has_repeated_key(text, options), F.lit(_REPEATED))
 
 
 def _is_simple(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether the braces in a string are balanced and the first one is closed at its end."""
     own = F.regexp_like(text, F.lit(rf"\A\s*+{object_pattern(options)}\s*+\z"))
-    # Without further braces the string ends with the object. A comment could have the last brace.
+    # Without further braces the string ends with the object. A comment could contain the last brace.
     return own if has_comments(options) else F.regexp_like(text, F.lit(_FLAT)) | own
 
 

@@ -76,7 +76,7 @@ def decoded_messages(
 def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, select: Sequence[str]) -> Frame:
     """Return the records in letters of files, parsed again by the formats and headers of `sets`.
 
-    A letter without a key has the columns of its row, after `select`.
+    A letter without a key contains the columns of its row, after `select`.
     """
     frames = []
     for files in sets:
@@ -122,7 +122,7 @@ def letter_lines(letters: Frame) -> Frame:
 
 
 def unread_texts(lines: Frame, read: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> tuple[str, ...]:
-    """Return the findings of tasks about the fields of lines, the first column of a DataFrame."""
+    """Return the findings of tasks about fields in lines, the first column of a DataFrame."""
     with spark_failures("reading the fields of records"):
         rows = map_in_arrow(lines, read, "unread string").where(F.col("unread").isNotNull()).collect()
     return tuple(row["unread"] for row in rows)

@@ -37,10 +37,10 @@ class TextLayout:
     Attributes:
         encoding: The encoding of the files.
         skip: The number of header records of every file.
-        separator: The separator between two lines; empty for any of the usual line breaks.
+        separator: The separator between two lines; empty for all usual line breaks.
         dialect: The dialect of CSV files; None for other formats, whose records are lines.
         is_whole: Whether each file is one record.
-        object: The pattern of a JSON object; empty for other formats. A line that is longer than a block is divided
+        object: The pattern for a JSON object; empty for other formats. A line that is longer than a block is divided
             between two objects.
     """
 

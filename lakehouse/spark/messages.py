@@ -92,7 +92,7 @@ def read_messages(
         session: The session.
         read: Reads ranges.
         ranges: The number of ranges.
-        most: The maximum number of messages. Their estimated size decides how many tasks write them.
+        most: The limit on the number of messages. Their estimated size decides how many tasks write them.
         record: The type of the values if `read` decodes them; there are then the columns `record`, `problem` and
             `unread`.
     """
@@ -203,7 +203,7 @@ def kept_rows(marked: Frame) -> Frame:
 
     Rows are kept as they are: Spark's cache divides them into columns, and joins them again, which takes as long as
     parsing them. A cache recomputes the rows of an executor that is lost; kept rows end the run, and the next try reads
-    the same offsets. So a session that gives up executors on its own gets a cache.
+    the same offsets. So a session with dynamic allocation gets a cache.
     """
     if marked.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return marked.persist(StorageLevel.MEMORY_AND_DISK)

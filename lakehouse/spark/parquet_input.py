@@ -85,7 +85,7 @@ class ParquetInput:
 
 
 def parquet_input(frame: DataFrame) -> ParquetInput | None:
-    """Return the Parquet files of a DataFrame, None if Spark has to read it."""
+    """Return the Parquet files of a DataFrame, None if Spark must read it."""
     paths = _paths(frame)
     if paths is None:
         return None

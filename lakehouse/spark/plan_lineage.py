@@ -2,11 +2,11 @@
 
 Spark gives each column of a plan an expression id. A walk from the views at the leaves to the root keeps, for each id,
 the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
-its expression names. An expression of unknown lineage makes the columns that are computed of it unknown. Plan nodes
+its expression names. If the lineage of an expression is unknown, columns computed from it are unknown. Plan nodes
 cannot be generalised: a node that this module does not name is refused with `NotUnderstoodError`, because its columns
-could be others than they seem. So is a condition of unknown lineage, because it concerns all rows.
+could differ from what its form suggests. A condition with unknown lineage is refused too, because it affects all rows.
 
-    direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the greatest of its kinds
+    direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the maximum kind
     indirect    of a column: CONDITIONAL (CASE, IF), WINDOW (PARTITION BY, ORDER BY), FILTER (of an aggregate)
                 of all rows: JOIN, FILTER, GROUP_BY, SORT
 """
@@ -97,7 +97,7 @@ _Scope = Mapping[int, PlanColumn]
 
 
 def _tree(nodes: Sequence[Any]) -> _Node:
-    """Return the tree for a list of nodes in preorder; each node has the number of its children."""
+    """Return the tree for a list of nodes in preorder; each node contains the number of its children."""
     rest = iter(nodes)
 
     def following() -> _Node:
@@ -272,7 +272,7 @@ class _Walk:
         if definition is None or node.fields.get("recursive"):
             raise NotUnderstoodError("a recursive query is not understood")
         if number not in self._known:
-            # Only a definition that the query uses has an influence.
+            # Only definitions that the query uses matter.
             self._known[number] = self.columns_of(definition.children[0], outer)
         return self._output(node.fields["output"], [_merged_value([one]) for one in self._known[number]])
 
@@ -385,7 +385,7 @@ _SAME_COLUMNS = frozenset(
         "Tail",
     }
 )
-#: Joins, and whether they have the columns of the right side.
+#: Joins, and whether their results contain the columns of the right side.
 _JOINS: Mapping[str, bool] = MappingProxyType(
     {
         "Inner": True,

@@ -20,7 +20,7 @@ def query_lineage(session: Session, sql: str, views: Mapping[str, Schema]) -> Pl
 
 def select_lineage(session: Session, select: Sequence[str], view: str, schema: Schema) -> PlanLineage:
     """Return the lineage of SQL expressions over a view; raise NotUnderstoodError if it is unknown."""
-    # The view is read by its name, so that the plan has it.
+    # The view is read by its name, so that the plan contains it.
     whole = f"SELECT * FROM {view}"
     return _lineage(session, {view: schema}, lambda frames: selected_columns(run_query(whole, frames), select))
 

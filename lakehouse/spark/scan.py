@@ -85,7 +85,7 @@ def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
     tasks = max(_TASKS_PER_CORE * cores, -(-int(sizes.sum()) // _TASK_BYTES))
     loads = [(0, number) for number in range(min(tasks, len(slices)))]
     shares: list[list[int]] = [[] for _ in loads]
-    # Assign slices by descending size, each to the task with the smallest load.
+    # Assign slices by descending size, each to the task with the minimum load.
     for row in np.argsort(-sizes, kind="stable").tolist():
         load, number = loads[0]
         shares[number].append(row)

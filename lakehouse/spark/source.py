@@ -190,7 +190,7 @@ def _open(options: SourceOptions) -> LoadedTable:
 
 def _request(options: SourceOptions, query: Query, columns: Sequence[str]) -> ScanRequest:
     request = ScanRequest(query=query, where=options.where)
-    # The columns of changes are images of whole rows, and damaged files cannot be skipped.
+    # Change columns contain images of whole rows, and damaged files cannot be skipped.
     if isinstance(query, Changes):
         return request
     return replace(request, columns=tuple(columns), skips_damage=options.skips_damage)

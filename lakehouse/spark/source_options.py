@@ -125,7 +125,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
 
 
 def check_options(options: Mapping[str, str], names: Collection[str]) -> None:
-    """Raise UserError for an option that neither `names` nor the storage has, and for a permanent table."""
+    """Raise UserError for an option that is neither in `names` nor a storage option, and for a permanent table."""
     keys = {key.lower() for key in options}
     if _OF_PERMANENT_TABLES in keys:
         raise UserError(f"CREATE TABLE ... USING {NAME} is not supported: {_NO_PERMANENT_TABLES}")

@@ -195,7 +195,7 @@ def records_of(session: Session, files: FileSet) -> Frame:
 def divided(lines: Frame, files: FileSet) -> Frame:
     """Divide lines (`value`, `file`) into records, by the format and the options of files.
 
-    The column `whole` tells whether every character of a record is part of its values, if it parses. A line that cannot
+    The column `whole` is whether every character in a parsed record is part of its values. A line that cannot
     be divided is one record that is not whole.
     """
     if files.format == "csv":

@@ -60,7 +60,7 @@ def sink(table: Table, operation: str = "upsert") -> BatchFunction:
             if written is not None and int(written) >= batch:
                 log.info("%s: batch %s is in a commit already", table.location, batch)
                 return
-            # A driver that was cut off may still write the same batch.
+            # A disconnected driver may still write the same batch.
             precondition = Precondition(timeline=loaded.timeline, marks={key: None})
             try:
                 write(rows, commit_metadata={key: str(batch)}, precondition=precondition)

@@ -58,7 +58,7 @@ def data_columns(loaded: LoadedTable) -> tuple[str, ...]:
 
 
 def rows_up_to(session: Session, loaded: LoadedTable, end: str, where: Predicate | None = None) -> Frame:
-    """Return all rows of a table as of a completion time; `where` reduces the files that are read."""
+    """Return all rows in a table as of a completion time; `where` reduces the files that are read."""
     request = ScanRequest(query=CompletedUpTo(end), columns=data_columns(loaded), where=where)
     return _frame(session, loaded, request)
 
@@ -92,7 +92,7 @@ def changes_of(session: Session, loaded: LoadedTable, begin: str, end: str) -> F
 
 
 def inserts_up_to(session: Session, loaded: LoadedTable, end: str) -> Frame:
-    """Return all rows of a table as of a completion time, in the columns of `changes_of`, as inserts."""
+    """Return all rows in a table as of a completion time, in the columns of `changes_of`, as inserts."""
     columns = data_columns(loaded)
     request = ScanRequest(query=CompletedUpTo(end), columns=(*columns, META_COLUMNS[0]))
     rows = _frame(session, loaded, request).withColumn(CHANGE_TYPE, F.lit("insert"))

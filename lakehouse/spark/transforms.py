@@ -19,7 +19,7 @@ from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Fr
 from lakehouse.spec.function import named_function
 from lakehouse.spec.sql_text import FILES, VARIABLES, allowed_features, require_allowed_sql
 
-#: Settings of a session that switch features of SQL, and those with which a backslash in quotes escapes nothing.
+#: Session settings that switch SQL features, and the ones with which a backslash in quotes is a plain character.
 _SETTINGS = {FILES: "spark.sql.runSQLOnFiles", VARIABLES: "spark.sql.variable.substitute"}
 _PLAIN_BACKSLASH = ("spark.sql.parser.escapedStringLiterals", "spark.sql.ansi.doubleQuotedIdentifiers")
 _analysis = RLock()

@@ -1,7 +1,7 @@
 """Reads files whose columns have declared types: Parquet, ORC and Avro; it runs in Spark workers too.
 
-Types that Spark lacks become those by which Spark reads such files: times of day become numbers of the file's unit,
-times in nanoseconds become microseconds, and bytes of a fixed size become bytes.
+Types that Spark lacks are converted as Spark's readers do: times of day become numbers in the file's unit, times in
+nanoseconds become microseconds, and fixed-size bytes become bytes.
 """
 
 from __future__ import annotations

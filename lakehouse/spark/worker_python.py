@@ -29,7 +29,7 @@ class WorkerPythonWarning(UserWarning):
 
 
 def set_worker_python(session: SparkSession, environ: Mapping[str, str] = os.environ) -> None:
-    """Set the Python of a session's workers to the one of this process, or warn if the workers are on other hosts.
+    """Set the Python of a session's workers to this process's Python, or warn if the workers are on other hosts.
 
     A warning is shown once per process. The server of Spark Connect starts the workers of its sessions, so
     nothing is changed for them.

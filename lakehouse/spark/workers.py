@@ -16,7 +16,7 @@ from lakehouse.core.rows.list_offsets import with_offsets
 
 #: Spark's size for a number in a range.
 _NUMBER_BYTES = 8
-#: The maximum estimate for the result of a number. A larger one would change nothing but the time of the filter.
+#: The maximum size estimate per number. A larger estimate would only make the filter slower.
 _MOST_BYTES = 64 << 20
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
@@ -31,16 +31,16 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
 
 
 def task_numbers(spark: SparkSession, numbers: int, result_bytes: int, *, tasks: int | None = None) -> DataFrame:
-    """Return the numbers from 0 to `numbers` - 1, divided among tasks in order, as input of `map_in_arrow`.
+    """Return the numbers from 0 to `numbers` - 1, divided among tasks in order, as input for `map_in_arrow`.
 
-    Spark uses the input size of `mapInArrow` as the size of its result. For a few numbers that is a few bytes: Spark
+    Spark estimates the result of `mapInArrow` by the size of its input. For a few numbers that is a few bytes: Spark
     would broadcast a whole table in a join, and one task would write it. The numbers are therefore multiples that a
-    filter takes from a longer range, because Spark takes the size of the range for the size of the filtered numbers.
+    filter takes from a longer range: Spark estimates the filtered numbers by the size of the range.
 
     Args:
         spark: The session.
         numbers: How many numbers there are.
-        result_bytes: About how many bytes the results of all tasks have; the estimate is at least half of it, and at
+        result_bytes: About how many bytes all tasks return together; the estimate is at least half of it, and at
             most 64 MB for each number.
         tasks: The number of tasks, at least 1; by default there is one for each number.
     """

@@ -29,13 +29,13 @@ class ActionSpec:
 
     Attributes:
         name: Name of the action.
-        text: One sentence for the form.
+        text: Sentence for the form.
         required: Parameters without which it cannot be done.
         optional: Other parameters.
         command: Words of the command that does it: flags are followed by the name of a parameter in braces, which is
             left out with its flag if the parameter is not given, and repeated for a list.
-        preview: Words of the command that shows what it would do; empty: the catalog knows it.
-        subjects: What the action is about: a table, all tables of a namespace, or alarms.
+        preview: Words of the command that shows the effect; empty: the catalog computes it.
+        subjects: The objects of the action: a table, all tables of a namespace, or alarms.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What an action would do, in sentences; `nothing_to_do` if it would change nothing."""
+    """The effect of an action, in sentences; `nothing_to_do` if it would change nothing."""
 
     sentences: _Words
     nothing_to_do: bool = False
@@ -175,13 +175,13 @@ ACTIONS = (
         subjects=("alarms",),
     ),
 )
-#: Bytes of the parameters of an action as JSON.
+#: Bytes of an action's parameters as JSON.
 LONGEST_PARAMETERS = 65_536
 ACTION_NAMES = tuple(spec.name for spec in ACTIONS)
 
 
 def action_spec(name: str) -> ActionSpec:
-    """Return the spec of an action; raise UserError with the nearest name if there is no such action."""
+    """Return the spec of an action; raise UserError with a similar name if there is no such action."""
     for spec in ACTIONS:
         if spec.name == name:
             return spec

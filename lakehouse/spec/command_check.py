@@ -1,7 +1,7 @@
-"""Check a job's command by its text and its table spec, before any process starts.
+"""Check a job's command line and its table spec before any process starts.
 
 The check needs no table and no storage, so Airflow runs it in the process of the task. `lakehouse ... --check` runs the
-same check and then looks at the stored table.
+same check and then checks the stored table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The next time of a cron expression, for the scheduler of services, which avoids writers that start soon.
 
-Airflow starts the runs. Expressions of forms that are not understood here have no known next time.
+Airflow starts the runs. For other forms of expressions the next time is unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def next_time_ms(expression: str, now_ms: int, timezone: str = "UTC") -> int | N
         for hour in sorted(hours):
             for minute in sorted(minutes):
                 moment = day.replace(hour=hour, minute=minute)
-                # Two times of one zone are compared as its clock shows them.
+                # Python compares two times in one zone by local clock time.
                 if moment.timestamp() > now.timestamp():
                     return round(moment.timestamp() * 1000)
     return None

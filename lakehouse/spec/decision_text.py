@@ -1,6 +1,6 @@
-"""The work and the benefit of a run of a service as a sentence, made from the numbers of its prediction; pure.
+"""Describe the work and the benefit of a service run in a sentence, made from the predicted numbers. Pure.
 
-This is the only place that turns these numbers into words: decisions, pages and the CLI show its text, and nothing
+This is the only place that turns these numbers into words: decisions, pages and the CLI show its result, and nothing
 parses it. The sentence of a service is the template `work` of its `ServiceSpec`, with these fields:
 
     {files:old file}    number of files with a noun, in singular or plural
@@ -62,7 +62,7 @@ def about(seconds: float) -> str:
 
 
 def elapsed_text(seconds: float) -> str:
-    """Return a duration in its largest unit, rounded: `45 s`, `9 min`, `3 h`, `2 days`."""
+    """Return a duration in one unit, rounded: `45 s`, `9 min`, `3 h`, `2 days`."""
     for limit, unit, name in ((90, 1, "s"), (90 * _MINUTE, _MINUTE, "min"), (2 * _DAY, _HOUR, "h")):
         if seconds < limit:
             return f"{max(1, round(seconds / unit))} {name}"

@@ -22,8 +22,8 @@ class EnvironmentVariable:
 
     Attributes:
         name: Its name; `<...>` is a placeholder.
-        text: One sentence: what it sets.
-        default: What applies without it.
+        text: Sentence that describes the setting.
+        default: Behaviour without it.
         reader: The process that reads it: SHELL, JOB, AIRFLOW or COMPOSE.
     """
 
@@ -33,7 +33,7 @@ class EnvironmentVariable:
     reader: str = SHELL
 
     def covers(self, name: str) -> bool:
-        """Return whether this variable, or its family, has this name."""
+        """Return whether the name belongs to this variable or its family."""
         prefix, placeholder, _ = self.name.partition("<")
         return name == self.name or (bool(placeholder) and name.startswith(prefix))
 
@@ -253,7 +253,7 @@ ENVIRONMENT = (
 
 
 def undeclared(names: frozenset[str]) -> Iterator[str]:
-    """Yield the names, sorted, that no declaration covers."""
+    """Yield the undeclared names, sorted."""
     for name in sorted(names):
         if not any(variable.covers(name) for variable in ENVIRONMENT):
             yield name

@@ -4,10 +4,10 @@ Two rules prevent a table from running arbitrary code:
 
 - A function that a table names is called only if the caller allows it (in a spec, or in `allowed_functions`), or if the
   deployment does, in the environment variable `LAKEHOUSE_ALLOWED_FUNCTIONS`: names `package.module:function` and
-  patterns `package.*` (every function of the package and of the modules below it), separated by commas.
+  patterns `package.*` (every function in the package and in the modules below it), separated by commas.
 - A module is never loaded from the working directory or from inside a table. Allowed are installed packages, the
   folders in `PYTHONPATH` and `LAKEHOUSE_MODULES`, and files of spark-submit's --py-files. The working directory is
-  allowed only if one of the two variables has its absolute path.
+  allowed only if one of the two variables contains its absolute path.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def is_allowed(name: str, allowed: Iterable[str]) -> bool:
 
 
 def _loaded(name: str) -> ModuleType:
-    """Import a module as `import_module` does, from trusted folders only; raise ImportError if none of them has it."""
+    """Import a module as `import_module` does, from trusted folders only; raise ImportError if none contains it."""
     if name in sys.modules:
         return import_module(name)
     with _loading:

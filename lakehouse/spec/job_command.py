@@ -33,15 +33,15 @@ _FLAGS = {flag.flag: flag for flag in ALL_FLAGS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobArguments:
-    """The arguments that every job has.
+    """The arguments that all jobs share.
 
     Attributes:
         table: Path of a table spec, location of a table, or its name in a catalog.
-        run_id: Identity of the run; every try of a run has the same one.
+        run_id: Identity of the run; all tries of a run share it.
         report: Path of the file for the report of the job.
         options: Options of this run only, by their keys.
         check: Check the command and its table, and run nothing.
-        output: Form of the printed result: `text` or `json`; None for text.
+        output: Form of the printed result: `text` or `json`; None for `text`.
         debug: Print the traceback of an unexpected error.
     """
 
@@ -86,7 +86,7 @@ class JobArguments:
 
     @property
     def interval_name(self) -> str:
-        """The text of the data interval in reports and commits, empty for none."""
+        """The data interval as reports and commits contain it, empty for none."""
         return "" if self.interval is None else interval_text(self.interval)
 
     def to_argv(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class StreamCommand(JobArguments):
                 raise UserError(f"{flag} {text}: must be longer than 0 seconds", flag=flag)
 
     def one_run(self, run_id: str) -> IngestCommand:
-        """Return the command of one run of the stream."""
+        """Return the command for one run of the stream."""
         return IngestCommand(
             table=self.table,
             run_id=run_id,
@@ -336,7 +336,7 @@ _REFUSALS = (
 
 
 def command_of(verb: str, action: str, **arguments: Any) -> JobCommand:
-    """Return the command of a job.
+    """Return the command for a job.
 
     Arguments of other jobs have no effect, so that a caller can pass the parameters of any run.
 
@@ -361,7 +361,7 @@ def command_of(verb: str, action: str, **arguments: Any) -> JobCommand:
 
 
 def field_names(kind: type[JobCommand]) -> frozenset[str]:
-    """Return the names of the arguments of a kind of job."""
+    """Return the argument names for a kind of job."""
     return frozenset(field.name for field in fields(kind))
 
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 
 class FlagForm(Enum):
-    """The form of a flag of a job: with a value once or several times, with `key=value`, or without a value."""
+    """The form of a job's flag: with a value once or several times, with `key=value`, or without a value."""
 
     VALUE = auto()
     REPEATED = auto()
@@ -26,7 +26,7 @@ class JobFlag:
     text: str
 
 
-#: Flags of all jobs, in the order of help. A job accepts the flags of other jobs, which do not have an effect on it.
+#: Flags of all jobs, in the order of help. A job accepts the flags of other jobs and ignores them.
 JOB_FLAGS = (
     JobFlag(
         flag="--table",
@@ -160,7 +160,7 @@ JOB_FLAGS = (
     ),
 )
 
-#: Flags of the job of publication only.
+#: Flags of publication jobs only.
 PUBLISH_FLAGS = (
     JobFlag(
         flag="--pointers-only",

@@ -54,8 +54,9 @@ def own_folder(folder: Path) -> Path:
 def private_file(path: Path) -> None:
     """Create an empty file for this user alone, or remove the rights of others from an existing file of this user.
 
-    An existing file is not opened: when a process closes a file, it loses all its locks on that file, also those of an
-    SQLite connection. Another process would then delete the journal of that connection, which would read old data.
+    An existing file is not opened: when a process closes a file, it loses all its locks on that file, including the
+    locks of an SQLite connection. Another process would then delete the journal of that connection, which would read
+    old data.
 
     Raises UserError for a symbolic link and for a path that is not a file.
     """
@@ -68,7 +69,7 @@ def private_file(path: Path) -> None:
 
 
 def read_own_file(path: Path) -> str:
-    """Return the text of a file of this user.
+    """Return the content of this user's file as a string.
 
     Raises FileNotFoundError if the file does not exist, UserError for a link and for a file of another user.
     """
@@ -107,7 +108,7 @@ def _check_root(folder: Path) -> None:
     link = os.lstat(folder)
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
         raise _refused(folder, "it is a symbolic link of another user, which may lead to files of another user")
-    # Deployments move a folder to another disk by a link of this user or of root.
+    # Deployments move a folder to another disk by a link that this user or root owns.
     status = _folder(folder.resolve())
     exposed = bool(status.st_mode & _WRITABLE_BY_OTHERS) and not status.st_mode & stat.S_ISVTX
     if status.st_uid not in (0, os.geteuid()) or (exposed and status.st_uid != os.geteuid()):

@@ -13,18 +13,18 @@ _BYTES = {"": 1, "B": 1} | {
     for kind, base in (("B", 1000), ("iB", 1024))
 }
 _PARTS = re.compile(r"(?:[0-9]{1,12}[wdhms])+")
-#: The longest duration, 1,000 years. A time that long before or after now is still a date.
+#: The maximum duration, 1,000 years. A time that long before or after now is still a date.
 LONGEST_YEARS = 1_000
 LONGEST_S = LONGEST_YEARS * 365 * 86_400
 LONGEST_DAYS, LONGEST_HOURS = LONGEST_S // 86_400, LONGEST_S // 3_600
-#: The largest number of Hudi's options of type int, and of type long.
+#: The maximum of Hudi's int options, and of its long options.
 LARGEST_INT, LARGEST_LONG = 2**31 - 1, 2**63 - 1
 _COUNT, _SHOWN = re.compile(r"[0-9]{1,20}"), 40
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 
 
 def parse_duration(name: str, text: str) -> int:
-    """Return a duration in seconds; raise SettingError with `name` if the text is not valid.
+    """Return a duration in seconds; raise SettingError with `name` if the value is not valid.
 
     Months and years are not supported, because their lengths differ.
     """
@@ -47,7 +47,7 @@ def parse_duration(name: str, text: str) -> int:
 def parse_size(name: str, text: str) -> int:
     """Return a size in bytes: kB to PB are powers of 1000, KiB to PiB powers of 1024, a number alone is bytes.
 
-    Raises SettingError with `name` if the text is not valid.
+    Raises SettingError with `name` if the value is not valid.
     """
     match = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _BYTES.items()}
@@ -65,7 +65,7 @@ def parse_size(name: str, text: str) -> int:
 
 
 def parse_count(name: str, text: str, *, least: int = 1, most: int = LARGEST_INT) -> int:
-    """Return a whole number from `least` to `most`; raise SettingError with `name` for another text."""
+    """Return a whole number from `least` to `most`; raise SettingError with `name` for another value."""
     if not _COUNT.fullmatch(text) or not least <= int(text) <= most:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         raise SettingError(f"{name}={shown!r} is not a number from {least} to {most}", setting=name)
@@ -73,7 +73,7 @@ def parse_count(name: str, text: str, *, least: int = 1, most: int = LARGEST_INT
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, in the largest unit in which it is 2 or more."""
+    """Return a duration as a string, in the coarsest unit in which it is 2 or more."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
             return f"{seconds / size:.10g}{unit}" if seconds % size == 0 else f"{seconds / size:.1f}{unit}"
@@ -81,7 +81,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """Return a size as text, rounded to three digits, in units of thousands: `987 B`, `1.23 MB`, `45.6 GB`."""
+    """Return a size as a string, rounded to three digits, in units of thousands: `987 B`, `1.23 MB`, `45.6 GB`."""
     size, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB"))
     unit = next(units)
     while abs(size) >= 999.5:

@@ -7,7 +7,7 @@ An option that is declared with `secret=True` holds a reference, resolved only w
     airflow:<conn_id>  an Airflow connection, which the operator passes to the job in AIRFLOW_CONN_<CONN_ID>
 
 References and URLs without password may be stored and shown. Passwords are refused in process arguments and in specs.
-All stored and logged texts pass `redact` or `redact_text`.
+All stored and logged strings pass `redact` or `redact_text`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakehouse.errors import SettingError, UserError
 from lakehouse.spec.options.declarations import declarations
 
 HIDDEN = "***"
-#: Names of undeclared options: those of storage and of sources.
+#: Names of undeclared options, which belong to storage and sources.
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:password|passwd|pwd|secret|token|sas|private[._-]?key|secret[._-]?key|access[._-]?key"
     r"|access[._-]?key[._-]?id|account[._-]?key)(?:$|[._-])",
@@ -37,12 +37,12 @@ _SECRET_PARAMETER = re.compile(r"passw|pwd|secret|token|sas|private", re.IGNOREC
 #: A URL with a user and a password, and one with a parameter that is a secret.
 _LOGIN = re.compile(r"://[^\s:/@]*:[^\s/]+@")
 _URL_PARAMETER = re.compile(r"[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*=[^&;\s]", re.IGNORECASE)
-#: Names of undeclared options that name a server: those of storage.
+#: Names of undeclared options that name a server; they belong to storage.
 _HOST_NAME = re.compile(r"(?:^|[._-])endpoint(?:[._-]ur[il])?$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE, _AIRFLOW = "file:", "airflow:"
-# Texts come from tables, too, so both are searched by RE2 in time that is linear in the text. Greedy up to the last @
-# of a word: a password may contain an unquoted @.
+# Input comes from tables, too, so RE2 evaluates both patterns, in linear time. Greedy up to the last @ of a word: a
+# password may contain an unquoted @.
 _USER_INFO = re2.compile(rb"([A-Za-z][\w+.-]*://[^\s:/@]*:)[^\s]*(@)")
 _PARAMETER = re2.compile(
     rb"(?i)((?:[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*|[?&;](?:[\w.-]*-)?sig(?:nature)?"
@@ -50,7 +50,7 @@ _PARAMETER = re2.compile(
 )
 #: Secrets that this process resolved, because messages of drivers may contain them. Never stored.
 _resolved: set[str] = set()
-#: Shorter secrets, such as those of tests, would hide parts of other words.
+#: Shorter secrets, such as in tests, would hide parts of other words.
 _LEAST_SECRET = 6
 _WAYS = "Write ${NAME} of an environment variable, file:/path, or airflow:<connection id>."
 
@@ -99,7 +99,7 @@ def redact_text(text: str) -> str:
 
 
 def has_password(value: str) -> bool:
-    """Return whether a text contains a URL with a password, whatever it is the value of."""
+    """Return whether a string contains a URL with a password, for any option."""
     text = _VARIABLE.sub("", value)
     return "://" in text and (_LOGIN.search(text) is not None or _URL_PARAMETER.search(text) is not None)
 
@@ -147,7 +147,7 @@ def refuse_secret_url(url: str, where: str, instead: str) -> None:
 
 
 def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
-    """Return the secret of a reference; other texts are returned unchanged.
+    """Return the secret of a reference; other strings are returned unchanged.
 
     The result must never be stored, and `redact_text` hides it from now on. Raises SettingError with the variable, file
     or connection that is missing.
@@ -158,7 +158,7 @@ def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """Yield the parts of a resolved secret to hide: the password of a URL, quoted and unquoted, or the whole text."""
+    """Yield the parts of a resolved secret to hide: the password of a URL, quoted and unquoted, or the whole string."""
     if "://" not in secret:
         yield secret
         return
@@ -202,7 +202,7 @@ def connection_variable(connection_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFields:
-    """The fields of an Airflow connection; texts are empty if the connection lacks them. `kind` is its type."""
+    """The fields of an Airflow connection; strings are empty if the connection lacks them. `kind` is its type."""
 
     kind: str = ""
     host: str = ""
@@ -304,7 +304,7 @@ def _url_of(fields: Mapping[str, Any]) -> str:
 
 
 def _dialect(kind: str) -> str:
-    """Return SQLAlchemy's name, with the installed driver, of a database type of Airflow."""
+    """Return SQLAlchemy's name for a database type of Airflow, with the installed driver."""
     return "postgresql+psycopg" if kind in ("postgres", "postgresql") else kind
 
 

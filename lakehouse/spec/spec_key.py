@@ -1,4 +1,4 @@
-"""Declare the keys of a table spec: the parser's list of names, its error texts and the reference derive from this."""
+"""Declare the keys of a table spec: the parser's names, its error messages and the reference derive from this."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecKey:
-    """One key of a section of the table spec.
+    """One key in a section of the table spec.
 
     Attributes:
         name: The key.
-        type: What its value is, for people.
-        text: One sentence: what it declares.
+        type: Description of its type, for people.
+        text: Sentence that describes the key.
         example: A value in YAML.
         default: The value that applies without the key, as YAML; empty if there is none.
         choices: All values that the key accepts; empty for any value of the type.

@@ -1,12 +1,12 @@
-"""Find features of a SQL text that reach beyond its views: Java methods, scripts, files, and variables.
+"""Find features of a SQL query that reach beyond its views: Java methods, scripts, files, and variables.
 
-The text is split into tokens of Spark's grammar, so that words in literals and comments are not taken for calls. A
+The query is split into tokens of Spark's grammar, so that words in literals and comments are not taken for calls. A
 deployment allows features by name in the environment variable `LAKEHOUSE_ALLOWED_SQL`, comma separated:
 
     reflect     reflect(), java_method(), try_reflect(), and IDENTIFIER(), which computes the name of a function
     script      TRANSFORM ... USING '<command>'
     files       a file as a relation, such as parquet.`/path`
-    variables   ${env:NAME}, ${system:name} and ${spark.name}, which Spark replaces before it parses the text
+    variables   ${env:NAME}, ${system:name} and ${spark.name}, which Spark replaces before it parses the query
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOKENS = {
 }
 _COMMENT = re.compile(r"/\*|\*/")
 _VARIABLE = re.compile(r"\$\{\s*(?:env|system|spark|sparkconf|hivevar|hiveconf)\s*[:.]", re.IGNORECASE)
-#: A token: its kind, and its text without quotes.
+#: A token: its kind, and its characters without quotes.
 _Token = tuple[str, str]
 
 
@@ -49,9 +49,9 @@ def allowed_features(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def require_allowed_sql(texts: Sequence[str], what: str, environ: Mapping[str, str], *, escapes: bool = True) -> None:
-    """Raise UserError for the first feature in SQL texts that the deployment does not allow; `what` has the texts.
+    """Raise UserError for the first feature in queries that the deployment does not allow; `what` names the queries.
 
-    `escapes` says whether a backslash in a literal escapes the next character.
+    `escapes` is whether a backslash in a literal escapes the next character.
     """
     allowed = allowed_features(environ)
     for text in texts:
@@ -66,7 +66,7 @@ def require_allowed_sql(texts: Sequence[str], what: str, environ: Mapping[str, s
 
 
 def features_of(text: str, *, escapes: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield each feature of a SQL text with the part of the text that uses it."""
+    """Yield each feature of a SQL query with the part of the query that uses it."""
     variable = _VARIABLE.search(text)
     if variable is not None:
         yield VARIABLES, f"the variable {variable[0]}...}}"

@@ -1,7 +1,7 @@
 """Read YAML mappings with the line of each name, for messages that start with `file:line:`.
 
 Values are read by the type that the caller expects, not by YAML's implicit types: `[no]` is the column "no", and `0.50`
-is the text "0.50".
+is the string "0.50".
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import yaml
 
 from lakehouse.errors import UserError, nearest
 
-# The C loader is ten times faster; the wheels of PyYAML have it.
+# The C loader is ten times faster; PyYAML's wheels contain it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL_TAG = "tag:yaml.org,2002:null"
 _KINDS: dict[type, str] = {yaml.SequenceNode: "a list", yaml.MappingNode: "a mapping"}
 _MAX_DEPTH = 64
-#: The spec of a wide table has some thousand values. Nested aliases may expand to a billion values.
+#: The spec of a wide table contains some thousand values. Nested aliases may expand to a billion values.
 _MAX_VALUES = 200_000
-# Each level of nesting has at least one of these texts.
+# Each level of nesting contains at least one of these characters.
 _DEEPER = ("[", "{", "- ", "? ", "\n ", "-\n", "-\t")
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _SHOWN = 40
@@ -45,7 +45,7 @@ class Section:
         return UserError(f"{self.source}:{line}: {message}", file=self.source, line=line, name=name)
 
     def only(self, names: Collection[str]) -> None:
-        """Raise UserError for the first name that is not in `names`, with the nearest valid name."""
+        """Raise UserError for the first name that is not in `names`, with the closest valid name."""
         for name in self.lines:
             if name not in names:
                 raise self.error(
@@ -53,18 +53,18 @@ class Section:
                 )
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a scalar as its text."""
+        """Return a scalar as a string."""
         node = self.nodes.get(name)
         return default if node is None else self._scalar(node, name)
 
     def required(self, name: str) -> str:
-        """Return a scalar as its text; raise UserError if there is none."""
+        """Return a scalar as a string; raise UserError if there is none."""
         if not self.text(name).strip():
             raise self.error(f"{self.title} needs {name!r}.", name)
         return self.text(name).strip()
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts; a scalar is a list of one, or is separated by commas."""
+        """Return a list of strings; a scalar is a list of one, or is separated by commas."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -73,7 +73,7 @@ class Section:
         return tuple(part.strip() for part in self._scalar(node, name).split(",") if part.strip())
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts; a scalar is a list of one, and commas do not divide it."""
+        """Return a list of strings; a scalar is a list of one, and commas do not divide it."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -81,7 +81,7 @@ class Section:
         return tuple(self._scalar(item, name) for item in items)
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Return the choice that the text names, in any case."""
+        """Return the choice that the scalar names, in any case."""
         text = self.text(name, default)
         for allowed in choices:
             if allowed.lower() == text.strip().lower():
@@ -109,7 +109,7 @@ class Section:
         return int(match[1]) * _SECONDS[match[2] or "s"]
 
     def mapping(self, name: str) -> dict[str, str]:
-        """Return a mapping of texts to texts, in the order of the file."""
+        """Return a mapping of strings to strings, in the order of the file."""
         section = self.section(name, name)
         return {} if section is None else {key: section.text(key) for key in section.nodes}
 
@@ -133,7 +133,7 @@ class Section:
         return isinstance(self.nodes.get(name), yaml.MappingNode)
 
     def entries(self, name: str) -> tuple[str | Section, ...]:
-        """Return the items of a list whose items are texts or mappings; a scalar is a list of one."""
+        """Return the items of a list of strings or mappings; a scalar is a list of one."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -153,7 +153,7 @@ class Section:
 
 
 def read_section(text: str, *, source: str, title: str) -> Section:
-    """Return the mapping in a YAML text; raise UserError with file and line if it is not a mapping."""
+    """Return the mapping in a YAML document; raise UserError with file and line if it is not a mapping."""
     try:
         _refuse_bombs(text, source)
         node = yaml.compose(text, Loader=_Loader)
@@ -167,7 +167,7 @@ def read_section(text: str, *, source: str, title: str) -> Section:
 
 
 def read_value(text: str, *, source: str) -> Any:
-    """Return a YAML value; raise UserError if the text is not valid."""
+    """Return a YAML value; raise UserError if the YAML is not valid."""
     try:
         _refuse_bombs(text, source)
         return yaml.safe_load(text)
@@ -199,7 +199,7 @@ def _refuse_bombs(text: str, source: str) -> None:
     """
     if "*" not in text and sum(map(text.count, _DEEPER)) < _MAX_DEPTH:
         return
-    # The numbers of values in the open collections, the outermost first; and the number of values of each anchor.
+    # The number of values in each open collection, the outermost first; and the number of values per anchor.
     sizes, anchors = [0], dict[str | None, int]()
     opened: list[str | None] = []
     for event in yaml.parse(text, Loader=_Loader):

@@ -24,7 +24,7 @@ Positions: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 _BASE = np.uint32(31)
 # Rows that are hashed together. Their units and hashes stay in the cache of the processor.
 _BLOCK = 16_384
-# Rows that are converted to UTF-16 together. The conversion takes about ten bytes of memory per byte of the string.
+# Rows that are converted to UTF-16 together. The conversion takes about ten bytes of memory per byte in the string.
 _UTF16_ROWS = 131_072
 
 

@@ -1,4 +1,4 @@
-"""The changes of a completed action of the data table, as the metadata table records them (MDT-4)."""
+"""The changes of a completed data table action, as the metadata table records them (MDT-4)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class MetadataChange:
         operation: The operation of the commit metadata, such as UPSERT; the action for a clean.
         written: The new files: partition, name, size_bytes.
         stats: The write statistics of the new files; column bounds and inputs of indexes come from them.
-        removed: The files that are gone from storage: partition, name.
-        removed_partitions: Partitions that are gone from storage, all their files included.
+        removed: The files that were deleted from storage: partition, name.
+        removed_partitions: Partitions that were deleted from storage with all their files.
         touched_partitions: Partitions that the action names without writing a file, such as a deleted partition.
         replaced: The file groups that the action replaced: partition, file_id.
         schema: The Avro schema of the data columns as JSON; "" if the action does not state one.

@@ -13,7 +13,7 @@ from lakehouse.model.document import parse_json
 
 
 def read_definitions(storage: Storage) -> dict[str, Definition]:
-    """Return the definitions by name of the index partition; {} if the table has none."""
+    """Return the definitions by name of the index partition; {} if the table contains none."""
     try:
         data = storage.get(DEFINITIONS_PATH)
     except NotFoundError:

@@ -31,14 +31,14 @@ def metadata_env(env: Env) -> Env:
 
 
 def metadata_config(config: TableConfig) -> TableConfig:
-    """Return the configuration of the metadata table of a data table."""
+    """Return the configuration of a data table's metadata table."""
     return parse_table_config(
         {**metadata_properties(config), "hoodie.table.timeline.timezone": config.timezone}, METADATA
     )
 
 
 def metadata_properties(config: TableConfig) -> dict[str, str]:
-    """Return the properties of the metadata table of a data table of version 8 or 9."""
+    """Return the metadata table's properties for a data table in version 8 or 9."""
     name = f"{config.name}_metadata"
     return {
         "hoodie.table.name": name,

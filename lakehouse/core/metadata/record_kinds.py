@@ -116,7 +116,7 @@ def in_schema(entries: Entries, kind: RecordKind, schema: str) -> Entries:
 
 
 def record_kind(partition: str, definition: Definition | None) -> RecordKind:
-    """Return the kind of records of an index partition.
+    """Return the kind of records in an index partition.
 
     Raises:
         UnsupportedError: This package does not know the partition.

@@ -21,7 +21,7 @@ from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, Timeline
 
-#: Decoded rows of the newest log file of a file group that are kept; a row takes about 400 bytes.
+#: Maximum number of decoded rows cached from a file group's newest log file; a row takes about 400 bytes.
 _KEPT_ROWS = 20_000
 
 
@@ -78,7 +78,7 @@ class MetadataStore:
 
         Args:
             names: Index partitions.
-            completions: The requested and the completion time of each completed instant of the metadata timeline.
+            completions: The requested and the completion time of each completed instant on the metadata timeline.
         """
         held = {name: self.cache.peek(("folder", name)) for name in names}
         missing = [name for name in names if held[name] is None or held[name][0] != completions]
@@ -107,7 +107,7 @@ class MetadataStore:
                 self._put_folder(name, after, [*held[1], *written.get(name, ())])
 
     def keep_archived(self, names: Iterable[str], before: Timeline, archived: Iterable[Instant]) -> None:
-        """Keep the listings of folders, as of `before`, for the timeline without instants that were archived."""
+        """Keep the folder listings of the timeline `before` for the timeline without the archived instants."""
         state = completions_of(before)
         after = state - {(instant.requested, instant.completion) for instant in archived}
         for name in names:
@@ -137,7 +137,7 @@ class MetadataStore:
     ) -> None:
         """Keep the records of a small log file that this process wrote for a completed delta commit.
 
-        A larger one is kept if it has decoded rows, because the next commit reads most of them again, and until then.
+        A larger one with decoded rows is kept until the next commit, which reads many of them again.
         """
         log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
         assert log is not None, f"{stat.path} is a log file"

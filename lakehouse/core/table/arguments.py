@@ -1,7 +1,7 @@
-"""Check the arguments of the public methods before anything runs, so that a mistake has a clear answer.
+"""Check the arguments of the public methods before anything runs, so that mistakes get clear errors.
 
 `checks_arguments` compares the arguments of a call with the signature of the method: unknown and missing names, and
-values of another type than annotated. Arguments that take one text or several are checked by `text_list`.
+values of another type than annotated. Arguments that take one string or several are checked by `text_list`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def check_names(names: Iterable[str], arguments: Sequence[str], call: str) -> No
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as texts: numbers and truth values are converted; raise UserError for other values."""
+    """Return options as strings: numbers and truth values are converted; raise UserError for other values."""
     texts = {}
     for key, value in options.items():
         if not isinstance(value, str | int | float):
@@ -111,7 +111,7 @@ def _first_wrong(keys: object) -> object:
 
 
 def _sample(kind: pa.DataType | None, wrong: object, columns: int) -> str:
-    """Return a value of a key column for the example: the wrong value itself if it has the type."""
+    """Return a value of a key column for the example: the wrong value itself if its type is right."""
     if columns == 1 and isinstance(wrong, int):
         return repr(wrong) if kind is None or pa.types.is_integer(kind) else repr(str(wrong))
     return "1" if kind is not None and pa.types.is_integer(kind) else "'...'"
@@ -141,7 +141,7 @@ def _checked(function: Callable[..., Any], call: str) -> Callable[..., Any]:
 
 @lru_cache(maxsize=256)
 def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """Return the types of parameters and of arguments in a TypedDict, and whether other arguments are allowed."""
+    """Return the types of parameters and TypedDict arguments, and whether other arguments are allowed."""
     hints = get_type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -153,7 +153,7 @@ def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _accepts(hint: Any, value: object) -> bool:
-    """Whether a value has the type of a hint. Collections of texts are accepted here, and checked by `text_list`."""
+    """Whether a value has the type of a hint. Collections of strings are accepted here, and checked by `text_list`."""
     if hint is Any or isinstance(hint, TypeVar):
         return True
     origin, parts = get_origin(hint), get_args(hint)
@@ -185,7 +185,7 @@ def _mistake(name: str, value: object, hint: Any) -> str:
 
 
 def _conversion(name: str, value: object) -> str:
-    """Return how to convert values that users often have at hand."""
+    """Return how to convert values of types that users often pass."""
     if isinstance(value, Instant):
         return f". Write {name}=instant.{'completion' if name in ('begin', 'end') else 'requested'}"
     if isinstance(value, datetime | date):

@@ -1,4 +1,4 @@
-"""The short representations of a table, of its scans and of its services; they send no request."""
+"""The short representations of a table, its scans and its services; they send no request."""
 
 from __future__ import annotations
 

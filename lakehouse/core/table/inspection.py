@@ -19,13 +19,13 @@ from lakehouse.spec.options.policies import Policies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInspection(Readable):
-    """Bars and rows of the timeline, decoded instants, and pages of file groups of one table."""
+    """Timeline bars and rows, decoded instants, and pages of file groups, for one table."""
 
     refresh: Callable[[], LoadedTable]
     policies: Policies
 
     def bars(self, *, archived: bool = False) -> TimelineBars:
-        """Return the instants of the active timeline, or those of the archive, as columns."""
+        """Return the instants on the active timeline, or in the archive, as columns."""
         loaded = self.refresh()
         instants = archived_writes(loaded) if archived else loaded.timeline
         return timeline_bars(loaded, instants, self.policies, archived=archived)
@@ -39,11 +39,11 @@ class TableInspection(Readable):
         return instant_detail(self.refresh(), requested)
 
     def files(self, partition: str | None = None, *, offset: int = 0, limit: int = 100) -> TableFiles:
-        """Return one page of the file groups, the largest first, and the histogram of the sizes of base files."""
+        """Return one page of the file groups, in descending size, and the histogram of base file sizes."""
         return table_files(self.refresh(), self.policies, partition, offset, limit)
 
     def indexes(self) -> TableIndexes:
-        """Return the index of writers and the indexes of the metadata table, with state and columns of each."""
+        """Return the writer index and the indexes in the metadata table, with state and columns of each."""
         return table_indexes(self.refresh(), self.policies)
 
     def _shown(self) -> Shown:

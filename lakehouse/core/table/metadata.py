@@ -26,14 +26,14 @@ class TableMetadata(Readable):
     policies: Policies
 
     def show(self) -> MetadataSummary:
-        """Return the partitions with their sizes, the newest compaction, and what readers use; reads no records."""
+        """Return the partitions with their sizes and use by readers, and the newest compaction; reads no records."""
         return show_metadata(self.table)
 
     def validate(self, *, spark: Any = None) -> MetadataReport:
         """Compare the metadata table with a listing of storage, footers and rows; nothing is written.
 
-        The report says for each partition how many records are missing, surplus or different. Raises RetryableError
-        if writers change the table during each of several comparisons.
+        The report counts missing, surplus and different records per partition. Raises RetryableError if
+        writers change the table during each of several comparisons.
         """
         engine = session_engine(spark, self.policies.write.memory_budget_bytes)
         return validate_metadata(self.table, self.policies, engine)

@@ -1,7 +1,7 @@
 """Tables that stay open between the runs of one process.
 
-An opened table remembers immutable parts of its metadata: commits, and files of the metadata table. A process that runs
-repeatedly on the same tables, such as a stream of ingestions, then reads only what is new.
+An opened table caches immutable parts of its metadata: commits, and files of the metadata table. A process that runs
+repeatedly on the same tables, such as a stream of ingestions, then reads only new metadata.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Kept:
         return self.table
 
     def current(self, allowed: tuple[str, ...]) -> Table | None:
-        """Load the current state of the table, and return it; None if it has to be opened again."""
+        """Load the current state of the table, and return it; None if it must be opened again."""
         table, self.table = self.table, None
         if table is None or self.allowed != allowed or self.uses >= KEPT_USES:
             return None
@@ -58,8 +58,8 @@ class _Kept:
 class OpenedTables:
     """The tables that one process opened last. Not thread-safe: the runs that share it follow one another.
 
-    A table is opened again if it may not be the one of its last use: its properties changed, or the newest instant that
-    was completed then left the active timeline, because the table was created again, restored or archived.
+    A table is opened again if its properties changed, or if the instant that was the newest at its last use left the
+    active timeline, because the table was created again, restored or archived.
     """
 
     def __init__(self, limit: int = KEPT_TABLES) -> None:
@@ -78,7 +78,7 @@ class OpenedTables:
         entry = self._kept.pop(key, None) or _Kept(Env(storage=open_storage(location, storage_options)))
         self._kept[key] = entry
         while len(self._kept) > self._limit:
-            # The first one was used least recently.
+            # Drop the table that was not used for the longest time: the first one.
             del self._kept[next(iter(self._kept))]
         return entry.env
 

@@ -1,4 +1,4 @@
-"""TableScan: a read of a table that is planned and executed when the caller asks for rows."""
+"""TableScan: a read of a table that is planned and executed when the caller requests rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TableScan(Readable):
     def explain(self) -> ScanExplanation:
         """Plan the read and return how many partitions, files and bytes each step left, and why.
 
-        No data file is opened. `print` shows the steps as text, a notebook shows a table.
+        No data file is opened. `print` shows the steps as lines, a notebook shows a table.
 
         Raises:
             UserError: The scan reads changes, which are planned from commits and not from files.

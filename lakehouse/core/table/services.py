@@ -71,11 +71,11 @@ _VERBS = ("due()", "plan()", "schedule()", "run()", "cost()")
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
-    """One service of one table. Every service has these four verbs with the same parameters.
+    """One table service. Every service has these four verbs with the same parameters.
 
-    `pinned` names what has to be kept. Only clean (requested times of instants that stay readable) and ttl (paths of
+    `pinned` names objects that are kept. Only clean (requested times of instants that stay readable) and ttl (paths of
     partitions, with all below them) accept it. `partitions` limits a new plan to some partition paths. Only services
-    whose ServiceSpec says `by_partition` accept it. UserError is raised otherwise.
+    whose ServiceSpec sets `by_partition` accept it. UserError is raised otherwise.
     """
 
     spec: ServiceSpec
@@ -131,7 +131,7 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
         return self.implementation.run(self.table, engine, self.policies, request)
 
     def cost(self) -> ServiceCost:
-        """Return what a run would cost, from a plan that is made whether the service is due or not."""
+        """Return the predicted cost of a run, from a plan that is made whether the service is due or not."""
         return self.implementation.cost(self.table, self.policies)
 
     def _shown(self) -> Shown:
@@ -209,7 +209,7 @@ class TableServices(Readable):
 
     @property
     def log_compaction(self) -> TableService[LogCompactionDue, CompactionPlan, Committed]:
-        """Several log files of a file group become one; `force` changes nothing."""
+        """Merges several log files of a file group into one; `force` changes nothing."""
         return self._service("logcompaction", log_compaction)
 
     @property
@@ -239,7 +239,7 @@ class TableServices(Readable):
 
     @property
     def orphan_removal(self) -> TableService[UpkeepDue, OrphanPlan, RemovedOrphans]:
-        """Data files that no instant names are deleted; `force` searches although the last search was recent."""
+        """Deletes data files that belong to no instant; `force` searches although the last search was recent."""
         return self._service("orphans", orphan_removal)
 
     @property
@@ -255,7 +255,7 @@ class TableServices(Readable):
     def named(self, name: str) -> TableService[Any, Any, Any]:
         """Return the service of a ServiceSpec's name.
 
-        Raises UserError with the nearest name for an unknown one, and for a service of the platform, such as sync.
+        Raises UserError with a similar name for an unknown one, and for a service of the platform, such as sync.
         """
         spec = service_spec(name)
         if not is_implemented(spec):
@@ -309,7 +309,7 @@ class TableServices(Readable):
     def create_expression_index(self, declaration: str) -> DeclaredIndex:
         """Declare an index on an expression; `index.run()` builds it.
 
-        It has bounds of the results, such as `by_hour=hour(at)` or `by_day=from_unixtime(ts, yyyy-MM-dd)`, or bloom
+        It stores bounds of the results, such as `by_hour=hour(at)` or `by_day=from_unixtime(ts, yyyy-MM-dd)`, or bloom
         filters of them: `by_name=bloom_filters:upper(name)`. Times are in UTC.
 
         Raises UserError for an unknown column or function, and for one that Apache Hudi cannot maintain.
@@ -319,7 +319,7 @@ class TableServices(Readable):
         return declared
 
     def drop_index(self, name: str) -> DroppedIndexes:
-        """Drop an index by its name or by the name of its partition of the metadata table, built or being built.
+        """Drop an index by its name or by the name of its metadata partition, built or being built.
 
         Raises UserError if there is no such index.
         """

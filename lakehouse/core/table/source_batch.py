@@ -1,4 +1,4 @@
-"""Rows of an ingestion, with the facts about them that only their source knows."""
+"""Rows of an ingestion, with facts about them that only their source provides."""
 
 from __future__ import annotations
 

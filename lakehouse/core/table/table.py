@@ -123,10 +123,10 @@ class Table(Readable):
 
         Args:
             location: URL or path of the table.
-            options: hoodie.* options that override those stored in the table.
+            options: hoodie.* options that override the stored ones.
             storage_options: Options of the storage, such as credentials.
             allowed_functions: Names `package.module:function` or patterns `package.*`.
-            env: Storage, clock, timers and ids; by default those of this machine.
+            env: Storage, clock, timers and ids; by default provided by this machine.
 
         Raises:
             UserError: There is no table, its merger cannot be loaded, or an option is unknown.
@@ -138,7 +138,7 @@ class Table(Readable):
         policies = parse_options(stored_options(loaded.config))
         return cls(env, _overridden(policies, options or {}), loaded)
 
-    # parameters: the parts of the declaration of a table, each with its own default
+    # parameters: the parts of a table declaration, each with its own default
     @classmethod
     def create(
         cls,
@@ -196,7 +196,7 @@ class Table(Readable):
             options: hoodie.* options that the table stores.
             storage_options: Options of the storage, such as credentials.
             exist_ok: Open the table if it exists already.
-            env: Storage, clock, timers and ids; by default those of this machine.
+            env: Storage, clock, timers and ids; by default provided by this machine.
 
         Raises:
             UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,
@@ -275,7 +275,7 @@ class Table(Readable):
         return self._loaded
 
     def refresh(self) -> LoadedTable:
-        """Load properties and timeline again and return the table; metadata of commits already read is kept."""
+        """Load properties and timeline again and return the table; the metadata of commits that were read is reused."""
         self._loaded = self._loaded.refresh()
         return self._loaded
 
@@ -309,8 +309,8 @@ class Table(Readable):
     def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Delete rows by their keys.
 
-        `keys` is a frame with the record key columns, a record key as text, or a list of record keys. Without partition
-        columns in the frame, all partitions are searched.
+        `keys` is a frame with the record key columns, one record key (a string), or a list of record keys. Without
+        partition columns in the frame, all partitions are searched.
         """
         if isinstance(keys, str):
             keys = [keys]
@@ -327,7 +327,7 @@ class Table(Readable):
         """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
         fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
         if _overridden(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # A tombstone keeps away the versions up to the one that the scan found, so its ordering value is needed.
+            # A tombstone hides versions up to the one that the scan found, so the ordering value is needed.
             fields = (*fields, *self.config.merge_rule.compared)
         columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
         scan = self.scan(columns, where).plan()
@@ -365,15 +365,15 @@ class Table(Readable):
         as_of_event_time: str | datetime | None = None,
         read_optimized: bool = False,
     ) -> TableScan:
-        """Return a read of the current table or of an earlier version.
+        """Return a read of the current version or an earlier one.
 
         Args:
             columns: Columns of the result; all by default.
-            where: Condition on the rows, as SQL text.
-            as_of: Read the table as of this instant: digits of an instant time, ISO 8601 text, or a datetime, UTC
+            where: SQL condition on the rows.
+            as_of: Read the table as of this instant: digits of an instant time, an ISO 8601 string, or a datetime, UTC
                 without a zone.
-            as_of_event_time: Read the version of this event time: ISO 8601 text or a datetime, UTC without a zone; see
-                `version_at`.
+            as_of_event_time: Read the version of this event time: an ISO 8601 string or a datetime, UTC without a zone;
+                see `version_at`.
             read_optimized: Read base files only. Each file group of a merge-on-read table is then as old as its last
                 compaction.
 
@@ -405,13 +405,13 @@ class Table(Readable):
 
         With format="latest_state" the result contains the newest version of each row. With format="cdc" it contains
         every change, in the order in which the commits completed: op (i, u or d), ts_ms (requested time of the commit,
-        as text), and the row before and after as structs; `before` is null for inserts, `after` for deletes.
+        as a string), and the row before and after as structs; `before` is null for inserts, `after` for deletes.
 
         Args:
             begin: Completion time after which commits are read, or "earliest"; without it only the last commit is read.
             end: Completion time of the last commit; by default the newest.
             columns: Columns of the result; with format="cdc" the columns of the structs.
-            where: Condition on the rows, as SQL text. With format="cdc" a change is kept if its row before or its row
+            where: SQL condition on the rows. With format="cdc" a change is kept if its row before or its row
                 after meets the condition.
             format: "latest_state" or "cdc".
 
@@ -454,7 +454,7 @@ class Table(Readable):
             spark: Session that runs the tasks; by default threads of this process.
 
         Raises:
-            UserError: `keys` has another value.
+            UserError: `keys` is another value.
         """
         loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
         engine = session_engine(spark, self._policies.write.memory_budget_bytes)
@@ -474,11 +474,11 @@ class Table(Readable):
         return watermark(self.refresh(), self._policies.event_time)
 
     def version_at(self, event_time: str | datetime) -> EventTimeVersion:
-        """Return the version with all events before a time: ISO 8601 text or a datetime, UTC without a zone."""
+        """Return the version with all events before a time: an ISO 8601 string or a datetime, UTC without a zone."""
         return version_at(self.refresh(), event_time, self._policies.event_time)
 
     def last_commit_extra(self, key: str) -> str | None:
-        """Return the value of `key` in the extra metadata of the newest completed commit that has this key."""
+        """Return the value of `key` from the newest completed commit whose extra metadata contains it."""
         return latest_extra(self.refresh(), key)
 
     def commits_with(self, key: str, value: str, *, archived: bool = True) -> Instant | None:
@@ -572,7 +572,7 @@ def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
 
 
 def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the extra metadata of a commit; raise UserError for a value that is not a text."""
+    """Return the extra metadata of a commit; raise UserError for a value that is not a string."""
     for key, value in (given or {}).items():
         if not isinstance(value, str):
             raise UserError(

@@ -28,9 +28,9 @@ class AlarmEntry:
         state: Whether the problem persists.
         table: Full name of the table.
         rule: Name of the rule.
-        subject: What the rule looks at within the table, such as a service.
+        subject: The part of the table that the rule checks, such as a service.
         text: One sentence with the value and the threshold.
-        action: What to do.
+        action: How to solve the problem.
         raised: Time in ISO 8601.
         resolved: Time in ISO 8601, empty while the alarm is open.
         silenced_until: End of the silence that covers the alarm, empty without one.
@@ -70,7 +70,7 @@ class AlarmList(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRuleEntry:
-    """One rule as it applies to a table. `above` and `window` are texts such as `6h` and `5.00 GB`."""
+    """One rule as it applies to a table. `above` and `window` are strings such as `6h` and `5.00 GB`."""
 
     rule: str
     severity: str

@@ -19,17 +19,17 @@ class SpecState(StrEnum):
     CHANGED = "put_in_force"
     #: The sync registered the table.
     ENTERED = "entered"
-    #: The catalog does not have the table.
+    #: The catalog does not contain the table.
     UNKNOWN = "not_in_catalog"
-    #: The file cannot be used; the reason says why.
+    #: The file cannot be used; `reason` explains why.
     REFUSED = "refused"
-    #: The catalog has the table, and no file declares it.
+    #: The catalog contains the table, but no file declares it.
     NO_FILE = "no_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTable:
-    """One table of a catalog. `drift` says how the spec file differs from the version in the catalog."""
+    """One table of a catalog. `drift` is the difference between the spec file and the version in the catalog."""
 
     table: str
     type: str

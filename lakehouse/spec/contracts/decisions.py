@@ -22,7 +22,7 @@ class DecisionReason(StrEnum):
 
     #: The service does not run, because its trigger condition does not hold.
     NOT_DUE = "not_due"
-    #: The service does not run, because the table cannot have it: a copy-on-write table has no logs to compact.
+    #: The service does not apply to the table: for example, a copy-on-write table has no logs to compact.
     NOT_APPLICABLE = "not_applicable"
     #: The settings of the table switch the service off.
     DISABLED = "disabled"
@@ -38,11 +38,11 @@ class DecisionReason(StrEnum):
     FILE_GROUPS_HELD = "file_groups_held"
     #: A more urgent service of the table waits, and would hold the same file groups.
     FILE_GROUPS_WANTED = "file_groups_wanted"
-    #: The service has as many runs as its pool allows.
+    #: The pool of the service has reached its maximum number of runs.
     RUN_LIMIT = "run_limit"
     #: The runs of the last hour moved as many bytes as the pool allows.
     BYTE_LIMIT = "byte_limit"
-    #: Runs that come first take all slots of the pool until the next decision.
+    #: Runs that precede it take all slots of the pool until the next decision.
     NO_SLOT = "no_slot"
     #: The pass starts as many jobs as Airflow accepts, and the job of this run is not among them.
     JOB_LIMIT = "job_limit"
@@ -67,12 +67,12 @@ class ServiceDecision:
         runs_now: Whether the service runs now.
         requested: Whether a user or a backfill requested the run.
         code: Reason for `runs_now`.
-        reason: The same reason as a text for people.
+        reason: The same reason as a sentence for people.
         score: Priority times benefit per second; services with a higher score run first.
         inputs: Numbers that the trigger condition read.
         predicted: Cost of the run: files, bytes, seconds, and its benefit.
         deadline: Latest time of the run, empty for none.
-        starts: Time at which a wait ends, as far as it is known.
+        starts: Time at which a wait ends, if it is known.
     """
 
     table: str
@@ -120,7 +120,7 @@ class RecordedDecision:
 class RecordedRun:
     """One run of a service in the catalog.
 
-    `at` is the start of the run, `took` its duration. `actual` has the keys of `predicted`.
+    `at` is the start of the run, `took` its duration. `actual` uses the keys of `predicted`.
     """
 
     run: str
@@ -136,7 +136,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceExplanation:
-    """Settings, newest decision and runs of one service of a table.
+    """Settings, newest decision and runs of one table service.
 
     `decision` is None before the first `lakehouse services due`. `active_run` is the id of the run that holds the
     lease. `requests` are the parameters of the open requests.
@@ -171,7 +171,7 @@ class TableExplanation(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """The newest decision and the last run of one service of one table; None if there is none."""
+    """The newest decision and the last run of one table service; None if there is none."""
 
     table: str
     service: str

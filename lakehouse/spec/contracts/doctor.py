@@ -1,8 +1,8 @@
 """The report of `lakehouse doctor`, and the descriptions of its checks.
 
 `CHECKS` is the registry of descriptions: help, documentation and pages are derived from it. The functions of the checks
-are registered under the same names: those of Spark's environment in `lakehouse.platform.doctor.examine`, those of
-Airflow's environment in `lakehouse_airflow.doctor`.
+are registered under the same names: for Spark's environment in `lakehouse.platform.doctor.examine`, for Airflow's
+environment in `lakehouse_airflow.doctor`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lakehouse.spec.contracts.document import Document
 class CheckState(StrEnum):
     """Result of a check."""
 
-    #: The deployment has what the check looks for.
+    #: The deployment meets the condition of the check.
     OK = "ok"
-    #: Works now, but has a limit that the text describes.
+    #: Works now, but with a limit that the message describes.
     WARNING = "warning"
-    #: A need of the deployment is missing; the advice says what to do.
+    #: Something that the deployment needs is missing; `advice` is the solution.
     FAILED = "failed"
     #: The deployment does not use it.
     SKIPPED = "skipped"
@@ -37,13 +37,13 @@ class CheckedEnvironment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDescription:
-    """What a check examines.
+    """The description of a check.
 
     Attributes:
         name: Name of the check.
         environment: The environment in which it runs.
-        meaning: What has to be true, and why.
-        advice: What to do if it is not.
+        meaning: The condition that must hold, and why.
+        advice: The solution if it does not hold.
     """
 
     name: str
@@ -54,7 +54,7 @@ class CheckDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check: what was found, and what to do; `advice` is empty if nothing is to be done."""
+    """The result of one check: its observation, and the advice, which is empty if no action is needed."""
 
     name: str
     environment: CheckedEnvironment
@@ -65,7 +65,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorReport(Document):
-    """Result of `lakehouse doctor`. The versions are those of the environment that wrote the report."""
+    """Result of `lakehouse doctor`. The versions describe the environment that wrote the report."""
 
     lakehouse_version: str
     python_version: str

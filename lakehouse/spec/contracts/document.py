@@ -91,7 +91,7 @@ class Document(Readable):
 
 
 def encode(value: object) -> Any:
-    """Return a value of a contract as JSON values; a value of another type becomes its text."""
+    """Return a value of a contract as JSON values; other values become strings."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | int | float | None):
@@ -107,12 +107,12 @@ def encode(value: object) -> Any:
 
 
 def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
-    """Return a dataclass of a contract with the values that `source` has under the same names.
+    """Return a dataclass of a contract with the values of the `source` fields with the same names.
 
     Args:
         kind: A dataclass.
         source: A value with an attribute for each field of `kind` that is not in `others`.
-        others: The fields that `source` lacks or has in another form.
+        others: The fields that are missing in `source`, or have another form there.
 
     Raises:
         AttributeError: `source` lacks a field, so the contract and its source have diverged.
@@ -122,7 +122,7 @@ def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
 
 
 def decode(kind: type[KindT], mapping: object) -> KindT:
-    """Return the dataclass that `encode` encoded; raise UserError for a mapping that is none."""
+    """Return the dataclass that `encode` encoded; raise UserError for any other mapping."""
     try:
         decoded: KindT = _decode(kind, mapping, _title(kind))
     except (ValueError, TypeError, KeyError) as error:

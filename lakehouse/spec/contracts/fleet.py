@@ -32,7 +32,7 @@ class Problem:
         threshold: The limit that the value exceeds.
         text: One sentence with both, for people.
         action: The service or the command that repairs it; empty if there is none.
-        subject: What the rule looks at within the table, such as a service; empty for the table.
+        subject: The part of the table that the rule checks, such as a service; empty for the table.
     """
 
     rule: str
@@ -92,7 +92,7 @@ class TableNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBounds:
-    """Restrictions of the runs of a service by the policy of its table; see `lakehouse.spec.table.scheduling`."""
+    """Restrictions on the runs of a service in its table's policy; see `lakehouse.spec.table.scheduling`."""
 
     quiet_hours: str = ""
     max_runs: int | None = None
@@ -109,7 +109,7 @@ class DueService:
     Attributes:
         since_ms: Time since which the service is due.
         code: Newest reason why it runs or waits.
-        reason: The same reason as a text for people.
+        reason: The same reason as a sentence for people.
         files: Predicted files of a run.
         bytes: Predicted bytes of a run.
         benefit: Objects that readers and planners no longer open after a run.
@@ -118,11 +118,11 @@ class DueService:
         score: Priority times benefit per second; services with a higher score run first.
         deadline_ms: Time after which the service is overdue; None: no deadline.
         requested: Whether a user requested the run.
-        places: Partitions that the run would write, as far as it is known; empty: all of them.
+        places: Partitions that the run would write, if they are known; empty: all of them.
         starts_ms: Time at which the wait ends, if it is known.
         chosen_ms: Time at which the scheduler chose a run that has not ended; None while the service waits.
         claim: Name of the pass that chose it, such as its DAG run; empty if the pass has no name.
-        blocked: Why the service waits whatever others do, such as a failed run; None if there is no such reason.
+        blocked: Why the service waits regardless of other services, such as a failed run; None for no such reason.
         blocked_ms: Time at which this wait ends.
         bounds: Restrictions of the policy.
     """
@@ -152,13 +152,13 @@ class TableState:
     """The newest state of one table. Times are UTC milliseconds.
 
     Attributes:
-        numbers: Numbers of the table when the scheduler looked at it.
+        numbers: Numbers of the table when the scheduler polled it.
         problems: Violated rules.
         due: The services that are due, by name.
         error: Reason why the table could not be read; None if it was read.
-        looked_ms: Time of the last look; 0: never.
-        look_at_ms: Time of the next look of a table that does not change; None: only by the rotation.
-        changed_ms: Time of a change that no look has seen; 0: there is none.
+        looked_ms: Time of the last poll; 0: never.
+        look_at_ms: Time of the next poll of a table that does not change; None: only by the rotation.
+        changed_ms: Time of a change that no poll has observed; 0: there is none.
     """
 
     numbers: TableNumbers = field(default_factory=TableNumbers)
@@ -201,12 +201,12 @@ class ServiceBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPass(Document):
-    """Result of a pass of the scheduler: `lakehouse services pass --output json`.
+    """Result of a scheduler pass: `lakehouse services pass --output json`.
 
     Attributes:
         looked: The tables whose storage was read.
         decisions: Decisions about the services of these tables, and about due services of others.
-        batches: The jobs to start, the most urgent one first.
+        batches: The jobs to start, in order of urgency.
         unreadable: Tables that could not be read, with the errors.
         waiting: Number of due services that wait.
         claims: Names of earlier passes that chose runs which have not begun.

@@ -17,7 +17,7 @@ class IndexState(StrEnum):
     BUILDING = "building"
     #: Options or a definition declare it, and no plan builds it yet.
     DECLARED = "declared"
-    #: It exists and readers do not use it; the reason says why.
+    #: It exists, but readers do not use it; `reason` explains why.
     UNUSABLE = "unusable"
 
 
@@ -26,12 +26,12 @@ class IndexInfo:
     """One index of a table.
 
     Attributes:
-        name: Name of the index, as `lakehouse index drop` takes it; of the index of writers, its type.
-        kind: `writer index` (finds the file of a record key), or what a partition of the metadata table stores: `file
+        name: Name of the index, as `lakehouse index drop` takes it; for the writer index, its type.
+        kind: `writer index` (finds the file of a record key), or the content of a metadata partition: `file
             listing`, `column statistics`, `bloom filters`, `record index`, `partition statistics`, `secondary index`,
-            or `expression index` of one of these.
+            or `expression index` with one of these.
         state: Whether readers and writers use it.
-        columns: The indexed columns; empty for all columns, or for an index of files.
+        columns: The indexed columns; empty for all columns, or for a file index.
         expression: The function of an expression index.
         partition: Partition of the metadata table; empty for an index that is not stored there.
         bytes: Size of its files; None if it has none.
@@ -50,7 +50,7 @@ class IndexInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIndexes(Document):
-    """Result of `lakehouse index list`: the index of writers first, then those of the metadata table."""
+    """Result of `lakehouse index list`: the writer index first, then the indexes in the metadata table."""
 
     table: str
     indexes: tuple[IndexInfo, ...] = ()

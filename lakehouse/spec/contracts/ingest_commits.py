@@ -10,7 +10,7 @@ from lakehouse.spec.contracts.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestCommit:
-    """One commit of an ingestion; the numbers have the meaning of the fields of IngestReport.
+    """One commit of an ingestion; the numbers mean the same as in IngestReport.
 
     Attributes:
         instant: Requested time of the commit.

@@ -11,7 +11,7 @@ from lakehouse.spec.contracts.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineBars(Document):
-    """Instants of a table as columns of equal length, ordered by requested time, for 100,000 instants and more.
+    """Instants of a table, in columns with equal lengths, ordered by requested time, for 100,000 instants and more.
 
     Attributes:
         table: Name of the table.
@@ -89,7 +89,7 @@ class FileGroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeBucket:
-    """Number and bytes of base files of at most `up_to_bytes`, and more than the bucket before; None: no limit."""
+    """Number and bytes of base files up to `up_to_bytes` (None: no limit) that do not fit the bucket before."""
 
     up_to_bytes: int | None
     files: int
@@ -98,7 +98,7 @@ class SizeBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles(Document):
-    """File groups of a table, one page of them, and the histogram of the sizes of all base files.
+    """One page of a table's file groups, and a histogram of all base file sizes.
 
     `target_bytes` is the size that writers aim at, `small_bytes` the limit below which a file is small.
     """

@@ -1,7 +1,7 @@
 """Report of a job for the process that started it: one dataclass for each kind of job.
 
-The three kinds have one flat document, version 1, in which a fact of another kind has its empty value. Earlier releases
-read it, and their documents are read here. `lakehouse.spec.job_command` has the arguments of jobs.
+The three kinds share one flat document, version 1, in which fields of another kind have empty values. Earlier releases
+read it, and their documents are read here. `lakehouse.spec.job_command` defines the arguments of jobs.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class JobStatus(StrEnum):
 
     #: The job committed.
     COMMITTED = "committed"
-    #: There was nothing to commit; `code` says why.
+    #: There was nothing to commit; `code` is the reason.
     NOTHING_TO_DO = "nothing_to_do"
-    #: The job failed; `error` says why.
+    #: The job failed; `error` is the reason.
     FAILED = "failed"
 
 
@@ -62,7 +62,7 @@ class JobReason(StrEnum):
     SINGLE_STEP = "single_step"
     #: The table already has the requested state.
     NO_CHANGES = "no_changes"
-    #: No partition of the table is among those of the request.
+    #: The request contains no partition of the table.
     NO_MATCHING_PARTITION = "no_matching_partition"
     #: Another run of the service holds the table's lease.
     OTHER_RUN_ACTIVE = "other_run_active"
@@ -70,7 +70,7 @@ class JobReason(StrEnum):
     COMMITTED_BY_EARLIER_TRY = "committed_by_earlier_try"
     #: A commit contains the data interval of the run already.
     INTERVAL_INGESTED = "interval_ingested"
-    #: The source has no data that is not ingested yet.
+    #: All data of the source is already ingested.
     NO_NEW_DATA = "no_new_data"
     #: No partition of the publication is ready.
     NOTHING_READY = "nothing_ready"
@@ -119,7 +119,7 @@ class JobError:
 
     Attributes:
         kind: Name of the exception's class, for people; programs use `code`.
-        message: What is wrong, and what to do.
+        message: The problem and its solution.
         retryable: Whether the same run may succeed later.
         wait_for_s: Maximum total time in seconds to wait for missing data, None if no data is missing.
         code: Class of the error.
@@ -164,8 +164,8 @@ class SourceLag:
 
     Attributes:
         source: The kind and the name of the source, such as `kafka:orders`.
-        unit: What `left` counts, such as `offsets`, `files` or `bytes`.
-        left: The number of units that the source had when the run was planned, and that no commit has.
+        unit: The unit of `left`, such as `offsets`, `files` or `bytes`.
+        left: The number of units that the source contained when the run was planned, and that no commit contains.
         seconds: The age of the newest record that was read, if units are left; 0 if none are, None if it is unknown.
     """
 
@@ -176,24 +176,24 @@ class SourceLag:
 
     @property
     def is_kept(self) -> bool:
-        """Whether `left` is the log that the source keeps for the table, and not what a later run reads."""
+        """Whether `left` is the log that the source keeps for the table, not the input of a later run."""
         return self.unit == KEPT
 
 
-#: Name of the field of a document with the kind of the job.
+#: Name of the field with the job's kind.
 _JOB = "job"
 _SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome(Document):
-    """The part of a report that every job has.
+    """The fields that the reports of all jobs share.
 
     Attributes:
         status: Outcome of the job.
         table: Name of the table; of a batch, all names.
         seconds: Duration of the job.
-        reason: Text for people: why there was nothing to do. `code` is the same for programs.
+        reason: Explanation for people: why there was nothing to do. `code` is the same for programs.
         code: Reason for programs.
         error: Error of a failed job.
         warning: A problem that did not affect the commit.
@@ -220,11 +220,11 @@ class JobOutcome(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome(JobOutcome):
-    """The part of a report of a job that commits to a table.
+    """The fields that the reports of all committing jobs share.
 
     Attributes:
-        instant: Instant of the commit, None without a commit. A run that had nothing to do has the one of its earlier
-            try, with the numbers of that commit.
+        instant: Instant of the commit, None without a commit. If an earlier try of the run has committed, its
+            instant, with the numbers of that commit.
         rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
         inserts: Rows whose keys were new.
         updates: Rows that replaced a stored version.
@@ -244,12 +244,12 @@ class WriteOutcome(JobOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestReport(WriteOutcome):
-    """The report of an ingestion: a file that the job writes, and the XCom value of its Airflow task.
+    """The report of an ingestion: a file that the job writes, and the XCom value of the Airflow task.
 
     The document has `job`: `ingest`.
 
     Attributes:
-        previous: Instant of the commit before the run, of the same ingestion; None if there was none.
+        previous: Instant of the previous commit by the same ingestion; None if there was none.
         bad_records: Bad records, which the job wrote to dead letter files.
         late_rows_dropped: Rows that are older than a tombstone of their key.
         duplicates_dropped: Rows of events that the table or the batch had already.
@@ -258,7 +258,7 @@ class IngestReport(WriteOutcome):
         missing: Folders of the source that had no data and were skipped.
         drift: Columns in which the rows differed from the table.
         lag: How far the table is behind its sources after the run.
-        parts: Reports of the tables of a database; the numbers of the report are their sums.
+        parts: Reports of a database's tables; the numbers of the report are their sums.
     """
 
     CONSTANTS: ClassVar[Mapping[str, Any]] = {_JOB: "ingest", "plans_dropped": 0, "tables": (), "partitions": ()}
@@ -297,8 +297,8 @@ class ServiceReport(WriteOutcome):
 
     Attributes:
         plans_dropped: Plans that a service dropped, for example because a write changed their file groups.
-        tables: Changes of a metastore sync, one entry per table of the metastore.
-        parts: Reports of the tables of a batch; the numbers of the batch are their sums.
+        tables: Changes of a metastore sync, one entry per metastore table.
+        parts: Reports of a batch's tables; the numbers of the batch are their sums.
     """
 
     CONSTANTS: ClassVar[Mapping[str, Any]] = {_JOB: "service", **_OF_INGEST, "partitions": ()}
@@ -363,7 +363,7 @@ _SUMMED = (
 
 
 def parse_report(text: str | bytes) -> JobReport:
-    """Decode the JSON of a report of any job; raise UserError if it is another document."""
+    """Decode the JSON report of any job; raise UserError if it is another document."""
     try:
         mapping = parse_json(text)
     except ValueError as error:
@@ -376,7 +376,7 @@ def parse_report(text: str | bytes) -> JobReport:
 def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
     """Return the kind of a report.
 
-    Reports of the first releases have no `job`. Such a report is of the first kind that has fields for all its facts.
+    Reports of the first releases lack `job`. Such a report belongs to the first kind whose fields cover all its facts.
     """
     names = {str(kind.CONSTANTS[_JOB]): kind for kind in _KINDS}
     name = mapping.get(_JOB)
@@ -388,7 +388,7 @@ def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
 
 
 def _foreign_facts(kind: type[JobReport], mapping: Mapping[str, Any]) -> bool:
-    """Return whether a document has values in fields that are constant for a kind of job."""
+    """Return whether a document contains values in fields that are constant for a kind of job."""
     values = ((mapping.get(name), constant) for name, constant in kind.CONSTANTS.items() if name != _JOB)
     parts = mapping.get("parts")
     return any(value and value != constant for value, constant in values) or any(
@@ -397,12 +397,12 @@ def _foreign_facts(kind: type[JobReport], mapping: Mapping[str, Any]) -> bool:
 
 
 def interval_text(interval: tuple[datetime, datetime]) -> str:
-    """Return the text of an interval in reports and commits: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
+    """Return an interval as reports and commits contain it: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
     return "/".join(bound.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for bound in interval)
 
 
 def without_lineage(report: JobReport) -> JobReport:
-    """Return a report without the lineage of the job and of the parts of a batch."""
+    """Return a report without the lineage of the job and of a batch's parts."""
     if isinstance(report, IngestReport):
         return replace(report, lineage=None, parts=tuple(replace(part, lineage=None) for part in report.parts))
     if isinstance(report, ServiceReport):
@@ -411,7 +411,7 @@ def without_lineage(report: JobReport) -> JobReport:
 
 
 def combined(reports: Sequence[WriteReportT]) -> WriteReportT:
-    """Return the report of a batch of tables.
+    """Return the report for a batch of tables.
 
     The batch failed if one table failed. Its error is the first retryable one, so that Airflow retries the batch.
     `TABLE_BUSY` is the error of the batch only if no table failed for another reason.

@@ -1,4 +1,4 @@
-"""Result of the check of a job's command (`--check`): the command can run."""
+"""Result of checking a job's command (`--check`): the command can run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lakehouse.spec.contracts.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCheck(Document):
-    """The result of a check without errors; a failed check has the report of a failed job.
+    """The result of a check without errors; a failed check writes the report of a failed job.
 
     Attributes:
         command: The verb and the action of the command, such as `ingest run`.
         tables: The tables that the command names.
-        notes: Sentences about what the job will do, such as creating the table.
+        notes: Sentences about the effects of the job, such as creating the table.
     """
 
     command: str

@@ -1,4 +1,4 @@
-"""Text of a job's report for people: one summary line, then one line per fact. Programs read the report itself."""
+"""Printed form of a job's report for people: a summary line, then one line per fact. Programs read the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRIFT = {
 
 
 def report_text(report: JobReport) -> str:
-    """Return a report as text of several lines, without the facts that are zero or empty."""
+    """Return a report as several lines, without the facts that are zero or empty."""
     lines = [_summary(report), *(f"  {label}: {text}" for label, text in _facts(report) if text)]
     for part in report.parts:
         lines += [f"  {line}" for line in report_text(part).splitlines()]

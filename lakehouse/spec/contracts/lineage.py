@@ -19,10 +19,10 @@ def is_lineage_wanted(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 class LineageKind(StrEnum):
-    """How a column depends on a source column: the subtypes of transformations of OpenLineage.
+    """How a column depends on a source column: the transformation subtypes of OpenLineage.
 
-    The first three are direct: values are made of values of the source. The others are indirect: the source decides
-    which rows or values there are.
+    The first three are direct: values are made from source values. The others are indirect: the source decides which
+    rows or values there are.
     """
 
     #: The value is copied.
@@ -46,7 +46,7 @@ class LineageKind(StrEnum):
 
     @property
     def is_direct(self) -> bool:
-        """Return whether values are made of values of the source."""
+        """Return whether values are made from source values."""
         return self in (LineageKind.IDENTITY, LineageKind.TRANSFORMATION, LineageKind.AGGREGATION)
 
 
@@ -79,7 +79,7 @@ class LineageColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageStatistics:
-    """What an output of a job consists of, if that is not what the job wrote; `rows` is None if unknown."""
+    """The content of a job's output, if the job did not write it; `rows` is None if unknown."""
 
     files: int
     bytes: int
@@ -93,9 +93,9 @@ class LineageDataset:
     Attributes:
         namespace: Scheme and authority, such as `s3://lake`, `file` or `kafka://broker:9092`.
         name: Name within the namespace: a path, a topic, or `database.table`.
-        table: Full name of a table of the catalog, empty for other datasets.
+        table: Full name of a table in the catalog, empty for other datasets.
         columns: Columns, empty if unknown.
-        influences: Columns of inputs that decide which rows an output has, such as those of joins and filters.
+        influences: Input columns that decide which rows an output has, such as the columns in joins and filters.
         statistics: Files of an output that a job names and does not write; None for the numbers of the report.
     """
 
@@ -116,5 +116,5 @@ class JobLineage:
 
     @property
     def unknown_columns(self) -> int:
-        """Return the number of columns of outputs whose sources are unknown."""
+        """Return the number of output columns whose sources are unknown."""
         return sum(bool(column.unknown) for one in self.outputs for column in one.columns)

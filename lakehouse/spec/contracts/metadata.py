@@ -10,7 +10,7 @@ from lakehouse.spec.contracts.document import Document, mirror
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataPartitionInfo:
-    """One partition of the metadata table; `reason` says why readers do not use it, empty if they do."""
+    """One partition of the metadata table; `reason` explains why readers do not use it, empty if they do."""
 
     partition: str
     state: str
@@ -50,9 +50,9 @@ class MetadataDescription(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataCheckInfo:
-    """The comparison of one partition of the metadata table with the files of the table.
+    """The comparison of one metadata partition with the files of the table.
 
-    `error` says why the partition could not be read. Entries too many of a secondary index are no difference.
+    `error` explains why the partition could not be read. Surplus entries in a secondary index are no difference.
     """
 
     partition: str
@@ -72,7 +72,7 @@ class MetadataCheckInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataValidation(Document):
-    """Result of `lakehouse metadata validate`. `reason` says why readers do not use the metadata table."""
+    """Result of `lakehouse metadata validate`. `reason` explains why readers do not use the metadata table."""
 
     ok: bool
     usable: bool
@@ -89,9 +89,9 @@ class MetadataValidation(Document):
 class MetadataRebuild(Document):
     """Result of `lakehouse metadata rebuild`: the partitions that were built, and the files that are listed.
 
-    `dropped` are partitions that the table had and that were not built again. `left_out` are files that no write names,
-    so the metadata table does not list them. `undecided` is the number of listed files that are older than the archived
-    timeline, for which nothing tells whether a write named them.
+    `dropped` are earlier partitions that were not built again. `left_out` are files that no write names, so the
+    metadata table does not list them. `undecided` is the number of listed files that are older than the archived
+    timeline, so it is unknown whether a write named them.
     """
 
     partitions: tuple[str, ...]

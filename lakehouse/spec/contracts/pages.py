@@ -16,30 +16,30 @@ from lakehouse.spec.contracts.document import Document
 class FleetOrder(StrEnum):
     """Orders of the tables on the page Fleet."""
 
-    #: The most severe problem first.
+    #: Descending by the severity of problems.
     ATTENTION = "attention"
     #: By name.
     TABLE = "table"
-    #: The longest time without a commit first.
+    #: Descending by the time since the last commit.
     FRESHNESS = "freshness"
-    #: The most small files first.
+    #: Descending by the number of small files.
     SMALL_FILES = "small_files"
-    #: The largest log files first.
+    #: Descending by the size of log files.
     LOG_BYTES = "log_bytes"
-    #: The largest tables first.
+    #: Descending by table size.
     BASE_BYTES = "base_bytes"
 
 
 class FleetHealth(StrEnum):
     """Health of a table, by which the page Fleet filters."""
 
-    #: The table has a problem of a rule, or cannot be read.
+    #: The table violates a rule, or cannot be read.
     ATTENTION = "attention"
-    #: No rule has a problem with the table.
+    #: The table violates no rule.
     HEALTHY = "healthy"
     #: The state of the table cannot be read.
     UNREADABLE = "unreadable"
-    #: The scheduler has not looked at the table yet.
+    #: The scheduler has not polled the table yet.
     UNKNOWN = "unknown"
 
 
@@ -120,11 +120,11 @@ class FleetSummary(Document):
         now_ms: Time of the summary.
         tables: Number of tables.
         attention: Number of tables with a problem.
-        running: Number of runs of services without an outcome.
+        running: Number of service runs without an outcome.
         due: Number of services that are due and do not run.
-        oldest_due_ms: When the longest waiting one of them was decided to be due, None if none is due.
+        oldest_due_ms: Earliest time at which one of these services was decided to be due, None if none is due.
         bytes: Bytes of all tables.
-        grown_bytes: Growth in the last day of the tables with a history of a day, None without such tables.
+        grown_bytes: Growth in the last day, for tables with a history of a day; None without such tables.
         alarms: Number of open alarms.
     """
 
@@ -143,7 +143,7 @@ class FleetSummary(Document):
 class DecisionRecord:
     """One decision of the scheduler about a service of a table, with its inputs and the predicted cost of a run.
 
-    `work` is a sentence made from the predicted numbers: what a run would do, and its benefit.
+    `work` is a sentence made from the predicted numbers: the work of a run, and its benefit.
     """
 
     decided_ms: int
@@ -160,7 +160,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run of a service on a table, over all its tries; `actual` has the names of `predicted`."""
+    """One run of a service on a table, over all its tries; `actual` uses the names of `predicted`."""
 
     table: str
     service: str
@@ -180,7 +180,7 @@ class RunRecord:
 class ServiceLine:
     """One service of a table: whether it is enabled, its newest decision and run, and the number of open requests.
 
-    `applies` is False for a service that the table cannot have, such as compaction of a copy-on-write table.
+    `applies` is False for a service that does not apply to the table, such as compaction of a copy-on-write table.
     """
 
     service: str
@@ -211,7 +211,7 @@ class GrowthPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePage(Document):
-    """One table as the catalog knows it.
+    """One table, as recorded in the catalog.
 
     Attributes:
         now_ms: Time of the document.
@@ -232,7 +232,7 @@ class TablePage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyPage(Document):
-    """Decisions and runs of one service of a table, the newest first.
+    """Decisions and runs of one table service, the newest first.
 
     `requests` are the parameters of the open requests, oldest first.
     """
@@ -267,7 +267,7 @@ class QueueSection(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueLine:
-    """A service that is due on a table, and what it waits for.
+    """A service that is due on a table, and why it waits.
 
     `since_ms` is the time since which it is due, `starts_ms` the time when its wait ends; None if unknown.
     """
@@ -282,7 +282,7 @@ class DueLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePage(Document):
-    """One page of a section of the queue: `due` lines, or `runs`."""
+    """One page of a queue section: `due` lines, or `runs`."""
 
     now_ms: int
     section: QueueSection
@@ -294,7 +294,7 @@ class QueuePage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmLine:
-    """One alarm. `table` is empty for an alarm of the platform; `silenced` says that a silence covers it."""
+    """One alarm. `table` is empty for an alarm of the platform; `silenced` means that a silence covers it."""
 
     id: int
     rule: str
@@ -338,7 +338,7 @@ class AlarmsPage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine:
-    """A rule of alarms and health: its limit as people read it, and what is compared with the limit.
+    """A rule of alarms and health: its limit as people read it, and the value that is compared with it.
 
     `scope` is the namespace or table for which the limit was changed, empty for all tables.
     """
@@ -370,9 +370,9 @@ class ActionRecord:
         author: Name of the user.
         created_ms: Time of the action.
         state: `requested`, `running`, `done` or `failed`.
-        request: Id of the request of a service, None for others.
+        request: Id of a service request, None for others.
         dag: Id of the DAG that does the action, empty for others.
-        dag_run: Id of the run of this DAG.
+        dag_run: Id of this DAG's run.
         result: Result, or the error.
     """
 
@@ -391,7 +391,7 @@ class ActionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsPage(Document):
-    """One page of the actions of users, the newest first."""
+    """One page of user actions, the newest first."""
 
     now_ms: int
     total: int
@@ -401,9 +401,9 @@ class ActionsPage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPreview(Document):
-    """What an action would do, in sentences; `facts` has the numbers. Nothing was changed.
+    """The effect of an action, in sentences; `facts` contains the numbers. Nothing was changed.
 
-    `nothing_to_do` says that the action would change nothing; the sentences have the reason.
+    `nothing_to_do` means that the action would change nothing; the sentences contain the reason.
     """
 
     table: str

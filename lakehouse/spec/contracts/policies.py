@@ -48,7 +48,7 @@ class PolicySetting:
 
     Attributes:
         setting: Name of the setting, such as max_delta_commits or enabled.
-        value: The value as text.
+        value: The value as a string.
         origin: Where the value is declared.
         scope: The namespace, the table, or the file of the spec that declares it; empty for a default.
         pattern: The pattern of the partitions to which it applies; empty for all.
@@ -67,10 +67,10 @@ class PolicySetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePolicy:
-    """The effective settings of one service of a table, or of one of its partitions.
+    """The effective settings of a service, for a table or for one of its partitions.
 
     `options` are the declared values by option key. `settings` contains the defaults as well. Without a partition it
-    contains the settings of patterns beside those of the table.
+    contains the settings of patterns in addition to the table's settings.
     """
 
     service: str
@@ -83,7 +83,7 @@ class ServicePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadPolicy:
-    """A declared setting that has no effect; `text` says why and what to do."""
+    """A declared setting that has no effect; `text` contains the reason and a solution."""
 
     service: str
     setting: str

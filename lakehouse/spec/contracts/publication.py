@@ -11,7 +11,7 @@ from lakehouse.spec.contracts.job import JobStatus
 
 
 class PartitionState(StrEnum):
-    """The progress of one partition of a publication. In the states `...ING` a run is active or was interrupted."""
+    """The progress of one partition in a publication. In the states `...ING` a run is active or was interrupted."""
 
     #: The table has no such partition.
     ABSENT = "absent"
@@ -69,12 +69,12 @@ class PublishReason(StrEnum):
     #: The partition is older than `max_age`.
     TOO_OLD = "too_old"
 
-    #: The state needs no reason, such as that of a published partition.
+    #: The state needs no reason; for example, the partition is published.
     NONE = "none"
 
 
 class Visibility(StrEnum):
-    """The version of a partition that readers of the metastore see."""
+    """The partition version that readers of the metastore see."""
 
     #: The metastore has no such partition.
     NOTHING = "nothing"
@@ -92,15 +92,15 @@ class PartitionStatus:
         partition: Name in the metastore, such as `dt=2026-03-01`.
         state: Progress of the partition.
         code: Reason for the state.
-        reason: The same reason as a text for people.
+        reason: The same reason as a sentence for people.
         instant: Instant of the published version, empty if there is none.
-        event_time: End of the period of the partition in ISO 8601, empty if unknown.
+        event_time: End of the partition's period in ISO 8601, empty if unknown.
         published: Time of publication in ISO 8601, empty before.
         lag_s: Seconds from the watermark to the end of a waiting partition. For a published partition, seconds from
             the time when it was ready to the time when it was published.
         files: Number of files of the version.
         size_bytes: Size of these files.
-        visibility: What readers see.
+        visibility: Whether readers see the version.
         visible_version: Instant of the version that readers see; its location, if another program added it.
     """
 
@@ -198,13 +198,13 @@ class WithdrawResult(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEvent(Document):
-    """The `extra` of an asset event: one partition became visible. Also the result of PartitionReadySensor.
+    """The `extra` value of an asset event: one partition became visible. Also the result of PartitionReadySensor.
 
     Attributes:
         table: `database.table` of the metastore.
         partition: Name of the partition in the metastore.
         instant: Instant of the version that readers see.
-        event_time: End of the period of the partition in ISO 8601, empty if unknown.
+        event_time: End of the partition's period in ISO 8601, empty if unknown.
         published: Time of publication in ISO 8601.
     """
 
@@ -216,7 +216,7 @@ class PartitionEvent(Document):
 
     @classmethod
     def of(cls, target: str, status: PartitionStatus) -> PartitionEvent:
-        """Return the event of a visible partition of the publication `target`."""
+        """Return the event for a visible partition in the publication `target`."""
         return mirror(cls, status, table=target)
 
 

@@ -1,4 +1,4 @@
-"""Numbers of tables that a page requests because no pass of the scheduler has looked at these tables."""
+"""Numbers of tables that a page requests because no scheduler pass has polled these tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReadTables(Document):
 
     @classmethod
     def of(cls, health: TablesHealth, as_of_ms: int) -> ReadTables:
-        """Return the numbers of the output of `lakehouse services health`."""
+        """Return the numbers in the output of `lakehouse services health`."""
         return cls(as_of_ms=as_of_ms, tables=tuple(_numbers(table, as_of_ms) for table in health.tables))
 
 

@@ -1,4 +1,4 @@
-"""What the API server of the pages and its reader processes say to each other: one line of JSON each."""
+"""Messages between the API server of the pages and its reader processes: one line of JSON each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReaderRequest(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderAnswer(Document):
-    """The result of a command: its exit code, and what it printed to standard output and standard error."""
+    """The result of a command: its exit code, and the content of standard output and standard error."""
 
     exit_code: int
     output: str = ""

@@ -1,7 +1,7 @@
-"""Conditions and plans of the services of one table, as `lakehouse <service> due | plan` prints them.
+"""Conditions and plans of the table services, as `lakehouse <service> due | plan` prints them.
 
-A dry run prints the plan document of the service: `plan_type` returns its type. The document of a service that has
-nothing to do has the same type, no rows, and the reason.
+A dry run prints the plan document of the service: `plan_type` returns its type. If a service has nothing to
+do, its document has the same type, no rows, and the reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ServiceCondition(Condition, Document):
 class ScheduledPlan(Document):
     """Result of `lakehouse <service> plan`: the instant of the plan on the timeline.
 
-    If no plan was scheduled, `instant` and `action` are None, `code` is the reason for programs and `reason` a text.
+    If no plan was scheduled, `instant` and `action` are None, `code` is the reason and `reason` explains it.
     """
 
     service: str
@@ -55,7 +55,7 @@ class ServicePlan(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedGroup:
-    """A file group to compact. `base_file` is None if it has log files only; `metrics` are those of the plan."""
+    """A file group to compact. `base_file` is None if it has log files only; `metrics` are the plan's metrics."""
 
     partition: str
     file_group: str
@@ -73,7 +73,7 @@ class CompactionPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteredGroups:
-    """File groups of one partition that become `output_groups` new ones. `example` is the id of the first of them."""
+    """File groups in one partition that become `output_groups` new ones. `example` is the id of the first one."""
 
     partition: str
     file_groups: int
@@ -93,9 +93,9 @@ class ClusteringPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedFiles:
-    """The files that a clean deletes in one partition. `example` is the name of one of them.
+    """The files that a clean deletes in one partition. `example` is the name of one file.
 
-    `partition_is_deleted` says that the partition has no other files.
+    `partition_is_deleted` means that the partition has no other files.
     """
 
     partition: str
@@ -136,7 +136,7 @@ class ArchivePlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredPartition:
-    """An expired partition, its TTL rule, and the reason. The numbers are those of its newest file slices."""
+    """An expired partition, its TTL rule, and the reason. The numbers describe its newest file slices."""
 
     partition: str
     rule: str
@@ -150,7 +150,7 @@ class ExpiredPartition:
 class TtlPlanDocument(ServicePlan):
     """A plan of ttl: the partitions to delete, their size, and the expired ones that are kept.
 
-    `untimed` is the number of partitions that are kept because their rule needs a time and they have none.
+    `untimed` is the number of partitions that are kept because their rule needs a time and their values contain none.
     """
 
     bytes: int = 0
@@ -176,7 +176,7 @@ class IndexPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFile:
-    """A data file that no write names. `modified` is in UTC."""
+    """A data file that is not part of any write. `modified` is in UTC."""
 
     file: str
     bytes: int
@@ -193,7 +193,7 @@ class OrphansPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationPlanDocument(ServicePlan):
-    """What a validation reads: the listing, the footers of a sample, the metadata table, and all rows with `deep`."""
+    """Input of a validation: the listing, the footers of a sample, the metadata table, and all rows with `deep`."""
 
     file_groups: int = 0
     footers: int = 0
@@ -203,7 +203,7 @@ class ValidationPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlanDocument(ServicePlan):
-    """A plan of sync: the changes of each table of the metastore, with each partition that changes.
+    """A sync plan: the changes of each metastore table, with each partition that changes.
 
     `metastore` are its addresses. `skipped` maps partitions that Hive cannot represent to the reason.
     """
@@ -216,12 +216,12 @@ class SyncPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFields(ServicePlan):
-    """The plan of a service without a type of document of its own: the fields of the plan by name."""
+    """The plan of a service that has no document type: the plan's fields by name."""
 
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: The type of the plan of each service; `PlanFields` for the others.
+#: The plan type by service; `PlanFields` for the others.
 PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "compaction": CompactionPlanDocument,
     "logcompaction": CompactionPlanDocument,
@@ -243,7 +243,7 @@ def plan_type(service: str) -> type[ServicePlan]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFiles(Document):
-    """Result of `lakehouse clean orphans`. `deleted` says whether they were deleted; `bytes` is their size."""
+    """Result of `lakehouse clean orphans`. `deleted` is whether they were deleted; `bytes` is their size."""
 
     deleted: bool
     files: int = 0
@@ -253,9 +253,9 @@ class OrphanFiles(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedIndex(Document):
-    """Result of `lakehouse index create`. `instant` is that of the build, None if it was left to the service.
+    """Result of `lakehouse index create`. `instant` is the build's instant, None if the build was left to the service.
 
-    `partition` is the partition of the metadata table. `reason` says why nothing was built.
+    `partition` is the partition of the metadata table. `reason` explains why nothing was built.
     """
 
     partition: str
@@ -286,7 +286,7 @@ class FilesWithoutFilter(Document):
 class BuiltFilters(Document):
     """Result of `lakehouse index filters build`: the number of files with a new bloom filter, and the commit.
 
-    `instant` is None without a commit, and `reason` says why.
+    `instant` is None without a commit, and `reason` explains why.
     """
 
     built_files: int

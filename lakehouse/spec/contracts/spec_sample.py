@@ -15,8 +15,8 @@ class BadSample:
 
     Attributes:
         place: The file and the line, or the partition and the offset of a message.
-        reason: The column, its value and its type, and what to set; or why the record does not parse.
-        record: The text of the record.
+        reason: The column, its value and its type, and the setting to change; or why the record does not parse.
+        record: The record as a string.
     """
 
     place: str
@@ -30,7 +30,7 @@ class SpecSample(Document):
 
     Attributes:
         table: The name of the ingestion.
-        scope: What was read.
+        scope: Description of the input.
         records: The number of sampled records.
         rows: The number of rows that they become.
         bad_records: The number of bad records.

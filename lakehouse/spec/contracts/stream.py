@@ -1,8 +1,8 @@
-"""Documents of a continuous ingestion: its status and stop request beside its lease, and the events of its watch.
+"""Documents of a continuous ingestion: its status and stop request, stored next to its lease, and its watch events.
 
 The stream writes `StreamStatus` and reads `StopRequest`. `lakehouse ingest status` prints both with the state of the
 lease as a `StreamState`. A trigger of Airflow, described by a `StreamWatch`, reads that and sends a `StreamEvent` to
-its task. `StreamRun` is what the task remembers between two events.
+its task. `StreamRun` is the state that the task keeps between two events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStatus(Document):
-    """What a stream writes beside its lease, after each of its runs and at its end.
+    """The status that a stream writes next to its lease, after each run and at its end.
 
     Attributes:
         run_id: Id of the stream's job.
@@ -58,12 +58,12 @@ class StreamStatus(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequest(Document):
-    """Asks a stream to end after the commit that is under way.
+    """A request to end a stream after its current commit.
 
     Attributes:
         run_id: Id of the stream's job; empty: the request was obeyed.
         within_s: Time in seconds after which the stream ends without waiting for the commit.
-        by: What asked, for messages.
+        by: The sender of the request, for messages.
     """
 
     run_id: str = ""
@@ -73,14 +73,14 @@ class StopRequest(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState(Document):
-    """What a reader sees of the stream of a table.
+    """The state of a table's stream for readers.
 
     Attributes:
         table: Name of the table.
         alive: Whether a stream holds the lease.
         host: Host of the process that holds the lease, or held it last; empty without a lease.
         until_ms: Time at which the lease expires unless it is renewed, UTC milliseconds; 0 without a lease.
-        stop_asked: Whether the stream of `status` was asked to end and has not obeyed yet.
+        stop_asked: Whether the stream of `status` has received a stop request and not yet handled it.
         status: The newest status, None if no stream has written one.
     """
 
@@ -94,7 +94,7 @@ class StreamState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWatch(Document):
-    """What a trigger watches.
+    """The process and the status that a trigger watches.
 
     Attributes:
         table: The table spec.
@@ -103,8 +103,8 @@ class StreamWatch(Document):
         since_ms: Time at which the watch began, UTC milliseconds: an older status belongs to an earlier stream.
         start_by_ms: Time by which the stream must have its lease, UTC milliseconds.
         deadline_ms: Time by which the stream must have ended, UTC milliseconds.
-        poll_s: Time between two looks, in seconds.
-        place: Host and PID namespace of the process of spark-submit; empty if no process of this host is watched.
+        poll_s: Time between two polls, in seconds.
+        place: Host and PID namespace of the spark-submit process; empty if no process of this host is watched.
         pid: Number of that process.
         created: Start time of that process as psutil shows it.
         storage: Settings `spark.hadoop.fs.*` of the job as JSON.
@@ -124,9 +124,9 @@ class StreamWatch(Document):
 
 
 class StreamEnd(StrEnum):
-    """What a trigger found."""
+    """The outcome that a trigger observed."""
 
-    #: The stream has ended; the event has its report.
+    #: The stream has ended; the event contains its report.
     ENDED = "ended"
     #: The lease has expired, or the process has ended without a report.
     DIED = "died"
@@ -141,10 +141,10 @@ class StreamEvent(Document):
     """The event that a trigger sends to the task of a stream.
 
     Attributes:
-        end: What the trigger found.
+        end: The outcome that the trigger observed.
         run_id: Id of the stream's job that it followed last.
         report: The final report, or for a stream that died the sum of its runs; None if it is unknown.
-        problem: Text for people; empty for a stream that has ended.
+        problem: Explanation for people; empty for a stream that has ended.
     """
 
     end: StreamEnd
@@ -155,10 +155,10 @@ class StreamEvent(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRun(Document):
-    """What the task of a stream remembers while it is deferred.
+    """The state that a stream's task keeps while it is deferred.
 
     Attributes:
-        until_ms: Time at which the stream is to end, UTC milliseconds.
+        until_ms: Planned end of the stream, UTC milliseconds.
         restarts: Number of times that the stream was started again.
         total: Sum of the streams that died, None if none did.
         problem: Why the stream was started again the last time.
@@ -171,7 +171,7 @@ class StreamRun(Document):
 
 
 def sum_of_runs(total: IngestReport, report: IngestReport) -> IngestReport:
-    """Return the sum of the reports of two runs, with the facts of the newer one."""
+    """Return the sum of two runs' reports, with the facts of the newer one."""
     sums = {name: getattr(total, name) + getattr(report, name) for name in _SUMS}
     if report.status is not JobStatus.COMMITTED:
         return replace(total, **sums, lag=report.lag or total.lag, previous=total.previous or report.previous)

@@ -1,4 +1,4 @@
-"""Changes of a metastore sync, as parts of the plan of the service `sync` and of the report of its run."""
+"""Changes of a metastore sync, as parts of the `sync` service's plan and report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class PartitionChange(StrEnum):
-    """What a sync does to one partition of the metastore."""
+    """The change of a sync to one metastore partition."""
 
     #: The sync adds the partition.
     ADD = "add"
@@ -19,9 +19,9 @@ class PartitionChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncedTable:
-    """Changes of a sync to one table of the metastore, as numbers of partitions.
+    """Changes of a sync to one metastore table, as numbers of partitions.
 
-    `table` is `database.table`. `changes` name what is altered in the declaration of the table.
+    `table` is `database.table`. `changes` names the altered parts of the table's declaration.
     """
 
     table: str

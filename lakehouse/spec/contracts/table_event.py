@@ -12,12 +12,12 @@ from lakehouse.spec.job_command import IntervalArguments, JobCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEvent(Document):
-    """The `extra` of an event of a table's asset: the instant and the numbers of one commit.
+    """The `extra` value of a table's asset event: the instant and the numbers of one commit.
 
-    The other fields have the meaning of the fields of IngestReport.
+    The other fields mean the same as in IngestReport.
 
     Attributes:
-        missing: Number of folders of the source that had no data.
+        missing: Number of source folders without data.
         interval_start: Start of the data interval in ISO 8601, None if the run has no interval.
         interval_end: End of the data interval, exclusive.
     """

@@ -9,7 +9,7 @@ from lakehouse.spec.contracts.document import Document
 
 
 class LineageNodeKind(StrEnum):
-    """What a box of the picture of lineage is."""
+    """The kind of a box in the lineage picture."""
 
     #: A source outside of the lake: files, a topic, or tables of a database.
     SOURCE = "source"
@@ -25,10 +25,10 @@ class LineageNode:
 
     Attributes:
         id: Identity within the document.
-        kind: What it is.
+        kind: Kind of the box.
         name: Its name for people, such as `sales.orders` or `json files of landing/orders`.
         detail: More about it: kind and connection of a source, location of a table, metastore of a publication.
-        table: Identifier in the catalog; empty for what is not a table of the catalog.
+        table: Identifier in the catalog; empty if the box is not a table of the catalog.
     """
 
     id: str
@@ -40,7 +40,7 @@ class LineageNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageEdge:
-    """Rows go from one node to another; `label` says how, such as `changes`, `join` or the name of an input."""
+    """Rows go from one node to another; `label` describes how, such as `changes`, `join` or the name of an input."""
 
     source: str
     target: str
@@ -51,7 +51,7 @@ class LineageEdge:
 class TableLineage(Document):
     """Sources, derived tables and publications around a table, over several steps.
 
-    `shortened` says that tables farther away are left out.
+    `shortened` means that tables farther away are left out.
     """
 
     now_ms: int

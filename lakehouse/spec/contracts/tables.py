@@ -77,10 +77,9 @@ class CommitInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSummary(Document):
-    """Result of `Table.describe` and of `lakehouse table describe`.
+    """Result of `Table.describe` and `lakehouse table describe`.
 
-    `type` names the table type, the version of the format and the merge mode. `commits` are the newest ones, oldest
-    first.
+    `type` contains the table type, the format version and the merge mode. `commits` are the newest ones, oldest first.
     """
 
     table: str
@@ -102,7 +101,7 @@ class DeletedRows(Document):
     """Result of `lakehouse table delete`.
 
     `rows` is the number of deleted rows; for a dry run, of the rows that match. `instant` is the commit, None without a
-    commit; `reason` then says why.
+    commit; `reason` then explains why.
     """
 
     dry_run: bool
@@ -113,7 +112,7 @@ class DeletedRows(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingInfo:
-    """A violation of an invariant of the format. `repair` says how to repair the table."""
+    """A violation of a format invariant. `repair` describes how to repair the table."""
 
     invariant: str
     severity: Severity
@@ -130,9 +129,9 @@ class FindingInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableValidation(Document):
-    """Result of `lakehouse table validate`, most severe findings first.
+    """Result of `lakehouse table validate`, with findings in descending severity.
 
-    `instants`, `files`, `file_groups` and `rows` count what was checked; `rows` is 0 unless the validation was deep.
+    `instants`, `files`, `file_groups` and `rows` count the checked objects; `rows` is 0 unless the validation was deep.
     """
 
     location: str

@@ -1,4 +1,4 @@
-"""The task of a job: what a driver watches, so that it ends when its task is gone."""
+"""The task of a job: the process that a driver watches, so that the driver ends when its task is gone."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TaskProcess(Document):
     Attributes:
         place: Host and PID namespace of the processes.
         pids: Numbers of the processes; the task is gone when one of them has ended.
-        started: Start times of the processes in the same order, empty where the system does not show them. Another
-            process may get the number of one that has ended.
+        started: Start times of the processes in the same order, empty where the system does not show them. After
+            a process has ended, another one may get its number.
         heartbeat: Path of a file whose content the task changes every few seconds.
     """
 
@@ -46,7 +46,7 @@ class TaskProcess(Document):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the document of a variable; raise UserError if it is another text."""
+        """Return the document of a variable; raise UserError if the value is no such document."""
         return cls.from_json(unquote(text))
 
     @property

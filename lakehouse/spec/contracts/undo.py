@@ -46,7 +46,7 @@ class SavepointInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointResult(Document):
-    """Result of `lakehouse savepoint create`. `savepoint` is None if there was nothing to do, and `reason` says why."""
+    """Result of `lakehouse savepoint create`. If there was nothing to do, `savepoint` is None; see `reason`."""
 
     dry_run: bool
     savepoint: SavepointInfo | None
@@ -79,7 +79,7 @@ class RevertedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult(Document):
-    """Result of `lakehouse restore run`. `target` is None if there was nothing to do, and `reason` says why.
+    """Result of `lakehouse restore run`. `target` is None if there was nothing to do, and `reason` explains why.
 
     `instant` is the instant of the restore, None for a dry run. `reverted` are the writes in the order of their
     rollback.

@@ -21,7 +21,7 @@ AUTO = "auto"
 _UPDATES = "hoodie.clustering.updates.strategy"
 REGEX = _PLAN + "partition.regex.pattern"
 LAYOUTS = ("linear", "z-order", "hilbert")
-#: What happens to a write of file groups with a pending clustering -> the simple name of Hudi's class.
+#: Treatment of writes to file groups with a pending clustering -> the simple name of Hudi's class.
 UPDATES = {"reject": "SparkRejectUpdateStrategy", "give_way": "SparkAllowUpdateStrategy"}
 FILTER_MODES = ("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS", "DAY_ROLLING")
 

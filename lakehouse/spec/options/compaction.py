@@ -1,4 +1,4 @@
-"""Options of log files of merge-on-read tables, compaction and log compaction."""
+"""Options for log files in merge-on-read tables, compaction and log compaction."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _aliases() -> Mapping[str, str]:
 
 
 def options_markdown() -> str:
-    """Return the tables of options of the documentation, one for each policy."""
+    """Return the option tables for the documentation, one per policy."""
     defaults = Policies()
     parts = []
     for name, policy in POLICIES.items():

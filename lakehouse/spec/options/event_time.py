@@ -17,7 +17,7 @@ SOURCES = "lakehouse.event_time.sources"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimePolicy:
-    """Whether commits record the range of event times of their rows, and how the watermark follows from it.
+    """Whether commits record the event-time range of their rows, and how the watermark follows from it.
 
     The column alone enables tracking. Hudi needs a second option for it.
     """
@@ -61,7 +61,7 @@ class EventTimePolicy:
 
     @property
     def lateness_ms(self) -> int:
-        """How far the watermark is behind the largest event time, in milliseconds."""
+        """How far the watermark is behind the maximum event time, in milliseconds."""
         return parse_duration(LATENESS, self.lateness) * 1000
 
     @property

@@ -25,7 +25,7 @@ class LockTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOptions:
-    """Base of the options of a lock provider."""
+    """Base class for lock provider options."""
 
     def check(self) -> None:
         """Raise UserError if the provider cannot work with these options; called for the chosen provider only."""
@@ -165,9 +165,9 @@ class LockProvider:
 
     Attributes:
         options: The class of its options.
-        hudi_class: The simple name of Hudi's class; empty if Hudi has no such provider.
+        hudi_class: The simple name of Hudi's class; empty if Hudi lacks this provider.
         extra: The extra of the package that installs its client; empty if none is needed.
-        in_table_storage: The lock is kept by conditional writes to the storage of the table.
+        in_table_storage: The lock is held by conditional writes to the storage of the table.
         across_processes: The lock excludes writers of other processes.
     """
 

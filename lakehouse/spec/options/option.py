@@ -25,11 +25,11 @@ def option(
     Args:
         key: The key in options of a table or a call, such as `hoodie.index.type`.
         default: The value if the key is not set. Its type is the type of the option.
-        text: One sentence for the documentation.
+        text: Sentence for the documentation.
         choices: The accepted values, in any case. Empty: any value of the type.
         aliases: Other keys that set the same field.
         secret: The value is not shown, logged or stored, except as a reference (`lakehouse.spec.secrets`).
-        most: The largest number, for an option that is one.
+        most: The maximum, for numeric options.
         host: The value names a server, so it is not accepted from users with the right to edit one service only.
     """
     # A failed assertion prints a policy with its fields, so a secret stays out of the repr.

@@ -18,7 +18,7 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
     Pass all options of a table together: some need each other, such as a lock provider and its address.
 
     Args:
-        options: Key -> text value.
+        options: Key -> string value.
         also_known: Keys that another module parses; they are ignored here.
 
     Raises:
@@ -31,7 +31,7 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
 
 
 def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:
-    """Raise UserError naming the nearest declared key if a key is not declared; values are not checked."""
+    """Raise UserError naming a similar declared key if a key is not declared; values are not checked."""
     keys = declared_keys() | also_known
     for key in options:
         if key not in keys:

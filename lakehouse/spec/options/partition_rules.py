@@ -30,7 +30,7 @@ _KEYS = ("service", "pattern", "enabled", "options")
 class PartitionRule:
     """Settings of one service for the partitions whose whole path matches `pattern`.
 
-    `enabled` is None if the rule does not set it. `options` maps option keys of the service's policy to texts.
+    `enabled` is None if the rule does not set it. `options` maps option keys of the service's policy to strings.
     """
 
     service: str
@@ -69,7 +69,7 @@ class PartitionPolicies:
         return {key: value for rule in rules for key, value in rule.options.items()} if enabled else None
 
     def switched_off(self, service: str, partitions: Iterable[str]) -> tuple[str, ...]:
-        """Return those of some partitions in which a service is switched off, sorted."""
+        """Return the partitions in which a service is switched off, sorted."""
         if not self.of(service):
             return ()
         return tuple(path for path in sorted(set(partitions)) if self.options_of(service, path) is None)

@@ -29,7 +29,7 @@ from lakehouse.spec.options.write import WritePolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """All policies of one table or call. The documentation has the order of these fields."""
+    """All policies of one table or call. The documentation follows the order of these fields."""
 
     write: WritePolicy = field(default_factory=WritePolicy)
     spread: SpreadPolicy = field(default_factory=SpreadPolicy)
@@ -51,7 +51,7 @@ class Policies:
     validation: ValidationPolicy = field(default_factory=ValidationPolicy)
 
     def override(self, options: Mapping[str, str]) -> Policies:
-        """Return these policies with the values of `options` instead of their own.
+        """Return these policies with their values replaced by `options`.
 
         Keys that no policy declares are ignored; `parser.check_known` refuses them. Raises UserError for a value that
         does not parse, and for values that contradict each other.

@@ -1,4 +1,4 @@
-"""Options of column drift: what happens to columns that differ between a batch and the table."""
+"""Options of column drift: the treatment of columns that differ between a batch and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of spreading: how inserts of hot partitions and of large tenants are divided over file groups."""
+"""Options of spreading: how inserts into hot partitions and inserts for large tenants are divided over file groups."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ CONCURRENCY = "hoodie.write.concurrency.mode"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPolicy:
-    """How concurrent writes commit, and what happens to failed writes."""
+    """How concurrent writes commit, and how failed writes are treated."""
 
     lock: LockPolicy = field(default_factory=LockPolicy)
     metadata: MetadataPolicy = field(default_factory=MetadataPolicy)
@@ -60,7 +60,7 @@ class TransactionPolicy:
 
     @property
     def eager(self) -> bool:
-        """Whether this writer expects to be alone, so pending writes of others are failed writes or conflicts."""
+        """Whether this is the only writer, so pending writes of other writers are failed writes or conflicts."""
         return self.failed_writes == "EAGER" and not self.many_writers
 
     @property

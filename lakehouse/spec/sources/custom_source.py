@@ -77,7 +77,7 @@ class CustomSourceSpec:
 
     @property
     def description(self) -> str:
-        """What a run reads: records of the class."""
+        """Description of the input: records of the class."""
         return f"records of {self.class_name}"
 
     @classmethod
@@ -94,7 +94,7 @@ class CustomSourceSpec:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"class": self.class_name}
         if self.options:
             mapping["options"] = dict(self.options)

@@ -17,7 +17,7 @@ SNAPSHOTS = ("initial", "never")
 WITHOUT_KEY = ("refuse", "append")
 TRUNCATES = ("apply", "ignore", "fail")
 DROPS = ("keep", "delete", "fail")
-#: Columns that a change has beside those of its row, by their names in `metadata`.
+#: Columns of a change in addition to its row's columns, by their names in `metadata`.
 METADATA = ("position", "committed_at")
 METADATA_PREFIX = "_source_"
 _CHUNK_ROWS, _CHUNKS, _LOG_BYTES = 100_000, 64, "512MB"
@@ -129,13 +129,13 @@ class DatabaseSettings:
     Attributes:
         tables: The patterns of tables to read.
         exclude: The patterns of tables that are not read.
-        into: The pattern of the names of target tables; empty if the spec is about one table.
+        into: The pattern for the names of target tables; empty if the spec is about one table.
         keys: The key columns of source tables, by their names.
         without_key: One of `WITHOUT_KEY`.
         snapshot: One of `SNAPSHOTS`.
-        chunk_rows: The number of rows of a chunk.
-        max_chunks: The largest number of chunks of a commit.
-        max_log_bytes: The largest number of bytes of the log of a commit.
+        chunk_rows: The number of rows per chunk.
+        max_chunks: The maximum number of chunks per commit.
+        max_log_bytes: The maximum number of log bytes per commit.
         max_seconds: How long a run begins commits; 0 for no limit.
         truncate: One of `TRUNCATES`.
         drop: One of `DROPS`.
@@ -186,7 +186,7 @@ class DatabaseSettings:
         return settings
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"tables": list(self.tables)}
         for declared in fields(self)[1:]:
             value = getattr(self, declared.name)
@@ -268,7 +268,7 @@ def _check_into(into: str, section: Section) -> None:
 
 
 class DatabaseSource:
-    """What the settings of all database servers have in common; a dataclass of a server has the fields."""
+    """The settings that all database servers share; the dataclass of each server defines the fields."""
 
     __slots__ = ()
 
@@ -297,7 +297,7 @@ class DatabaseSource:
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `shop.orders of mysql_default`."""
+        """Description of the input, such as `shop.orders of mysql_default`."""
         return f"{', '.join(self.database.tables)} of {self.connection}"
 
 

@@ -1,4 +1,4 @@
-"""The formats of change events of Debezium, and what a table needs for them."""
+"""The formats of Debezium change events, and their requirements for a table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The settings of the source `files` in the `ingest` section of a table spec.
 
 A path with placeholders is read by data interval: `{start:%Y-%m}` and `{end:%Y-%m}` are replaced by the bounds of each
-step of the interval, in strftime's letters and the time zone of the section (see
+step in the interval, in strftime's letters and the time zone of the section (see
 `lakehouse.spec.sources.interval_path`). A path without placeholders is read by checkpoint: every run reads the files
 that no commit has read.
 """
@@ -119,16 +119,16 @@ class FileSourceSpec:
         path: A file, a directory or a pattern, with or without placeholders of the data interval.
         format: One of `FORMATS`.
         options: Options of Spark's reader.
-        check_values: Whether a record of JSON or CSV is bad if a value does not account for its whole text.
+        check_values: Whether a JSON or CSV record is bad if the parser ignores a part of a value.
         missing: The treatment of folders without data files: skip them, fail, or wait. None means: a path that is
             read by interval fails; a path that is read by checkpoint fails only if it does not exist.
-        wait_for_s: The longest total time that `missing: wait` waits, in seconds.
+        wait_for_s: The maximum total time that `missing: wait` waits, in seconds.
         ascending_names: Whether a run lists only names after the checkpoint.
         check_names_s: How often a run with ascending names lists all names, in seconds.
         notifications: The folder of files with notifications about new files, or the topic as
             `kafka://<connection>/<topic>`; empty to list the path.
-        max_files: The largest number of files of a run by checkpoint; 0 for no limit.
-        max_bytes: The largest stored size of the files of a run by checkpoint; 0 for no limit.
+        max_files: The maximum number of files per run by checkpoint; 0 for no limit.
+        max_bytes: The maximum stored size of the files that a run by checkpoint reads; 0 for no limit.
     """
 
     KIND: ClassVar[str] = "files"
@@ -153,7 +153,7 @@ class FileSourceSpec:
 
     @property
     def declares_types(self) -> bool:
-        """Whether the files or the spec declare the column types; those of JSON and CSV may be inferred."""
+        """Whether the files or the spec declare the column types; the types in JSON and CSV may be inferred."""
         return self.format not in _INFERRED
 
     @property
@@ -164,7 +164,7 @@ class FileSourceSpec:
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `json files of landing/orders`."""
+        """Description of the input, such as `json files of landing/orders`."""
         return f"{self.format} files of {self.path}"
 
     def at(self, path: str, notifications: str = "") -> FileSourceSpec:
@@ -206,7 +206,7 @@ class FileSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"path": self.path}
         if self.format != FORMATS[0]:
             mapping["format"] = self.format

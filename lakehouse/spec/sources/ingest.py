@@ -1,6 +1,6 @@
 """The `ingest` section of a table spec: the source of a table's rows, and when and how they are written.
 
-`source:` selects the kind of source, `files` by default. Each source has a dataclass of settings (see
+`source:` selects the kind of source, `files` by default. Each source defines a dataclass of settings (see
 `lakehouse.spec.sources.source`); all other names of the section are common to all sources.
 """
 
@@ -37,7 +37,7 @@ from lakehouse.spec.sources.transform import TransformSpec
 from lakehouse.spec.spec_key import SpecKey, key_names
 from lakehouse.spec.yaml_section import Section
 
-#: The settings of each kind of source; to add a source, add its dataclass here and its reader in
+#: The settings for each kind of source; to add a source, add its dataclass here and its reader in
 #: `lakehouse.platform.sources.registry`.
 SOURCE_SPECS: dict[str, type[SourceSpec]] = {
     FileSourceSpec.KIND: FileSourceSpec,
@@ -135,29 +135,29 @@ class IngestSpec:
     Attributes:
         source: The settings of the source.
         select: SQL expressions that are applied after parsing; `"*"` keeps all columns.
-        transform: The query or function that makes rows of the views of the source; None for none.
+        transform: The query or function that makes rows from the source's views; None for none.
         deduplicate: The window in which rows with equal keys are one event; None to keep all rows.
         stream: The times of a continuous ingestion; None for runs by a schedule or by hand.
         operation: One of `OPERATIONS`.
-        on_delete: `delete` deletes the record of a deleted source record; `clear` sets its columns of this source to
+        on_delete: `delete` deletes the record of a deleted source record; `clear` sets its columns from this source to
             null.
         max_bad_records: The number of records without a key, or that do not parse, that a run may set aside.
         replace: Whether a data interval that a commit holds already is ingested again.
         schedule: A cron expression; None for manual runs only.
-        timezone: The time zone of `schedule`, of a `start_date` without an offset, and of folders of the data interval.
+        timezone: The time zone of `schedule`, of a `start_date` without an offset, and of folders per data interval.
         start_date: The start of the first data interval.
         catchup: Whether Airflow runs the intervals between `start_date` and now.
         retries: The number of retries of the Airflow task.
         retry_delay_s: The delay before the first retry, in seconds.
-        timeout_s: The longest duration of one try, in seconds.
+        timeout_s: The maximum duration of one try, in seconds.
         pool: The Airflow pool of the task.
         spark: Spark configuration of this table's runs.
         event_time: The column with the event time; each commit moves the watermark of `source_name`.
-        lateness_s: The longest delay of an event, in seconds.
+        lateness_s: The maximum delay of an event, in seconds.
         source_name: The name of the watermark; empty for the table's name.
-        new_column: The rule for columns that the table does not have; empty for the table's `lakehouse.schema.*`
+        new_column: The rule for columns that the table lacks; empty for the table's `lakehouse.schema.*`
             option.
-        missing_column: The rule for columns that the input does not have; empty as above.
+        missing_column: The rule for columns that the input lacks; empty as above.
         type_change: The rule for columns with another type; empty as above.
     """
 
@@ -187,7 +187,7 @@ class IngestSpec:
     type_change: str = ""
 
     def write_options(self, table: str, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the write options that this section implies, given the `options` of the spec of `table`."""
+        """Return the write options that this section implies, given the `options` in the spec of `table`."""
         implied = {}
         if self.event_time:
             implied = {EVENT_TIME_FIELD: self.event_time, LATENESS: f"{self.lateness_s}s"}
@@ -327,7 +327,7 @@ def _check_stream(spec: IngestSpec, section: Section) -> None:
 
 
 def _check_tables(spec: IngestSpec, section: Section) -> None:
-    """Check what the source `table` needs from the other settings; raise UserError with file and line."""
+    """Check the requirements of the source `table` for other settings; raise UserError with file and line."""
     source = spec.source
     if not isinstance(source, TableSourceSpec):
         return
@@ -346,7 +346,7 @@ def _check_tables(spec: IngestSpec, section: Section) -> None:
 
 
 def _check_database(spec: IngestSpec, section: Section) -> None:
-    """Check what a database as source needs from the other settings; raise UserError with file and line."""
+    """Check the requirements of a database source for other settings; raise UserError with file and line."""
     if spec.database is None:
         return
     if spec.operation != OPERATIONS[0]:

@@ -5,7 +5,7 @@
         riders: {path: landing/riders, schema: {trip_id: string, rider_at: long, rider: string}}
         payments: {source: kafka, topic: payments, schema: {...}}
 
-An input has the keys of `ingest`, and a `schema` of its own.
+An input supports the keys of `ingest`, and its own `schema`.
 """
 
 from __future__ import annotations

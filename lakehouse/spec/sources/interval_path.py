@@ -1,4 +1,4 @@
-"""Paths with placeholders of a data interval, and the folders of an interval. Pure.
+"""Paths with placeholders for a data interval, and the folders of an interval. Pure.
 
     landing/{start:%Y-%m-%d}/{start:%H}/      one folder per hour: 23 hours are 23 folders
     landing/{end:%Y-%m-%d}.json               one file per day, named by the day's end
@@ -6,11 +6,11 @@
 
 The finest directive of a path is its step: minute, hour, day, week, month or year, in a time zone. An interval of whole
 steps has one folder per step, so the intervals of a schedule read every folder once. The interval may begin inside a
-step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is
-not a whole number of steps has all folders that it overlaps. Two such intervals may share a folder. They are therefore
+step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. Other
+intervals have all folders that they overlap. Two such intervals may share a folder. They are therefore
 refused if rows must not be read twice, and for `{end:...}`, because no folder has the end of such an interval.
 
-Days, weeks, months and years are those of the calendar of the time zone, so a day may have 23 or 25 hours. Hours and
+Days, weeks, months and years follow the calendar in the time zone, so a day may have 23 or 25 hours. Hours and
 minutes pass without gaps: a day of 23 hours has 23 folders of hours. A day of 25 hours has 24, because an hour that
 occurs twice has one name. Two intervals of one hour share this folder, which is refused if rows must not be read twice.
 """
@@ -26,13 +26,13 @@ from zoneinfo import ZoneInfo
 from lakehouse.errors import UserError
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{(start|end):([^{}]*)\}")
-#: The largest number of folders; more of them indicate a wrong interval or path.
+#: The maximum number of folders; more indicate a wrong interval or path.
 MAX_FOLDERS = 5000
 _DIRECTIVE = re.compile(r"%[-_0^#]?(.)")
 
 
 class Step(IntEnum):
-    """The length of time of one folder; finer steps are greater."""
+    """The period that one folder covers; finer steps are greater."""
 
     YEAR = 0
     MONTH = 1
@@ -90,7 +90,7 @@ def folders_of(
         start: The first moment of the interval, with a time zone.
         end: The first moment after it.
         once: Whether rows must not be read twice; an interval that is not a whole number of steps is then refused.
-        timezone: The time zone of the names of folders.
+        timezone: The time zone of folder names.
 
     Raises:
         UserError: The path does not determine the folders, or there are too many.
@@ -153,7 +153,7 @@ def _check_partial(path: str, start: datetime, end: datetime, step: Step, *, onc
 
 
 def _check_repeated_hour(path: str, start: datetime, end: datetime) -> None:
-    """Raise UserError for an interval with one of the two hours of the same name, when the clock is turned back."""
+    """Raise UserError if a bound separates two hours with the same name, when the clock is turned back."""
     if "%z" in path:
         return
     for bound in (start, end):
@@ -194,7 +194,7 @@ def _is_complete(units: frozenset[Step]) -> bool:
 def _is_whole(start: datetime, end: datetime, step: Step) -> bool:
     """Return whether both bounds are at the same place of their steps: both at three o'clock, for days."""
     first, last = _floor(start, step), _floor(end, step)
-    # Differences of times in one zone are those of its clock. A time that the clock skips is later on that day.
+    # Differences between times in one zone follow its clock. A time that the clock skips is later on that day.
     return _existing(last + (start - first)) == end or _existing(first + (end - last)) == start
 
 

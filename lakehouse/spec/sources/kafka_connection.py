@@ -14,7 +14,7 @@ from lakehouse.errors import SettingError
 from lakehouse.spec.secrets import connection_fields, connection_variable
 
 SERVERS = "bootstrap.servers"
-#: Settings with this prefix are those of the schema registry.
+#: Settings with this prefix belong to the schema registry.
 REGISTRY = "schema.registry."
 #: Settings that a spec or a connection cannot set, because the source depends on them.
 _RESERVED = {
@@ -27,7 +27,7 @@ _RESERVED = {
 
 
 def kafka_settings(connection: str, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the client: those of the connection, then the options of the spec.
+    """Return the client settings: first from the connection, then from the options of the spec.
 
     Raises:
         SettingError: The connection is unreadable, names no servers, or a setting cannot be set.
@@ -48,7 +48,7 @@ def kafka_settings(connection: str, options: Mapping[str, str], environ: Mapping
 
 
 def client_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings without those of the schema registry."""
+    """Return the settings without the ones for the schema registry."""
     return {name: text for name, text in settings.items() if not name.startswith(REGISTRY)}
 
 

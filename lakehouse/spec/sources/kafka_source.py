@@ -20,7 +20,7 @@ PROTOBUF = "protobuf"
 #: Formats whose schemas are in a schema registry.
 AVRO_FORMATS = ("avro", "debezium_avro")
 RESETS = ("fail", "earliest")
-#: Columns that a message has beside its value, by their names in `metadata`.
+#: Columns of a message in addition to its value, by their names in `metadata`.
 METADATA = ("topic", "partition", "offset", "timestamp", "key")
 CONNECTION = "kafka_default"
 _EARLIEST = "earliest"
@@ -108,16 +108,16 @@ class KafkaSourceSpec:
         topic: The topic.
         connection: The id of the Airflow connection.
         format: One of `FORMATS`.
-        message: The message type of Protocol Buffers, a name in `descriptors` or `package.module:Class`; empty for that
-            of a schema registry.
+        message: The message type of Protocol Buffers, a name in `descriptors` or `package.module:Class`; empty to
+            use the schema registry.
         descriptors: The file of descriptors; empty for a class and for a registry.
         by_time: Whether a run reads the messages of its data interval.
         arrival_s: How long after the end of an interval its messages may arrive, in seconds.
-        start: The time of the first message of a table without a checkpoint; None for the earliest message.
+        start: The time of the first message for a table without a checkpoint; None for the earliest message.
         reset: One of `RESETS`.
-        max_messages: The largest number of messages of a run; 0 for no limit.
-        max_bytes: The largest size of a run's keys and values; 0 for no limit.
-        max_seconds: The longest time that a run reads; 0 for no limit.
+        max_messages: The maximum number of messages per run; 0 for no limit.
+        max_bytes: The maximum size of a run's keys and values; 0 for no limit.
+        max_seconds: The maximum time that a run reads; 0 for no limit.
         metadata: Names of `METADATA` that become columns.
         options: Settings of Kafka's client.
     """
@@ -157,7 +157,7 @@ class KafkaSourceSpec:
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `json messages of topic orders`."""
+        """Description of the input, such as `json messages of topic orders`."""
         return f"{self.format} messages of topic {self.topic}"
 
     @classmethod
@@ -188,7 +188,7 @@ class KafkaSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {}
         for declared in fields(self):
             value = getattr(self, declared.name)

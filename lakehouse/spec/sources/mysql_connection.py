@@ -1,6 +1,6 @@
 """The settings of a MySQL or MariaDB server in an Airflow connection of the type `mysql`.
 
-The extra may have `ssl_ca` (a file with certificates; the server's certificate and host name are then verified) and
+The extra may contain `ssl_ca` (a file with certificates; the server's certificate and host name are then verified) and
 `ssl_disabled`.
 """
 
@@ -38,7 +38,7 @@ class MysqlAccess:
 
     @property
     def url(self) -> str:
-        """The URL for clients that take one; it has the password."""
+        """The URL for clients that take one; it contains the password."""
         sign_in = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"mysql://{sign_in}@{host}:{self.port}/"

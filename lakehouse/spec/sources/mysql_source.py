@@ -1,7 +1,7 @@
 """The settings of the source `mysql`, for MySQL and MariaDB, in the `ingest` section of a table spec.
 
-A run reads chunks of the tables and the binlog at once, and continues from the position in the newest commit. Host and
-password are in the connection, see `lakehouse.spec.sources.mysql_connection`.
+A run reads chunks of the tables together with the binlog, and continues from the position in the newest commit. Host
+and password are in the connection, see `lakehouse.spec.sources.mysql_connection`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class MysqlSourceSpec(DatabaseSource):
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping = self.database.to_mapping()
         if self.connection != CONNECTION:
             mapping["connection"] = self.connection

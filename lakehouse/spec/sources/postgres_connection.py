@@ -1,6 +1,6 @@
 """The settings of a PostgreSQL server in an Airflow connection of the type `postgres`.
 
-The connection's schema is the database. The extra may have `sslmode` and `sslrootcert`, as libpq names them.
+The connection's schema is the database. The extra may contain `sslmode` and `sslrootcert`, with libpq's names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lakehouse.spec.secrets import connection_fields
 
 _PORT = 5432
 _TLS = ("sslmode", "sslrootcert")
-#: Seconds within which a connection has to be made.
+#: The connection timeout in seconds.
 CONNECT_S = 30
-#: Texts of values do not depend on the settings of the server, the database or the user. No statement of a run waits
-#: for standbys.
+#: The string form of values does not depend on settings of the server, the database or the user. No statement of a run
+#: waits for standbys.
 _SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
@@ -60,7 +60,7 @@ class PostgresAccess:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of a connection of libpq; they have the password."""
+        """The parameters of a libpq connection, including the password."""
         session = " ".join(f"-c {name}={value}" for name, value in self.session.items())
         given = {
             "host": self.host,

@@ -1,8 +1,8 @@
 """The settings of the source `postgres` in the `ingest` section of a table spec.
 
-A run reads chunks of the tables and the log at once: logical replication through a slot and a publication, which belong
-to the spec. It continues from the position in the newest commit. Host, database and password are in the connection, see
-`lakehouse.spec.sources.postgres_connection`.
+A run reads chunks of the tables together with the log: logical replication through a slot and a publication, which
+belong to the spec. It continues from the position in the newest commit. Host, database and password are in the
+connection, see `lakehouse.spec.sources.postgres_connection`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PostgresSourceSpec(DatabaseSource):
         database: The settings that all database sources have.
         connection: The id of the Airflow connection.
         slot: The name of the replication slot; empty for the name that follows from the table.
-        publication: The name of the publication; empty for that of the slot.
+        publication: The name of the publication; empty for the slot's name.
         row_security: One of `ROW_SECURITY`.
     """
 
@@ -107,7 +107,7 @@ class PostgresSourceSpec(DatabaseSource):
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping = self.database.to_mapping()
         if self.connection != CONNECTION:
             mapping["connection"] = self.connection

@@ -1,6 +1,6 @@
 """The contract of a source's settings in the `ingest` section of a table spec.
 
-A source has a dataclass of settings in `lakehouse.spec` and a reader in `lakehouse.platform.sources`. The name
+A source consists of a dataclass of settings in `lakehouse.spec` and a reader in `lakehouse.platform.sources`. The name
 `source:` in the section selects both. Secrets are not settings: they stay in connections and environment variables.
 """
 
@@ -15,7 +15,7 @@ from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
-#: The key of the largest size of a run's input.
+#: The key that limits the size of a run's input.
 SIZE_KEY = "max_bytes"
 
 
@@ -40,7 +40,7 @@ class SourceSpec(Protocol):
 
     @property
     def declares_types(self) -> bool:
-        """Whether the source itself declares the column types, as Parquet does; otherwise text is parsed."""
+        """Whether the source itself declares the column types, as Parquet does; otherwise strings are parsed."""
 
     @property
     def connections(self) -> tuple[str, ...]:
@@ -48,14 +48,14 @@ class SourceSpec(Protocol):
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `json files of landing/orders`."""
+        """Description of the input, such as `json files of landing/orders`."""
 
     @classmethod
     def parse(cls, section: Section) -> Self:
         """Read the settings from the `ingest` section; raise UserError with file and line."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
 
 
 def reader_options(section: Section) -> dict[str, str]:

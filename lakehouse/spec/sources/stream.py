@@ -40,7 +40,7 @@ STREAM_KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """A continuous ingestion: a commit every `every_s` seconds, in jobs of `run_for_s` seconds; 0 has no end."""
+    """A continuous ingestion: a commit every `every_s` seconds, in jobs of `run_for_s` seconds; 0 for no end."""
 
     every_s: int = _EVERY_S
     run_for_s: int = _RUN_FOR_S

@@ -1,7 +1,7 @@
 """The settings of the source `table` in the `ingest` section of a table spec: changes of other tables.
 
-A run reads what changed in `tables` since the commits that the newest commit of the own table names, and makes rows of
-it with `transform` or `select`. `changes` says what the views of a run contain:
+A run reads the changes of `tables` since the commits that are recorded in the newest commit of this table, and makes
+rows from them with `transform` or `select`. `changes` selects the content of a run's views:
 
     latest   the newest version of each changed row
     cdc      every change, with the columns `_change_type` and `_commit_time`
@@ -112,7 +112,7 @@ class TableSourceSpec:
 
     @property
     def applies_deletes(self) -> bool:
-        """Whether rows of the table that have no source row any more are deleted."""
+        """Whether rows of the table are deleted when they no longer have a source row."""
         return self.deletes == APPLY and self.changes != CDC
 
     @property
@@ -122,7 +122,7 @@ class TableSourceSpec:
 
     @property
     def description(self) -> str:
-        """What a run reads, such as `changes of lake/raw`."""
+        """Description of the input, such as `changes of lake/raw`."""
         return f"changes of {', '.join(self.tables.values())}"
 
     @classmethod
@@ -159,7 +159,7 @@ class TableSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML holds them, without those that have their default."""
+        """Return the settings in the form of YAML, without default values."""
         mapping: dict[str, Any] = {"tables": dict(self.tables)}
         if self.join:
             mapping["join"] = dict(self.join)

@@ -1,4 +1,4 @@
-"""The user's file of alarms: where it is, and its text. Its sections are `rules`, `overrides` and `notifiers`."""
+"""The user's file of alarms: its path and its content. Its sections are `rules`, `overrides` and `notifiers`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lakehouse.errors import SettingError
 
-#: Path of the user's file. Without it, `alarms.yaml` beside a folder of table specs is read, if it exists.
+#: Path of the user's file. Without it, `alarms.yaml` next to a folder of table specs is read, if it exists.
 VARIABLE = "LAKEHOUSE_ALARMS"
 FILE_NAME = "alarms.yaml"
 SECTIONS = ("rules", "overrides", "notifiers")
@@ -16,7 +16,7 @@ _SPECS = ("LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_SPECS")
 
 
 def alarm_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's file: LAKEHOUSE_ALARMS, or `alarms.yaml` beside a folder of specs, or None."""
+    """Return the path of the user's file: LAKEHOUSE_ALARMS, or `alarms.yaml` next to a folder of specs, or None."""
     if environ.get(VARIABLE):
         return Path(environ[VARIABLE])
     folders = [Path(text) for name in _SPECS for text in environ.get(name, "").split(os.pathsep) if text]
@@ -25,7 +25,7 @@ def alarm_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def text_of_alarm_file(path: Path) -> str:
-    """Return the text of the user's file; raise SettingError if it cannot be read."""
+    """Return the content of the user's file; raise SettingError if it cannot be read."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

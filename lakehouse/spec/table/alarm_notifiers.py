@@ -1,4 +1,4 @@
-"""The section `notifiers` of a file of alarm rules: which notifier sends which alarms.
+"""The section `notifiers` of an alarm file: which notifier sends which alarms.
 
 notifiers:
   data-team:
@@ -22,7 +22,7 @@ from lakehouse.spec.secrets import is_secret
 from lakehouse.spec.table.alarm_file import alarm_file, text_of_alarm_file
 from lakehouse.spec.yaml_section import Section, read_section
 
-#: Short names of notifiers of Airflow's providers, and of the notifier that writes to the log.
+#: Short names of the notifiers in Airflow's providers, and of the notifier that writes to the log.
 TYPES = ("slack", "smtp", "webhook", "log")
 _KEYS = ("type", "severity", "scopes", "arguments")
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -34,9 +34,9 @@ class NotifierSpec:
     """A declared notifier.
 
     Attributes:
-        name: Name under which the catalog records what was sent.
+        name: Name under which the catalog records the sent alarms.
         type: One of `TYPES`, or the path of a class.
-        severity: Least severity of its alarms.
+        severity: Minimum severity of its alarms.
         scopes: Namespaces and tables of its alarms; empty: all.
         arguments: Arguments of the class.
     """
@@ -55,7 +55,7 @@ def load_notifiers(environ: Mapping[str, str] = os.environ) -> tuple[NotifierSpe
 
 
 def parse_notifiers(text: str, *, source: str) -> tuple[NotifierSpec, ...]:
-    """Parse the notifiers of a file of alarm rules.
+    """Parse the notifiers in an alarm file.
 
     Raises UserError with file and line for an unknown type or key, and for an argument with a secret.
     """

@@ -1,11 +1,11 @@
-"""The number of buckets of a partition: that of the first matching pattern, otherwise the table's number.
+"""The number of buckets per partition: the number of the first matching pattern, otherwise the table's number.
 
     hoodie.bucket.index.num.buckets = 8
     hoodie.bucket.index.partition.expressions = ^day=2026-11-(27|30)$,64;^day=2026-,16
 
-All writers of a table must compute the same number, also Apache Hudi's (Java). A pattern may therefore use only syntax
-that means the same in RE2 and in Java; character classes are ASCII. Look-around and back-references are refused,
-because RE2 does not support them (see model.pattern).
+All writers of a table, including Apache Hudi (Java), must compute the same number. A pattern may therefore use only
+syntax that means the same in RE2 and in Java; character classes are ASCII. Look-around and back-references are
+refused, because RE2 does not support them (see model.pattern).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 #: The table property with the rules from the creation of the table. Hudi refuses changes of its own property.
 MADE_WITH = "lakehouse.bucket.index.partition.expressions"
 RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
-#: File ids have eight digits for the bucket.
+#: File ids contain eight digits for the bucket.
 MAX_BUCKETS = 99_999_999
 #: The only kind of rule.
 REGEX = "regex"
@@ -32,7 +32,7 @@ REGEX = "regex"
 _COUNT = re.compile(r"\+?[0-9]{1,9}")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # Escapes with different meanings in RE2 and in Java. \v is one character in RE2 and a class in Java. \p uses different
-# versions of Unicode. \Q would hide text from the checks below. \C is a byte in RE2.
+# versions of Unicode. \Q would hide characters from the checks below. \C is a byte in RE2.
 _OTHER_ESCAPES = frozenset("vZNpPQEC")
 # Groups with (?P.., conditions, comments and character flags; operators in sets; single braces, an error in Java.
 _OTHER_SYNTAX = re.compile(r"\(\?(?:[P#(]|[a-zA-Z-]*[aLuU])|\[[^\]]*?(?:\[|&&|--|~~|\|\|)|(?<!\{)\{(?![0-9]+\})")
@@ -43,10 +43,10 @@ _READ_DIFFERENTLY = re.compile("[\n\r\x85\u2028\u2029\x0b\u212a\u017f]")
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """The numbers of buckets of a table: `default`, and pairs of pattern and number; the first match applies.
+    """The bucket numbers of a table: `default`, and pairs of pattern and number; the first match applies.
 
-    `staged` are pairs of a partition with a pending resize and a multiple of its number of buckets. Rows are staged by
-    this multiple, so that the bucket of a row is known before and after the resize.
+    `staged` maps a partition with a pending resize to a multiple of its bucket number. Rows are staged by this
+    multiple, so that the bucket of a row is known before and after the resize.
     """
 
     default: int
@@ -54,11 +54,11 @@ class BucketRules:
     staged: tuple[tuple[str, int], ...] = ()
 
     def staged_of(self, partition: str) -> int:
-        """Return the number of buckets by which rows of a partition are staged."""
+        """Return the number of buckets by which a partition's rows are staged."""
         return dict(self.staged).get(partition) or self.of(partition)
 
     def of(self, partition: str) -> int:
-        """Return the number of buckets of the partition with this path.
+        """Return the bucket number for the partition with this path.
 
         Raises UserError if there are rules and the path has a line end or a similar character: writers would disagree.
         """
@@ -72,12 +72,12 @@ class BucketRules:
 
     @property
     def expressions(self) -> str:
-        """The rules as text of the option."""
+        """The rules as the value of the option."""
         return render_rules(self.rules)
 
 
 def parse_rules(text: str) -> tuple[tuple[str, int], ...]:
-    """Return the rules of the text `pattern,number;pattern,number`, in this order; none for an empty text.
+    """Return the rules in the string `pattern,number;pattern,number`, in this order; none for an empty string.
 
     Raises UserError for an expression of another form, and for a pattern on which writers would disagree.
     """
@@ -88,7 +88,7 @@ def parse_rules(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def render_rules(rules: Iterable[tuple[str, int]]) -> str:
-    """Return the text of rules; `parse_rules` parses it."""
+    """Return rules as a string; `parse_rules` parses it."""
     return ";".join(f"{pattern},{count}" for pattern, count in rules)
 
 

@@ -1,4 +1,4 @@
-"""Check settings of services and options of a table for contradictions.
+"""Check a table's service settings and options for contradictions.
 
 The check runs when settings are declared, in a spec or in the policies of a catalog, before any service runs.
 """

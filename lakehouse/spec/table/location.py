@@ -21,7 +21,7 @@ def location_of(spec: TableSpec, environ: Mapping[str, str]) -> str:
 
 
 def stream_location(spec: TableSpec, environ: Mapping[str, str]) -> str:
-    """Return the location of the lease of a table's streams: the table, or a folder beside those of a template."""
+    """Return the location of the lease for a table's streams: the table, or a folder next to a template's tables."""
     location = location_of(spec, environ)
     # The location of a spec for many tables is their parent folder, and no table.
     return f"{location.rstrip('/')}_streams" if spec.is_template else location

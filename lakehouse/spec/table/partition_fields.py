@@ -16,7 +16,7 @@ DEFAULT_FORMAT = TimestampFormat(type=BY_COLUMN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionField:
-    """A column of the partition path; `type` is SIMPLE or TIMESTAMP, `timestamp` has the settings of the spec."""
+    """A column of the partition path; `type` is SIMPLE or TIMESTAMP, `timestamp` contains the settings in the spec."""
 
     name: str
     type: str = "SIMPLE"

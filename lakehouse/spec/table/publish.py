@@ -12,8 +12,8 @@
         since: 2025-03-01                # first period that is due; default: the period of the first event
         max_age: 90d                     # periods that ended longer ago are not due any more; default: no limit
 
-A period stays due until it is published, also after its commits were archived, unless it is before `since` or older
-than `max_age`. Clean does not wait for publication, because a stopped publication would keep every version for ever.
+A period stays due until it is published, even if its commits were archived, unless it is before `since` or older than
+`max_age`. Clean does not wait for publication, because a stopped publication would keep every version for ever.
 The retention (`hoodie.clean.*`) has to cover the time from the end of a period to the run that publishes it. A period
 whose version was cleaned is recorded as lost. The run that detects it fails and names it; `publish status` and all
 later reports show it until it is published at the newest version or withdrawn.
@@ -50,12 +50,12 @@ class PublishSpec:
         granularity: The period of "date": "day" or "hour".
         timezone: The time zone of periods and of `schedule`.
         since: The first period of "date"; empty for the period of the first event.
-        ready: The signals of which any makes a partition ready.
+        ready: The signals; any one makes a partition ready.
         archive_after_s: The time in seconds after which pointers become copies; None for never.
         max_age_s: The time in seconds after the end of a period after which it is no longer due; None for no limit.
-        location: The folder of copies; empty for a folder beside the table.
+        location: The folder of copies; empty for a folder next to the table.
         sort_by: The sort columns of copies; empty for the record key.
-        file_bytes: The largest size of the files of copies.
+        file_bytes: The maximum file size of copies.
         retain_s: The time in seconds for which retired files are kept for active readers.
         success_file: Whether `_SUCCESS` files are written.
         schedule: The cron expression of the Airflow runs; empty if only events of the table's asset start them.

@@ -1,7 +1,7 @@
 """Hours in which the scheduler starts no run of a service: `08:00-18:00`, `mon-fri 08:00-18:00 Europe/Berlin`.
 
-A text has an optional range of weekdays, a range of hours, and an optional time zone (default UTC). Hours after which a
-smaller one follows end on the next day: `22:00-06:00`. Several texts are separated by commas.
+A range has optional weekdays, hours, and an optional time zone (default UTC). If the second hour is smaller than the
+first, it is on the next day: `22:00-06:00`. Several ranges are separated by commas.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class QuietRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietHours:
-    """Ranges of hours, and their text as it was declared."""
+    """Ranges of hours, and the declaration from which they were parsed."""
 
     text: str
     ranges: tuple[QuietRange, ...]
@@ -68,7 +68,7 @@ class QuietHours:
 
 
 def parse_quiet_hours(name: str, text: str) -> QuietHours:
-    """Parse quiet hours; raise SettingError with `name` if the text is not valid."""
+    """Parse quiet hours; raise SettingError with `name` if the value is not valid."""
     ranges = tuple(_range(name, part.strip()) for part in text.split(","))
     return QuietHours(text=text, ranges=ranges)
 

@@ -1,6 +1,6 @@
-"""Settings of the scheduler that every service has: priority, deadline, quiet hours, budgets and bounds of a job.
+"""Scheduler settings that all services share: priority, deadline, quiet hours, budgets and job bounds.
 
-A policy of a namespace for the service `all` limits the runs of all services of its tables together.
+A namespace policy for the service `all` limits the runs of all services in its tables together.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """Restrictions of the runs of one service; None means no restriction.
+    """Restrictions on the runs of one service; None means no restriction.
 
     Attributes:
         quiet_hours: Hours in which no run starts.
-        max_runs: Largest number of runs at the same time.
+        max_runs: Maximum number of concurrent runs.
         bytes_per_hour: Bytes that runs may move in an hour.
-        max_executors: Largest number of executors of a job.
-        max_memory: Largest memory of the driver and of an executor, in bytes.
+        max_executors: Maximum number of executors per job.
+        max_memory: Maximum memory for the driver and for an executor, in bytes.
     """
 
     quiet_hours: QuietHours | None = None
@@ -55,7 +55,7 @@ def parse_scheduling(service: str, settings: Mapping[str, Any]) -> Scheduling:
 
 
 def parse_common_limits(settings: Mapping[str, Any]) -> Scheduling:
-    """Parse the limits of all services of a namespace together.
+    """Parse the limits for all services in a namespace together.
 
     Raises SettingError for a setting that is none of `ALL_SERVICES_KEYS`, and for an invalid value.
     """

@@ -6,7 +6,7 @@
       clustering: {enabled: false}
 
 A setting is a field of the service's policy (`lakehouse.spec.options`) or its full `hoodie.*` key. The scheduler reads
-more settings of each service: `enabled`, `priority`, `deadline`, and those of `lakehouse.spec.table.scheduling`.
+more settings of each service: `enabled`, `priority`, `deadline`, and the ones in `lakehouse.spec.table.scheduling`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def require_pattern_settings(service: str, settings: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The settings of one service of one table.
+    """The settings of one table service.
 
     Services with a higher `priority` run first. `deadline_s` is the number of seconds for which the service may be due
-    without a run. `options` maps option keys of the service's policy to texts. `scheduling` are restrictions of runs.
+    without a run. `options` maps option keys of the service's policy to strings. `scheduling` restricts runs.
     """
 
     enabled: bool = True
@@ -68,7 +68,7 @@ class ServiceSettings:
 def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettings:
     """Parse the settings of a service.
 
-    Raises UserError for an unknown service, an unknown setting (with the nearest known one) and an invalid value.
+    Raises UserError for an unknown service, an unknown setting (with a similar known one) and an invalid value.
     """
     service_spec(service)
     options = setting_options(service, settings)

@@ -1,7 +1,7 @@
-"""The table services: what the platform knows about each of them.
+"""The table services and their properties.
 
 Everything else that lists services is derived from `SERVICE_SPECS`: CLI verbs, sections of the table spec, policies,
-decisions, DAGs and pages. Every process that prints a help text imports this module, so it imports little.
+decisions, DAGs and pages. Every process that prints help imports this module, so it imports little.
 `lakehouse.spec.table.service_settings` parses the settings of a service.
 """
 
@@ -21,17 +21,17 @@ class ServiceSpec:
     """One table service: the value from which CLI verbs, spec sections, decisions, runs, DAGs and pages are derived.
 
     Attributes:
-        name: Name of the CLI verb, of the section of the table spec, of the policy and of the DAG `services.<name>`.
-        attribute: Name of the property of `table.services`; empty if it is the same name.
+        name: Name of the CLI verb, the section in the table spec, the policy and the DAG `services.<name>`.
+        attribute: Name of the property in `table.services`; empty if it is the same name.
         options: Field of `Policies` that holds the options of the service.
-        text: One sentence for the list of commands, without its full stop.
+        text: Sentence for the list of commands, without its full stop.
         doc: Documentation of the DAG in Markdown.
         work: Sentence about a run for decisions, a template of `lakehouse.spec.decision_text`. If it is empty,
             the sentence of a rewrite for services that hold file groups, and the number of files for others.
         deadline_s: Number of seconds for which the service may be due without a run, if no setting changes it.
         action: Action of the plans that the service puts on the timeline; None if a run plans and executes in one step.
-        operation: Operation in the metadata of the commits that the service makes; None if it makes no such commits.
-        by_partition: Whether a run can be limited to some partitions, for example to those of a data interval.
+        operation: Operation in the metadata of the service's commits; None if it makes no such commits.
+        by_partition: Whether a run can be limited to some partitions, for example by a data interval.
         holds_file_groups: Whether pending plans hold file groups. Two such services never run on a table together.
         needs_spark: Whether a run uses the executors of a Spark session if there is one.
         conflicts_with_writers: Whether a writer that commits during a run can make the run useless.
@@ -39,7 +39,7 @@ class ServiceSpec:
         merge_on_read_only: Whether the service works on merge-on-read tables only.
         enabled_by_default: Whether the scheduler runs the service without a policy that enables it.
         pattern_settings: Settings that a policy may declare for the partitions that match a pattern.
-        pattern_advice: What to do instead for settings that apply to whole tables.
+        pattern_advice: The alternative for settings that apply to whole tables.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ServiceSpec:
 
     @property
     def property_name(self) -> str:
-        """The name of the property of `table.services`."""
+        """The name of the property in `table.services`."""
         return self.attribute or self.name
 
     @property
@@ -79,7 +79,7 @@ _COMPACTION = (
     "compactions, a log compaction merges the log files of a file group into one, without base files."
 )
 
-#: All services. A later service cleans up what an earlier one leaves behind, so ties are broken in this order.
+#: All services. A later service cleans up files that an earlier one leaves behind, so ties are broken in this order.
 SERVICE_SPECS = (
     ServiceSpec(
         name="compaction",
@@ -221,7 +221,7 @@ BY_PARTITION = tuple(spec.name for spec in SERVICE_SPECS if spec.by_partition)
 
 
 def service_spec(name: str) -> ServiceSpec:
-    """Return the spec of a service; raise UserError with the nearest name if there is no such service."""
+    """Return the spec of a service; raise UserError with a similar name if there is no such service."""
     for spec in SERVICE_SPECS:
         if spec.name == name:
             return spec

@@ -1,4 +1,4 @@
-"""The keys of a table spec outside of its sections `ingest` and `services`, with their texts for the reference."""
+"""The keys of a table spec outside its sections `ingest` and `services`, with their descriptions for the reference."""
 
 from __future__ import annotations
 

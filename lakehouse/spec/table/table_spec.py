@@ -60,7 +60,7 @@ _MERGER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 class IndexSpec:
     """The index of a table, such as SIMPLE, BLOOM or BUCKET; the other fields are settings of the bucket index.
 
-    `partitions` are pairs of pattern and number of buckets; the first pattern that matches a partition path applies.
+    `partitions` are pairs of pattern and bucket number; the first pattern that matches a partition path applies.
     """
 
     type: str
@@ -89,9 +89,9 @@ class TableSpec:
         merge_mode: Whether ordering columns, commit times or a merger decide between versions of a record.
         merger: The function `package.module:function` of the merge mode CUSTOM.
         column_groups: Columns by their ordering column, for tables that several writers fill.
-        partial_update: IGNORE_DEFAULTS keeps stored values if the newer version has null, FILL_UNAVAILABLE if it has
+        partial_update: IGNORE_DEFAULTS keeps stored values if the newer version is null, FILL_UNAVAILABLE if it is
             `unavailable_value`.
-        unavailable_value: The text of FILL_UNAVAILABLE; None for Debezium's.
+        unavailable_value: The value that FILL_UNAVAILABLE replaces; None for Debezium's.
         delete_field: The column whose value `delete_marker` marks a delete.
         delete_marker: The value that marks a delete.
         delete_retention: The time for which deletes keep older rows of their keys away, such as `7d`; None for not at
@@ -101,7 +101,7 @@ class TableSpec:
         ingest: The ingestion; None if there is none, or if there are `inputs`.
         inputs: Several ingestions by name.
         input: The name of the input whose ingestion this spec has (see `of_input`); empty for the spec of a file.
-        shared_schema: In the spec of an input, the `schema` of the file; the input may have a schema of its own.
+        shared_schema: In the spec of an input, the `schema` of the file; the input may declare its own schema.
         services: The settings of services and publication, as written.
         options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
         source: The file of the spec.
@@ -160,17 +160,17 @@ class TableSpec:
 
     @property
     def is_template(self) -> bool:
-        """Whether the spec stands for several tables, whose names and keys the source has."""
+        """Whether the spec declares several tables, whose names and keys come from the source."""
         return self.ingest is not None and self.ingest.database is not None and bool(self.ingest.database.into)
 
     @property
     def ingestion_name(self) -> str:
-        """The name of the ingestion: that of the table, or `table.input`."""
+        """The name of the ingestion: the table's name, or `table.input`."""
         return f"{self.table}.{self.input}" if self.input else self.table
 
     @property
     def ingestions(self) -> tuple[TableSpec, ...]:
-        """One spec for each ingestion of the table: this one, or those of its inputs."""
+        """One spec for each ingestion of the table: this one, or the specs of its inputs."""
         if self.inputs and not self.input:
             return tuple(self.of_input(name) for name in self.inputs)
         return () if self.ingest is None else (self,)
@@ -209,7 +209,7 @@ class TableSpec:
         return (self.merger,) if self.merger else ()
 
     def call_options(self) -> dict[str, str]:
-        """Return the options for opening the table: those of writes, and those that `services` imply."""
+        """Return the options for opening the table: the write options, and the options that `services` imply."""
         write = {key: value for key, value in self.write_options().items() if key not in CREATE_OPTIONS}
         return {**service_options(self.services), **write}
 
@@ -261,7 +261,7 @@ def load_spec(path: Path) -> TableSpec:
 
 
 def parse_spec(text: str, *, source: str) -> TableSpec:
-    """Return the spec in a YAML text; raise UserError with file, line and the nearest known name."""
+    """Return the spec in a YAML document; raise UserError with file, line and a similar known name."""
     section = read_section(text, source=source, title="the table spec")
     section.only(key_names(TABLE_KEYS))
     table = section.required("table")
@@ -304,12 +304,12 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
 
 
 def asset_uri(table: str) -> str:
-    """Return the URI of the Airflow asset of the table with this name."""
+    """Return the Airflow asset URI for the table with this name."""
     return f"lakehouse://{table}"
 
 
 def _record_key(section: Section, ingest: IngestSpec | None) -> tuple[str, ...]:
-    """Return the key columns; each of several tables of a database has the key of its source table."""
+    """Return the key columns; if a spec covers several tables, each has the key of its source table."""
     database = None if ingest is None else ingest.database
     if database is not None and database.into and "record_key" not in section.nodes:
         return ()
@@ -415,7 +415,7 @@ def _publish(table: str, settings: Any) -> PublishSpec:
 
 
 def _at_setting(detail: Section, service: str, error: UserError) -> UserError:
-    """Return the error with the line of the setting that it names, or of its service."""
+    """Return the error with the line of the setting or service that it names."""
     lines = detail.section(service, service)
     setting = error.setting if isinstance(error, SettingError) else ""
     for name in lines.lines if lines is not None else ():

@@ -1,7 +1,7 @@
 """Find the record keys that a commit adds to file groups and removes from them, by reading the written files (MDT-4).
 
     added     the keys of a file group that the commit created
-    removed   the keys of a file group that the commit replaced or that is gone
+    removed   the keys of a file group that the commit replaced or deleted
     compared  the keys after the commit without those before it, and the other way round
 
 Tasks read key columns and write the changed keys to the staging folder, divided by file group of the record index.
@@ -50,7 +50,7 @@ class KeyChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedGroup:
-    """A file group whose keys change: its slices before and after the change, as far as the kind of change has them.
+    """A file group whose keys change: its slices before and after the change, depending on the kind of change.
 
     `instant_ms` is the time in milliseconds that the record index stores for added keys.
     """
@@ -67,7 +67,7 @@ class ChangedGroup:
 class Sharding:
     """The file groups of a record index.
 
-    `groups` maps the data partition to the ids of its file groups, in the order of shards. A record index of the whole
+    `groups` maps the data partition to the ids of its file groups, in the order of shards. A record index for the whole
     table has one entry, with the data partition "".
     """
 
@@ -80,7 +80,7 @@ class Sharding:
         return tuple(file_id for partition in sorted(self.groups) for file_id in self.groups[partition])
 
     def numbers(self, keys: pa.Array | pa.ChunkedArray, partition: str) -> np.ndarray:
-        """Return the number of the file group of each key in a data partition.
+        """Return the file group number for each key in a data partition.
 
         Raises CorruptTableError for a data partition without file groups.
         """
@@ -105,13 +105,13 @@ class ChangedKeysContext:
 
     @property
     def storage(self) -> Storage:
-        """The storage of the files of changed keys."""
+        """The storage for the files of changed keys."""
         return self.output or self.read.storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedKeysFile:
-    """The changed keys that one task found: the batches of the file by number of the record index's file group."""
+    """The changed keys that one task found: the batches of its file by the number of the record index's file group."""
 
     path: str
     rows: int = 0
@@ -147,7 +147,7 @@ def write_divided(storage: Storage, path: str, pieces: Iterator[tuple[int, pa.Re
 def changed_keys_of(
     storage: Storage, files: Sequence[ChangedKeysFile], number: int, schema: pa.Schema = CHANGED
 ) -> pa.Table:
-    """Return the changed keys of one file group of the index, from the files of all tasks."""
+    """Return the changed keys in one index file group, from the files of all tasks."""
     batches: list[pa.RecordBatch] = []
     for file in files:
         wanted = file.batches.get(number, ())
@@ -174,7 +174,7 @@ def changed_keys(read: SliceContext, group: ChangedGroup) -> Iterator[pa.Table]:
 
 
 def slice_keys(read: SliceContext, file_slice: FileSlice) -> Iterator[pa.Array]:
-    """Yield the record keys of the rows of a slice, piece by piece."""
+    """Yield the record keys of a slice's rows, piece by piece."""
     if not file_slice.logs:
         assert file_slice.base is not None, "a slice has a base file or logs"
         reader = BaseFileReader(read.storage, file_slice.base.path)

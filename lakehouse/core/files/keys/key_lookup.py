@@ -45,8 +45,8 @@ _SHOWN = 10
 FILTERED_KEY_FACTOR = 2.5
 _SAMPLE_KEYS = 1_000
 _VALUES_BATCH = 131_072
-#: Files with keys of the batch, one after the other, after which the filters of the next ones are not asked. On a local
-#: disk a filter costs a third of the time for reading the keys of a file of 20,000 rows.
+#: After this number of consecutive files with keys of the batch, filters are not used for the next files. On a local
+#: disk, using a filter takes a third of the time for reading the keys of a file with 20,000 rows.
 _MOST_USELESS = 3
 Entries = tuple[StagedEntry, ...]
 
@@ -100,7 +100,7 @@ def write_matches(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedKeys:
-    """Keys of staged rows: of all rows of `entries` in order, or of the rows at `positions` of them."""
+    """Keys of staged rows: for all rows of `entries` in order, or for the rows at `positions`."""
 
     entries: Entries
     keys: pa.Array | pa.ChunkedArray
@@ -261,7 +261,7 @@ def refuse_moves(context: WriteContext, rows: int) -> None:
 
 
 def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.ndarray) -> pa.ChunkedArray:
-    """Return the values of a column in `rows` of a base file; `rows` is ascending."""
+    """Return a column's values in `rows` of a base file; `rows` is ascending."""
     wanted = context.schema.field(name).type
     if name not in reader.schema.names:
         return pa.chunked_array([pa.nulls(len(rows), wanted)])
@@ -295,7 +295,7 @@ _FIRST_SURROGATE = "\ud800"
 
 
 def key_range(reader: BaseFileReader) -> tuple[str, str] | None:
-    """Return the least and the greatest key of a base file by its footer; None if they are unknown.
+    """Return the minimum and the maximum key in a base file's footer; None if they are unknown.
 
     Bounds with characters that UTF-16 and UTF-8 order differently are unknown too, because writers differ.
     """

@@ -170,14 +170,14 @@ class EntryIndex:
         return entry, code - self._starts[entry]
 
     def used_upserts(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
-        """Return the entry, and the position in it, of the upserts that have a match and are therefore not inserted."""
+        """Return the entry, and the position in it, of the upserts with a match, which are therefore not inserted."""
         stays = matches.kind != MOVED_OUT
         entry, position = self.entries_of(matches.run[stays], matches.row[stays])
         mine = (entry >= 0) & (position < self._upserts[entry])
         return entry[mine], position[mine]
 
     def consumed(self, matches: Matches) -> Iterator[tuple[int, int, int]]:
-        """Yield entries with the number of their upserts that have a match, and the fingerprint of these.
+        """Yield entries with the number of their upserts with a match, and the fingerprint of these.
 
         Each upsert is counted once.
         """
@@ -210,7 +210,7 @@ def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple
     Args:
         context: The settings of the write.
         matches: The matches of one slice.
-        others: Other matches files, and whether each has precedence over this one.
+        others: Other matches files, and whether each one takes precedence over this one.
     """
     keep = np.ones(len(matches), bool)
     deleted = np.flatnonzero(matches.kind == DELETED)
@@ -235,7 +235,7 @@ def read_matches(context: WriteContext, path: str) -> Matches:
 
 
 def _merged(segments: Sequence[Matches], limit: int) -> Iterator[Matches]:
-    """Merge ordered pieces. Only the matches of one range of stored rows are in memory."""
+    """Merge ordered pieces. Only the matches in one range of stored rows are in memory."""
     start = min(int(segment.base_row[0]) for segment in segments)
     stop = max(int(segment.base_row[-1]) for segment in segments) + 1
     while start < stop:

@@ -1,4 +1,4 @@
-"""Check that keys have one row each, and are in one partition, in memory that does not grow with the number of rows.
+"""Check that each key occurs in one row and one partition; memory does not grow with the number of rows.
 
 Keys are compared by a hash of 62 bits. Several passes over the slices each compare a share of the hashes that fits into
 memory. If a hash occurs twice, its keys are compared.
@@ -27,7 +27,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.validation import Finding
 
 _POSITIONS = 2**31 - 1
-#: A hash, its copy during the sort, and the mask of equal hashes.
+#: For a hash, its copy during the sort, and the mask of equal hashes.
 _BYTES_PER_KEY = 24
 #: The maximum number of repeated hashes whose keys are compared, and of keys that a finding shows.
 _LOOKED_AT, _SHOWN = 1_000, 3
@@ -35,7 +35,7 @@ _LOOKED_AT, _SHOWN = 1_000, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTask:
-    """The slices within which a key is unique, of a partition or of the table. They have at most `rows` rows."""
+    """The slices within which a key is unique: all slices in a partition or in the table, with at most `rows` rows."""
 
     slices: tuple[FileSlice, ...]
     rows: int
@@ -64,7 +64,7 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyShare:
-    """A share of the keys of a whole table: the keys whose hash modulo `parts` equals `part`."""
+    """A share of the keys in a whole table: the keys whose hash modulo `parts` equals `part`."""
 
     slices: tuple[FileSlice, ...]
     part: int
@@ -73,7 +73,7 @@ class KeyShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """The number of keys of a share that are in several partitions, with examples. `unread` is the reason why none were
+    """The number of keys in a share that are in several partitions, with examples. `unread` is the reason why none were
     compared.
     """
 
@@ -83,7 +83,7 @@ class SharedKeys:
 
 
 def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -> int:
-    """Return the number of rows of a slice, by its footer, or by its keys if it has logs; 0 if it cannot be read."""
+    """Return the row count of a slice, from its footer, or from its keys if it has logs; 0 if it cannot be read."""
     try:
         if file_slice.base is not None and not file_slice.logs:
             with closing(BaseFileReader(context.read.storage, file_slice.base.path)) as reader:
@@ -95,7 +95,7 @@ def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -
 
 
 def key_shares(slices: Sequence[FileSlice], rows: int, budget_bytes: int) -> list[KeyShare]:
-    """Divide `rows` keys into shares, so that the hashes of one share fit half of a task's budget."""
+    """Divide `rows` keys into shares, so that the hashes in one share fit half of a task's budget."""
     ordered = tuple(sorted(slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id)))
     parts = max(1, -(-rows * _BYTES_PER_KEY // max(budget_bytes // 2, 1)))
     return [KeyShare(slices=ordered, part=part, parts=parts) for part in range(parts)]
@@ -163,7 +163,7 @@ def _repeated_hashes(context: CheckContext, slices: tuple[FileSlice, ...], part:
 
 
 def _repeated_keys(context: CheckContext, slices: tuple[FileSlice, ...], twice: np.ndarray) -> Counter[str]:
-    """Return the keys with these hashes that have several rows, and the number of rows."""
+    """Return the keys with these hashes that occur in several rows, and the number of rows."""
     counts: Counter[str] = Counter()
     for keys in _keys(context, slices):
         chosen = keys.filter(pa.array(np.isin(_hashes(keys), twice)))

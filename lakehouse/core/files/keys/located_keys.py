@@ -33,7 +33,7 @@ class RecordLocations(Protocol):
     """The record index of a table."""
 
     def locations(self, keys: pa.Array, partitions: Sequence[str] | None = None) -> pa.Table:
-        """Return key, partition, file_id and instant_ms of the keys that have a location."""
+        """Return key, partition, file_id and instant_ms for the keys with a location."""
         ...
 
 
@@ -47,14 +47,14 @@ class LocateTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedKeys:
-    """The result of a look-up: where the located rows of each file group are; `rows` of them have a location."""
+    """The result of a look-up: where the located rows of each file group are; `rows` keys have a location."""
 
     groups: Mapping[Group, LocatedRows]
     rows: int = 0
 
 
 def plan_locating(entries: Sequence[StagedEntry], *, by_partition: bool) -> tuple[LocateTask, ...]:
-    """Return one task per staged run, or per partition if each partition has a record index of its own."""
+    """Return one task per staged run, or per partition if each partition has its own record index."""
     tasks: dict[str, list[StagedEntry]] = {}
     for entry in sorted(entries, key=lambda e: (e.run, e.offset)):
         tasks.setdefault(entry.partition if by_partition else entry.run, []).append(entry)
@@ -65,7 +65,7 @@ def plan_locating(entries: Sequence[StagedEntry], *, by_partition: bool) -> tupl
 
 
 def locate(context: WriteContext, index: RecordLocations, attempt: Attempt, task: LocateTask) -> LocatedKeys:
-    """Look the keys of a task up and write the rows that have a location to the staging folder."""
+    """Look the keys of a task up and write the rows with a location to the staging folder."""
     path = f"{context.staging}/located/{attempt.token}.arrow"
     batches: dict[Group, list[int]] = {}
     rows: dict[Group, int] = {}
@@ -160,7 +160,7 @@ def _by_group(
 
 
 def _group_codes(locations: pa.Table, groups: pa.Table) -> np.ndarray:
-    """Return the number in `groups` of the file group of each location."""
+    """Return for each location the position of its file group in `groups`."""
     both = [
         pc.binary_join_element_wise(
             t.column("partition").cast(pa.string()), t.column("file_id").cast(pa.string()), "\0"

@@ -43,15 +43,15 @@ class IndexedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedColumn:
-    """The settings of the tasks of one index.
+    """The settings for the tasks of one index.
 
     Attributes:
         read: The settings for reading slices.
         column: The indexed column.
         directory: The directory for the files of tasks, relative to the table.
-        groups: The number of file groups of the index.
+        groups: The number of file groups in the index.
         version: The version of its definition, "V1" or "V2": how keys are divided among them.
-        output: The storage of the files of tasks, if it is not the storage of the table; `directory` is then in it.
+        output: The storage for task files, if it is not the storage of the table; `directory` is then in it.
     """
 
     read: SliceContext
@@ -63,7 +63,7 @@ class IndexedColumn:
 
     @property
     def storage(self) -> Storage:
-        """The storage of the files of tasks."""
+        """The storage for task files."""
         return self.output or self.read.storage
 
 
@@ -78,7 +78,7 @@ def text_refusal(kind: pa.DataType) -> str | None:
 
 
 def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the strings of values in keys of a secondary index: dates as days since 1970.
+    """Return the strings that represent values in secondary index keys: dates as days since 1970.
 
     Raises UnsupportedError for a type that has no such string.
     """
@@ -92,7 +92,7 @@ def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 def searched_texts(values: pa.Array) -> pa.Array:
     """Return the strings under which an index may have rows with these values of its column.
 
-    A string column may have been a date column, of which the index has the days since 1970.
+    A string column may have been a date column; for dates the index stores days since 1970.
     """
     texts = value_texts(pa.chunked_array([values])).combine_chunks()
     if not pa.types.is_string(values.type):

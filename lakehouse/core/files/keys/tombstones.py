@@ -80,8 +80,8 @@ def _moved(entry: StagedEntry, late: np.ndarray, path: str) -> StagedEntry:
 def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> StagedRun | None:
     """Stage the stored versions of keys to delete, with their ordering values; None if the slice has none of them.
 
-    A delete without ordering value applies to the version that it finds. With consistent hashing each entry of the run
-    is a piece of it in the order of the hash.
+    A delete without ordering value applies to the version that it finds. With consistent hashing each entry is a
+    piece of the run, in the order of the hash.
     """
     (file_slice,) = task.slices
     path = f"{context.staging}/found/{file_slice.file_id}_{attempt.token}.arrow"
@@ -123,7 +123,7 @@ def _piece(context: WriteContext, rows: pa.Table) -> pa.Table:
 
 
 def count_late(context: WriteContext, deletes: KnownDeletes, _attempt: Attempt, run: StagedRun) -> int:
-    """Return the number of rows of the run that are older than a recorded delete of their key."""
+    """Return the number of rows in the run that are older than a recorded delete of their key."""
     return len(late_rows(context, deletes, run))
 
 
@@ -167,12 +167,12 @@ class _Scope:
 
 
 def may_be_late(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> bool:
-    """Return whether a file may have a delete of a key of the run. No file is read."""
+    """Return whether a file may contain a delete for a key of the run. No file is read."""
     return bool(_scopes(context, deletes, run))
 
 
 def _scopes(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> list[_Scope]:
-    """Return the scopes of the upserts of the run for which at least one file may have deletes."""
+    """Return the scopes of the run's upserts for which at least one file may contain deletes."""
     names = _partitions(run)
     searched = context.layout.searched(names)
     scopes = [_Scope(names=searched, by_key=searched is None)]

@@ -6,7 +6,7 @@
                             <partition>/<file>.marker.<kind>     with markers of type DIRECT: one object per file
 
 Lines are `<partition>/<file>.marker.<kind>`. A marker without a file is harmless. An attempt that needs more files than
-it has marked therefore marks twice as many together, and requests grow with the logarithm of the files. An object is
+it has marked therefore doubles the number, so requests grow with the logarithm of the file count. An object is
 extended by compare-and-swap only, so a delayed request cannot remove a marker.
 """
 
@@ -38,7 +38,7 @@ from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import instant_moment
 
-#: The parent of the marker directories; each write has one.
+#: The parent of the marker directories; each write creates one.
 MARKERS_ROOT = ".hoodie/.temp"
 _READERS = 8
 
@@ -116,7 +116,7 @@ class MarkerBatch:
 
 
 def attempt_markers(instant: str, token: str) -> str:
-    """Return the path of the marker object of an attempt, unless another one took the name before."""
+    """Return the path of an attempt's marker object, unless another attempt already took the name."""
     return f"{marker_directory(instant)}/{marker_batch_name(_number_of(token))}"
 
 

@@ -1,12 +1,12 @@
-"""Exchange the rows of a batch between tasks through staged files, so that all rows of a key are in one task.
+"""Exchange the rows of a batch between tasks through staged files, so that all rows with one key are in one task.
 
-part     each task of the incoming rows combines its rows of a key, and writes the rest grouped by ways: hashes of keys
-merge    each task reads some ways of all parts, combines the rows of a key again, and stages them as runs
+part     each task combines its incoming rows with equal keys, and writes the rest grouped by ways: hashes of keys
+merge    each task reads some ways of all parts, combines rows with equal keys again, and stages them as runs
 
-Ways follow one another in a part, and a task reads a range of them: one request for each part. A hot key costs one row
-for each task that reads rows of it, so the ways have about the same number of rows whatever the skew of the keys is.
-Combining is independent of the order of rows (`rows.deduplicate`), so doing it twice gives the same result. Where
-versions are mixed, all of them must be together: then rows are only exchanged.
+Ways are stored one after the other in a part, and a task reads a range of ways: one request per part. A hot key costs
+one row per task that reads rows with it, so ways have similar row counts however skewed the keys are. Combining does
+not depend on the order of rows (`rows.deduplicate`), so doing it twice gives the same result. If a merge needs all
+versions of a record, rows are only exchanged, not combined.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StagedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTask:
-    """The ranges of bytes of the part files that one task stages, as (path, first byte, length)."""
+    """The byte ranges of the part files that one task stages, as (path, first byte, length)."""
 
     ranges: tuple[tuple[str, int, int], ...]
     schema: pa.Schema
@@ -88,7 +88,7 @@ def write_parts(context: WriteContext, ways: int, attempt: Attempt, batches: Bat
 
 
 def plan_merges(parts: Sequence[StagedPart], parallelism: int) -> list[MergeTask]:
-    """Return tasks that merge ranges of ways of all parts, with about the same number of bytes each."""
+    """Return tasks that merge ranges of ways from all parts, with about the same number of bytes each."""
     if not parts:
         return []
     filled = np.sum([part.ends for part in parts], axis=0)

@@ -47,12 +47,12 @@ _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
 #: The values of the spread column that a run counts.
 _MOST_VALUES = 1_000
-#: The number of rows of each record batch of a run except for the last one.
+#: The number of rows in each record batch of a run except the last one.
 RUN_BATCH_ROWS = 65_536
 
 
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
-    """Write the rows of one shard as runs. If duplicates are combined, each key is in exactly one run, once."""
+    """Write the rows of one shard as runs. If duplicates are combined, each key occurs exactly once in all runs."""
     with scratch_directory("lakehouse-spill-") as directory:
         incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
         yield from stage_keyed(context, attempt, incoming, Path(directory))
@@ -140,7 +140,7 @@ def check_partition_paths(context: WriteContext, rows: Any) -> None:
 
 
 def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
-    """Return the partition path of each row; a path that cannot exist has no rows to delete."""
+    """Return the partition path of each row; a path that cannot exist contains no rows to delete."""
     if context.incoming.deletes_only:
         return partition_paths(data, context.keys)
 
@@ -151,7 +151,7 @@ def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
 
 
 def _named_columns(context: WriteContext, table: pa.Table) -> pa.Schema:
-    """Return the columns of a batch of deletes from which keys and partition paths are built."""
+    """Return the columns from which keys and partition paths are built, for a batch of deletes."""
     named = set(required_columns(context.keys)) & set(table.column_names)
     return pa.schema([column for column in context.schema if column.name in named])
 
@@ -205,7 +205,7 @@ class StagedReader:
         """Return rows [offset, offset + rows) of `columns`, or of all columns."""
         if rows == 0:
             return self._table([], columns)
-        # All record batches of a run except for the last have the same number of rows, so positions need no index.
+        # All record batches of a run except the last have the same number of rows, so positions need no index.
         first, last = offset // RUN_BATCH_ROWS, (offset + rows - 1) // RUN_BATCH_ROWS
         return self._table(range(first, last + 1), columns).slice(offset - first * RUN_BATCH_ROWS, rows)
 
@@ -326,7 +326,7 @@ def _store_run(context: WriteContext, path: str, rows: pa.Table) -> StagedRun:
 
 
 def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int], ...]:
-    """Return the most frequent values of the spread column with their rows."""
+    """Return the values of the spread column that occur more often than others, with their rows."""
     if context.layout.spread_column not in rows.column_names:
         return ()
     counts = pc.value_counts(_spread_texts(context, rows).drop_null())

@@ -110,15 +110,15 @@ class Budget:
         return self.shared_bytes // 16
 
     def window_rows(self, bytes_per_row: float) -> int:
-        """The number of incoming rows of this size that are read in one step."""
+        """The number of incoming rows with this size that are read in one step."""
         return max(int(self.shared_bytes / 16 / max(bytes_per_row, 1)), _MIN_ROWS)
 
     def hashed_keys(self, bytes_per_key: float) -> int:
-        """The number of staged keys of this size whose hash table fits into memory."""
+        """The number of staged keys with this size whose hash table fits into memory."""
         return max(int(self.shared_bytes * 3 / 8 / (2 * bytes_per_key + _HASH_BYTES)), 1)
 
     def looked_up_keys(self, bytes_per_key: float) -> int:
-        """The number of stored keys of this size that are looked up in one step."""
+        """The number of stored keys with this size that are looked up in one step."""
         return max(int(self.shared_bytes / 8 / (bytes_per_key + 16)), _MIN_ROWS)
 
     @property
@@ -132,8 +132,8 @@ class Budget:
         return max(int(self.filter_bytes * 8 / bits_per_key), MIN_KEYS_PER_FILE)
 
 
-#: The length that a file name adds to its partition path: the longest, of a log file with a temporary name, has 123
-#: bytes. Hash ranges of a partition are in a folder of the metadata, with 80 bytes more.
+#: The maximum length that a file name adds to its partition path: a log file with a temporary name has 123 bytes.
+#: Hash ranges of a partition are in a metadata folder, with 80 bytes more.
 _NAME_BYTES = 128
 #: The length that a marker adds to the path of its file: its folder and its suffix.
 _MARKER_BYTES = 48
@@ -141,7 +141,7 @@ _MARKER_BYTES = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """The properties of the rows of a batch, and the columns that they lack.
+    """The properties of a batch's rows, and the columns that they lack.
 
     Attributes:
         deletes_only: The rows are keys to delete.
@@ -170,7 +170,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """The settings of one write for its tasks.
+    """The settings of a write for its tasks.
 
     Attributes:
         storage: The storage of the table.
@@ -183,7 +183,7 @@ class WriteContext:
         rule: How versions of a record are merged.
         policy: The options of the write.
         bytes_per_row: The expected size of a row in a file.
-        incoming: The properties of the rows of the batch.
+        incoming: The properties of the incoming rows.
         layout: How the index needs the staged rows, and where it may have stored rows with their keys.
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
         max_log_bytes: The maximum size of a log file.
@@ -232,13 +232,13 @@ class WriteContext:
 
     @property
     def partition_limits(self) -> PathLimits:
-        """The limits of the paths of new partitions."""
+        """The limits for the paths of new partitions."""
         reserved = _NAME_BYTES + (_MARKER_BYTES if self.policy.marks_each_file else 0)
         return partition_limits(self.storage.root, reserved)
 
     @property
     def rows_per_file(self) -> int:
-        """The number of rows of a full base file, by the row sizes of earlier commits."""
+        """The number of rows in a full base file, by the row sizes of earlier commits."""
         rows = max(int(self.policy.max_file_bytes / self.bytes_per_row), 1)
         return min(rows, self.budget.keys_per_file(self.policy.bloom_fpp))
 

@@ -1,7 +1,7 @@
-"""Find the cells of blocks by the suffix of their keys, instead of walking from cell to cell (MDT-1.2).
+"""Find the cells in blocks by the suffix of their keys, instead of walking from cell to cell (MDT-1.2).
 
-Every key ends with the same ten bytes, of which seven are 0xff. A scan finds them with one comparison of each aligned
-word of four bytes. The lengths of a few cells at the start of each block give the distance from the start of a cell to
+Every key ends with the same ten bytes, and seven of these are 0xff. A scan finds them with one comparison per aligned
+four-byte word. The lengths of a few cells at the start of each block give the distance from the start of a cell to
 its suffix.
 
     cell    lengths | n | content | suffix | value | 00 | next cell
@@ -36,7 +36,7 @@ _CELL_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">i2")])
 
 
 def cells_by_suffix(data: U8, starts: I64, ends: I64) -> I64 | None:
-    """Return the ascending positions of all cells of the blocks `starts` to `ends`; None if they cannot be found so.
+    """Return the ascending positions of all cells in the blocks `starts` to `ends`; None if they are not a chain.
 
     Blocks ascend and are not empty.
     """
@@ -68,7 +68,7 @@ def cells_by_suffix(data: U8, starts: I64, ends: I64) -> I64 | None:
 
 
 def _content_lengths(data: U8, starts: I64, ends: I64) -> list[int] | None:
-    """Return the lengths of the first keys of the blocks; None if they are too many."""
+    """Return the lengths of the first keys in the blocks; None if they are too many."""
     lengths: set[int] = set()
     at, end = starts, ends
     for _ in range(_FIRST_CELLS):
@@ -94,7 +94,7 @@ def _suffixes(data: U8, start: int, end: int) -> I64:
     words = data[first : first + (end - first) // _WORD * _WORD].view(np.uint32)
     ones = first + np.flatnonzero(words == _ONES) * _WORD
     parts = []
-    # Seven bytes contain exactly one aligned word; it begins at one of the first four of them.
+    # Seven bytes contain exactly one aligned word; it begins at one of the first four bytes.
     for shift in range(_WORD):
         at = ones - (_ONES_AT + shift)
         at = at[(at >= start) & (at + len(KEY_SUFFIX) <= end)]

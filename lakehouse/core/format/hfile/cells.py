@@ -90,8 +90,8 @@ def _walk_one_by_one(payloads: Payloads, name: str) -> I64:
 def _equal_cells(block: U8) -> I64 | None:
     """Return the positions of cells that all have the lengths of the first one, or None.
 
-    The lengths of a cell give the position of the next one. So if the lengths are equal at all multiples of the size
-    of the first cell, these positions are the cells.
+    The lengths of a cell give the position of the next one. So if the lengths are equal at all multiples of the first
+    cell's size, these positions are the cells.
     """
     if len(block) < _LEAST_BYTES:
         return None

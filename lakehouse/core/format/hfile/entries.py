@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: First byte of the UTF-8 of U+E000 and higher: below it, both orders are equal.
+#: First UTF-8 byte of U+E000 and higher: below it, both orders are equal.
 _FIRST = 0xEE
-#: Bytes that compare as the UTF-16 code units do: leads of four-byte characters before leads of U+E000 to U+FFFF.
+#: Bytes that compare as the UTF-16 code units do: four-byte characters precede U+E000 to U+FFFF.
 _JAVA_RANK = np.arange(256, dtype=np.uint8)
 _JAVA_RANK[0xF0:0xF5] = np.arange(0xEE, 0xF3)
 _JAVA_RANK[0xEE:0xF0] = np.arange(0xF3, 0xF5)
-#: The columns of a table of entries.
+#: The columns of an entries table.
 ENTRIES = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 #: A table with the columns of `ENTRIES`, or key -> value.
 Entries: TypeAlias = pa.Table | Mapping[bytes, bytes]

@@ -85,7 +85,7 @@ def decode_leaf(data: bytes, name: str) -> BlockIndex:
     return _decode_entries(data, base + relative[:-1], sizes, name, plain=False, has_length=False)
 
 
-def _decode_entries(  # parameters: positions and form of the entries of one block
+def _decode_entries(  # parameters: positions and form of the entries in one block
     data: bytes, starts: I64, sizes: I64, name: str, *, plain: bool, has_length: bool = True
 ) -> BlockIndex:
     buffer = np.frombuffer(data, np.uint8)

@@ -2,7 +2,7 @@
 
 Each key is searched in one block, from its first cell to the cell with the key or with a greater one. One step compares
 the current cell of many keys with a few NumPy operations. The caller has verified the contents of the blocks by a
-checksum, because the cells after a found key are not looked at.
+checksum, because the cells after a matching key are not read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LANES = 4096
 _WORD = 8
 _CONTENT_AT = 10
 _CELL_HEAD = np.dtype([("key", ">u4"), ("value", ">u4"), ("content", ">u2"), ("word", ">u8")])
-#: Keys whose search ended are removed when more than one of this number of lanes is done.
+#: Keys whose search ended are removed when more than one in this number of lanes is done.
 _KEPT_DONE = 6
 
 
@@ -104,7 +104,7 @@ def search(data: U8, starts: I64, ends: I64, wanted: Wanted, name: str) -> Found
     return Found(*(np.concatenate(parts)[order] for parts in (rows, values, value_ends)))
 
 
-def _steps(  # parameters: those of `search`, and the numbers of some keys
+def _steps(  # parameters: as in `search`, and the numbers of some keys
     data: U8, starts: I64, ends: I64, wanted: Wanted, lanes: I64, name: str
 ) -> list[Found]:
     matches: list[Found] = []

@@ -52,7 +52,7 @@ HEADER_DTYPE = np.dtype(
 HEADER_BYTES = HEADER.size
 _MAJOR_VERSION = 3
 _ENCRYPTION_KEY = 13
-#: zlib's numbers for a stream with a header and trailer of gzip, and its use of memory. The allocation of the usual
+#: zlib's settings for a stream with gzip header and trailer, and for its memory. The allocation of the usual
 #: 256 KB takes longer than the compression of some records.
 _USUAL_MEMORY, _LITTLE_MEMORY = (31, 8), (29, 5)
 _SMALL_BYTES = 8192
@@ -81,7 +81,7 @@ class Trailer:
     codec: int = NONE
 
 
-#: Attribute of `Trailer` for each number of a field in the message.
+#: Attribute of `Trailer` for each field number in the message.
 _FIELDS = {
     1: "info_offset",
     2: "load_on_open",
@@ -101,7 +101,7 @@ def decode_trailer(data: bytes, size: int, name: str) -> Trailer:
     """Decode the last TRAILER_BYTES of an HFile of `size` bytes.
 
     Raises:
-        CorruptTableError: The bytes are not a trailer, or its numbers contradict the size of the file.
+        CorruptTableError: The bytes are not a trailer, or its numbers contradict the file size.
         UnsupportedError: The file uses another version, another codec or encryption.
     """
     if len(data) != TRAILER_BYTES or data[: len(TRAILER_MAGIC)] != TRAILER_MAGIC:
@@ -191,7 +191,7 @@ _COMPARATOR_FIELD = bytes_field(11, COMPARATOR)
 
 
 def read_message(data: bytes, name: str) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (field number, value) of a protobuf message of integers and bytes."""
+    """Yield (field number, value) from a protobuf message with integers and bytes."""
     at = 0
     while at < len(data):
         tag, at = read_varint(data, at, name)
@@ -252,7 +252,7 @@ def index_entry(offset: int, size: int, key: bytes) -> bytes:
 
 
 def info_numbers(count: int, sizes: tuple[int, int], created_ms: int) -> dict[str, bytes]:
-    """Return the numbers of a file info; `sizes` are the bytes of all keys and of all values."""
+    """Return the numbers in a file info; `sizes` are the bytes of all keys and all values."""
     return {
         "hfile.AVG_KEY_LEN": struct.pack(">i", sizes[0] // max(count, 1)),
         "hfile.AVG_VALUE_LEN": struct.pack(">i", sizes[1] // max(count, 1)),

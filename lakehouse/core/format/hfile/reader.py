@@ -3,8 +3,8 @@
 A look-up reads the end of the file once: the trailer, the index, and usually all of a small file. Then it reads
 the blocks that can contain the keys; neighbouring blocks in one request. NONE and GZ are read, and files of HBase.
 
-Damage is detected as far as the file allows it: lengths, order of keys and counts always; the contents of blocks by the
-checksum of gzip or of the block. Blocks of Hudi that are not compressed have no checksum.
+Damage is detected as far as the file allows it: lengths, order of keys and counts always; the contents of blocks by
+the checksum of gzip or the block. Hudi's uncompressed blocks have no checksum.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ GAP_BYTES = 1 << 18
 SCAN_BYTES = 1 << 21
 #: Deflate does not compress better than this, so a larger raw size is wrong.
 _MAX_RATIO = 1100
-_GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
-#: Below this number of blocks it is faster to decode all cells than to step over the cells of all blocks together.
+_GZIP = 31  # zlib's number for a stream with gzip header and trailer
+#: Below this number of blocks it is faster to decode all cells than to step over the cells in all blocks together.
 #: A step takes about 25 us for any number of blocks, and a block of 64 KB has hundreds of cells.
 _STEPPED_BLOCKS = 64
 
@@ -262,7 +262,7 @@ class HFile:
         return index, decode_info(info, name)
 
     def _descend(self, root: bytes) -> BlockIndex:
-        """Return the leaf entries of an index of several levels."""
+        """Return the leaf entries of a multi-level index."""
         index = decode_root(root, self._trailer.blocks, self._name)
         for _ in range(self._trailer.levels - 1):
             self._check_places(index, self._trailer.load_on_open)
@@ -347,7 +347,7 @@ class HFile:
                 raise corrupt(self._name, "the checksum of a block is wrong")
 
     def _runs(self, numbers: I64) -> Iterator[I64]:
-        """Yield the numbers of blocks in groups of about SCAN_BYTES."""
+        """Yield block numbers in groups of about SCAN_BYTES."""
         if len(numbers):
             group = np.cumsum(self._index.sizes[numbers]) // SCAN_BYTES
             yield from np.split(numbers, np.flatnonzero(np.diff(group)) + 1)
@@ -443,7 +443,7 @@ class HFile:
         return data
 
     def _keep(self, offset: int, data: bytes) -> None:
-        """Keep a range that was read, because the next commit of a process looks the same files up."""
+        """Keep a range that was read, because the next commit of the process reads the same files."""
         if len(data) > self._free_bytes:
             self._ranges, self._free_bytes = {}, self._size >> KEPT_SHIFT
         if len(data) <= self._free_bytes:

@@ -3,9 +3,9 @@
 Cells of a batch are built by one Arrow kernel; then each block is compressed. Entries may arrive in several batches, so
 the memory of the writer does not grow with the file.
 
-A small commit writes several files of few entries. They have one data block and are written without kernels, whose
-fixed cost is larger than the rest. Their largest part is the schema in the file info. Its compressed form is kept: a
-gzip stream may contain parts that were compressed before.
+A small commit writes several files with few entries. They have one data block and are written without kernels, whose
+fixed cost is larger than the rest. They consist mainly of the schema in the file info. Its compressed form is cached:
+a gzip stream may contain parts that were compressed before.
 
     gzip header | other pairs of the file info, as they are | schema, compressed once | empty last part | CRC32, length
 
@@ -89,9 +89,9 @@ class Layout:
     """How the blocks of an HFile are stored.
 
     Attributes:
-        block_bytes: Largest raw payload of a block with more than one cell; at most 65536.
+        block_bytes: Maximum raw payload of a block with more than one cell; at most 65536.
         compression: `gz`, or `none` for blocks that a look-up reads without decompression.
-        checksums: Whether blocks that are not compressed have a CRC32, by which a reader detects damage.
+        checksums: Whether uncompressed blocks have a CRC32, by which a reader detects damage.
     """
 
     block_bytes: int = MAX_BLOCK_BYTES
@@ -99,7 +99,7 @@ class Layout:
     checksums: bool = True
 
 
-#: For partitions that are usually read completely, and for most log blocks.
+#: For partitions that are usually read completely, and for log blocks to which LOOKED_UP does not apply.
 SCANNED = Layout()
 #: For files that are read by key: base files of record_index and secondary indexes, large log files of record_index.
 #: A key costs one block of 4 KB and no decompression. In 50 million locations, 100,000 random keys cost 0.8 s of CPU
@@ -148,7 +148,7 @@ def write_hfile(  # parameters: contents and layout of one file
 
 
 def _one_block(entries: Entries, layout: Layout) -> Mapping[bytes, bytes] | None:
-    """Return entries that fit into one block and are few; None for others."""
+    """Return the entries if they are few and fit into one block, otherwise None."""
     count = entry_count(entries)
     if count > _FEW_CELLS or entry_bytes(entries) + CELL_BYTES * count > layout.block_bytes:
         return None
@@ -296,7 +296,7 @@ def _first_rows(ends: I64, block_bytes: int) -> list[int]:
     firsts, before = [0], 0
     while True:
         following = int(np.searchsorted(ends, before + block_bytes, "right"))
-        row = max(following, firsts[-1] + 1)  # a cell larger than a block has a block of its own
+        row = max(following, firsts[-1] + 1)  # a cell larger than a block is alone in its block
         if row >= len(ends):
             return firsts
         firsts.append(row)
@@ -428,6 +428,6 @@ def _pair(name: str, value: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _pair_head(name: str, length: int) -> bytes:
-    """Return the bytes of a pair of the file info before its value."""
+    """Return the bytes of a file info pair before its value."""
     inner = bytes_field(1, name.encode()) + write_varint(2 << 3 | 2) + write_varint(length)
     return write_varint(1 << 3 | 2) + write_varint(len(inner) + length) + inner

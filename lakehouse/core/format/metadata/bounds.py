@@ -1,7 +1,7 @@
 """Lower and upper bounds of columns, typed and in the form of metadata records (MDT-2, MDT-14).
 
-A record stores a bound in a *wrapper*, which depends on the type of the column and on the version of the index. In a
-table of bounds of many columns, a bound has four parts, of which at most one of the last three has a value:
+A record stores a bound in a *wrapper*, which depends on the column type and on the index version. A table can contain
+bounds for many columns. It stores a bound in four parts; at most one of the last three has a value:
 
     wrapper   number of the wrapper in the union, 0 for no bound
     number    Boolean, Int, Long, Date, TimeMicros, TimestampMicros, LocalDate
@@ -32,7 +32,7 @@ PARTS = pa.schema([("wrapper", pa.int8()), ("number", pa.int64()), ("real", pa.f
 #: Ordinals of the logical types in records of version V2.
 NULL_TYPE = 1
 _WHOLE_TYPES, _BYTES_TYPE, _DECIMAL_TYPE, _DATE_TYPE = (3, 4), 8, 10, 12
-#: The scale of all decimals in records of version V1.
+#: The scale of all decimals in V1 records.
 V1_SCALE = 15
 _TIMESTAMPS = {"ms": (15, 18), "us": (16, 19), "ns": (17, 20)}
 #: Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Dates between them sort as their strings do.
@@ -42,7 +42,7 @@ _GREATEST_WHOLE, _GREATEST_REAL = 19 * "9", "NaN"
 
 
 def value_type(kind: pa.DataType) -> tuple[int, str | None] | None:
-    """Return the ordinal of the logical type of a column and its additional info, None for types without statistics."""
+    """Return the ordinal of a column's logical type and its additional info, None for types without statistics."""
     if pat.is_decimal128(kind):
         return _DECIMAL_TYPE, f"{kind.precision},{kind.scale}"
     if pat.is_timestamp(kind):
@@ -87,7 +87,7 @@ def bound_parts(values: pa.Array, version: str) -> pa.Table:
 
 
 def wrapper_of(kind: pa.DataType, version: str) -> int:
-    """Return the number of the wrapper for bounds of a type; the type must have statistics in this version."""
+    """Return the number of the wrapper for bounds with a type; the type must have statistics in this version."""
     return _wrapped(pa.nulls(0, kind), kind, version)[0]
 
 
@@ -119,14 +119,14 @@ def _wrapped(values: pa.Array, kind: pa.DataType, version: str) -> tuple[int, st
 def typed_bounds(
     parts: dict[str, pa.Array], infos: pa.Array | None, kind: pa.DataType, *, ordinals: pa.Array, upper: bool
 ) -> pa.Array:
-    """Return bounds as values of the type of their column; null where there is no bound or it has another type.
+    """Return bounds as values with the type of their column; null where there is no bound or it has another type.
 
     Args:
         parts: The columns of `PARTS`.
-        infos: Additional info of the value types: precision and scale of decimals of version V2.
+        infos: Additional info for the value types: precision and scale of decimals in version V2.
         kind: The type of the column in the table. It may be wider than it was when the bounds were written.
-        ordinals: The ordinals of the value types of version V2; null in V1.
-        upper: Whether these are upper bounds. String bounds of numbers are wider than the strings of the values.
+        ordinals: The ordinals of the value types in version V2; null in V1.
+        upper: Whether these are upper bounds. String bounds of numbers are wider than the values as strings.
     """
     wrappers = np.asarray(parts["wrapper"])
     if pat.is_boolean(kind):

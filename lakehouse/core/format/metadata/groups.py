@@ -19,13 +19,13 @@ from lakehouse.model.partition_kind import PartitionKind, partition_kind
 _ENTRY_BYTES = 48
 #: Keys up to this number are hashed one by one.
 _FEW_KEYS = 64
-#: Characters that Hudi's escaping of path names replaces, and the two characters that separate parts of a file name.
+#: Characters that Hudi escapes in path names, and the two characters that separate parts of a file name.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^\-_]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 
 
 def shards(keys: Any, groups: int) -> NDArray[np.int64]:
-    """Return the position of the file group of each key among the sorted file groups of its partition."""
+    """Return for each key the position of its file group among the sorted file groups in the partition."""
     if len(keys) <= _FEW_KEYS:
         plain = [key if isinstance(key, bytes) else key.encode() for key in keys.to_pylist()]
         if all(map(bytes.isascii, plain)):
@@ -38,7 +38,7 @@ def shards(keys: Any, groups: int) -> NDArray[np.int64]:
 
 
 def shard_of(key: bytes, groups: int) -> int:
-    """Return the position of the file group of one ASCII key, as `shards` does."""
+    """Return the file group position for one ASCII key, as `shards` does."""
     if groups == 1:
         return 0
     code = 0
@@ -48,7 +48,7 @@ def shard_of(key: bytes, groups: int) -> int:
 
 
 def secondary_shards(keys: Any, groups: int, version: str) -> NDArray[np.int64]:
-    """Return the shards of keys of a secondary index of version "V1" or "V2".
+    """Return the shards of secondary index keys, for index version "V1" or "V2".
 
     V2 hashes the part up to the separator, so that all keys with one value are in one group. V1 hashes the whole key.
     """
@@ -77,7 +77,7 @@ def metadata_file_id(partition: str, shard: int, data_partition: str | None = No
 
 
 def data_partition_of(partition: str, file_id: str) -> str | None:
-    """Return the data partition of a file group of a partitioned record index; None if the id has another form."""
+    """Return the data partition of a file group in a partitioned record index; None if the id has another form."""
     prefix = file_id_prefix(partition)
     name = re.fullmatch(r"(.*)-\d{4,}-0", file_id.removeprefix(prefix), re.ASCII)
     if name is None or not file_id.startswith(prefix):

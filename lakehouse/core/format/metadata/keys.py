@@ -25,9 +25,9 @@ from lakehouse.errors import CorruptTableError
 ALL_PARTITIONS = "__all_partitions__"
 #: Stands for the partition path in a table without partitions.
 NON_PARTITIONED = "."
-#: The marker inside the keys of partition rows of an expression index.
+#: The marker inside the keys of an expression index's partition rows.
 PARTITION_STAT = "__partition_stat__"
-#: Characters of hash64 and of hash128.
+#: Characters of hash64 and hash128.
 HASH64_CHARS, HASH128_CHARS = 12, 24
 
 _SEED = 0xFFFF_FFFF_DABA_DABA
@@ -51,7 +51,7 @@ def hash128(texts: Texts) -> pa.Array:
     """Return the 128-bit hash (MD5) of each string, in 24 characters of base64."""
 
     def hashed(distinct: pa.Array) -> pa.Array:
-        # Neither Arrow nor NumPy has MD5. The loop is over distinct names, about 0.5 us each.
+        # Neither Arrow nor NumPy has MD5. The loop covers distinct names only and takes about 0.5 us per name.
         digests = [hashlib.md5(text, usedforsecurity=False).digest() for text in distinct.cast(pa.binary()).to_pylist()]
         return _base64(np.frombuffer(b"".join(digests), np.uint8), 16)
 
@@ -59,7 +59,7 @@ def hash128(texts: Texts) -> pa.Array:
 
 
 def identifiers(partitions: Texts) -> pa.Array:
-    """Return the names of partitions in keys: the path, or `.` for a table without partitions."""
+    """Return partition names as they occur in keys: the path, or `.` for a table without partitions."""
     array = _one(partitions)
     return pc.if_else(pc.equal(array, ""), NON_PARTITIONED, array)
 
@@ -78,7 +78,7 @@ def column_stats_keys(columns: Texts, partitions: Texts, file_names: Texts) -> p
 
 
 def partition_stats_keys(columns: Texts, partitions: Texts, *, expression: bool = False) -> pa.Array:
-    """Return the keys in `partition_stats`, or of the partition rows of an expression index."""
+    """Return the keys in `partition_stats`, or the keys of an expression index's partition rows."""
     hashed = hash64(columns)
     if expression:
         hashed = _joined(hashed, pa.repeat(hash64(pa.array([PARTITION_STAT]))[0], len(hashed)))

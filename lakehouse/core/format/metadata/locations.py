@@ -5,7 +5,7 @@ stored as a string.
 
     e8f2 ... c1-0      encoding 0, high bits, low bits, file index 0
     e8f2 ... c1        encoding 0, high bits, low bits, file index -1
-    bucket-17          encoding 1, text
+    bucket-17          encoding 1, string
 """
 
 from __future__ import annotations

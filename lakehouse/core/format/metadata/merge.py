@@ -1,7 +1,7 @@
 """Merge the records of base files and log blocks of the metadata table, whole tables at a time (MDT-5.3).
 
-The *layers* of a file slice are its base file and then its log blocks, oldest first. Most rows of the base file occur
-in no log, so they are passed through; only rows of keys that occur again are merged.
+The *layers* of a file slice are its base file and then its log blocks, oldest first. Base file rows are usually in no
+log, so they are passed through; only rows with keys that occur again are merged.
 
 Files differ from other records: a record is a set of files, and its versions are united. A tombstone removes the file
 that it meets. A tombstone that meets no file stays, because the file may be in an older layer.
@@ -31,7 +31,7 @@ _DECIMAL_TYPE = 10
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The records of a base file or of a log block, or the keys that a delete block deletes.
+    """The records in a base file or a log block, or the keys that a delete block deletes.
 
     `rows` have a column `key`, `deletes` are keys of the same type. One of them is empty.
     """
@@ -185,7 +185,7 @@ def _rounds(groups: I64) -> tuple[I64, list[tuple[I64, I64]]]:
 
 
 def _widened(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Return the merge of two versions of statistics, row by row."""
+    """Merge two versions of statistics, row by row."""
     older, newer = older.combine_chunks(), newer.combine_chunks()
     replaces = pc.or_(pc.or_(newer.column("tight"), newer.column("deleted")), older.column("deleted"))
     columns = {name: newer.column(name) for name in newer.column_names}

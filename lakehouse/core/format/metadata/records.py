@@ -3,7 +3,7 @@
 *Entries* are the contents of an HFile: a table of `key` and `value`, both binary. The key of a record is the key of its
 entry; the field `key` of a stored record is empty. A decoder needs the schema of the file that the entries come from.
 
-Most fields of a record are null. An encoder therefore encodes only the field that its kind uses, and adds the bytes of
+A record has many null fields. An encoder therefore encodes only the field that its kind uses, and adds the bytes of
 the null fields before and after it.
 """
 
@@ -34,7 +34,7 @@ from lakehouse.errors import CorruptTableError
 #: Record types.
 PARTITION_LIST, FILE_LIST, STATS, BLOOM, LOCATION, PARTITION_STATS, SECONDARY = range(1, 8)
 
-#: One row per record key and file name. A record without files has one row with the name null.
+#: One row per record key and file name. A record without files becomes one row with a null name.
 FILE_ROWS = pa.schema(
     [("key", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64()), ("deleted", pa.bool_())]
 )
@@ -56,13 +56,13 @@ def decode_files(entries: pa.Table, schema: str) -> pa.Table:
 
 
 def decode_file_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.Table]:
-    """Return the records of `files` in several tables of entries, with one call of the decoder."""
+    """Return the records of `files` from several entry tables, with one decoder call."""
     keys, maps = _payload(pa.concat_tables(parts), schema, FILES, (PARTITION_LIST, FILE_LIST))
     return [_file_rows(keys.slice(*place), maps.slice(*place)) for place in places_of(parts)]
 
 
 def places_of(parts: Sequence[pa.Table]) -> list[tuple[int, int]]:
-    """Return the first row and the number of rows of each table in their concatenation."""
+    """Return the first row and the row count of each table in their concatenation."""
     ends = np.cumsum([part.num_rows for part in parts]).tolist()
     return [(end - part.num_rows, part.num_rows) for part, end in zip(parts, ends, strict=True)]
 
@@ -181,7 +181,7 @@ def encoded_entries(keys: Any, types: Any, name: str, values: pa.Array, schema: 
         keys: Record keys in ascending order of their bytes.
         types: The type of each record, or of all records.
         name: The payload field.
-        values: The value of the payload field of each record.
+        values: The value of the payload field in each record.
         schema: The Avro schema of the records, with the payload fields of `SCHEMA`.
     """
     node = _payload_node(name, schema)
@@ -209,7 +209,7 @@ _entries = encoded_entries
 
 
 def _payload_node(name: str, schema: str = SCHEMA) -> AvroNode:
-    """Return the node of a payload field of a schema that is written, without the union with null."""
+    """Return the node of a payload field in a schema for writing, without the union with null."""
     (node,) = [child for child in record_node(schema).children if child.path == name]
     return AvroNode(path=node.path, kind=node.kind, arrow=node.arrow, children=node.children)
 
@@ -221,7 +221,7 @@ def _without_files(keys: pa.Array) -> pa.Table:
 
 
 def _first_rows(keys: pa.Array) -> Any:
-    """Return the first row of each run of equal keys."""
+    """Return the first row in each run of equal keys."""
     if len(keys) == 0:
         return np.empty(0, np.int64)
     changes = np.asarray(pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)))
@@ -229,7 +229,7 @@ def _first_rows(keys: pa.Array) -> Any:
 
 
 def sorted_by_key(rows: pa.Table) -> pa.Table:
-    """Return rows in ascending order of the bytes of their key."""
+    """Return rows in ascending order of their key's bytes."""
     return rows.take(pc.sort_indices(rows.column("key").cast(pa.binary())))
 
 

@@ -26,7 +26,7 @@ from lakehouse.model.document import parse_json
 FILES, BLOOM_FILTER, COLUMN_STATS = "filesystemMetadata", "BloomFilterMetadata", "ColumnStatsMetadata"
 RECORD_INDEX, SECONDARY_INDEX = "recordIndexMetadata", "SecondaryIndexMetadata"
 
-#: Names of the value wrappers of statistics in the order of their union; the branch of the first is 1.
+#: Names of the value wrappers for statistics in the order of their union; the branch of the first is 1.
 WRAPPERS = (
     "BooleanWrapper",
     "IntWrapper",
@@ -150,11 +150,11 @@ def _schema(*fields: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSchema:
-    """The schema of metadata records as a release of Hudi writes it.
+    """The schema of metadata records as a Hudi release writes it.
 
     Attributes:
         files: The schema of the records in files: `schema` of HFiles and the SCHEMA header of log blocks.
-        commits: The schema without meta columns: `schema` in the extra metadata of commits of the metadata table.
+        commits: The schema without meta columns: `schema` in the extra metadata of metadata table commits.
     """
 
     files: str
@@ -204,7 +204,7 @@ def is_current(schema: str) -> bool:
 
 
 def _require_compatible(actual: pa.DataType, expected: pa.DataType, path: str) -> None:
-    """Raise CorruptTableError if a type lacks fields that no release lacks, or has fields of other types.
+    """Raise CorruptTableError if a type lacks fields that all releases have, or has fields of other types.
 
     Unions are structs here; a release may know fewer branches.
     """

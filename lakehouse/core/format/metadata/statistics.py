@@ -1,7 +1,7 @@
 """Decode and encode statistics, the records of `column_stats` and `partition_stats` (MDT-4).
 
-A table of statistics contains rows of many columns, whose bounds have different types. `bounds.py` explains the form in
-which bounds are stored together, and returns them typed for one column.
+A table of statistics contains rows for many columns, whose bounds have different types. `bounds.py` explains how bounds
+are stored together, and returns them typed for one column.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lakehouse.core.format.metadata.schema import COLUMN_STATS, SCHEMA, WRAPPERS
 from lakehouse.core.format.spread import spread
 from lakehouse.errors import CorruptTableError
 
-#: Statistics of one column of one file or partition per row. `name` is the file name, or the partition path in
+#: Each row is the statistics of one column in one file or partition. `name` is the file name, or the partition path in
 #: `partition_stats`. Sizes are sizes of the column; `tight`: the bounds are the bounds of the live rows.
 #: `type_ordinal` and `type_info` are the value type of version V2, null in V1.
 STAT_ROWS = pa.schema(
@@ -149,15 +149,15 @@ def encode_statistics(rows: pa.Table, schema: str = SCHEMA) -> pa.Table:
     return encoded_entries(column["key"], np.asarray(column["type"]), COLUMN_STATS, values, schema)
 
 
-# parameters: the columns of a table of statistics
+# parameters: the columns of a statistics table
 def statistics_of(
     values: pa.Table, column: str | pa.Array, keys: pa.Array, *, version: str, partition_stats: bool = False
 ) -> pa.Table:
-    """Return statistics of one column, or of several columns of equal type, as `STAT_ROWS`.
+    """Return statistics of one column, or of several columns with equal types, as `STAT_ROWS`.
 
     Args:
-        values: One row per column and file or partition, with the columns `name`, `min` and `max` (of the type of the
-            column), `value_count`, `null_count`, `size_bytes`, `uncompressed_bytes` and `tight`.
+        values: One row per column and file or partition, with the columns `name`, `min` and `max` (with the column's
+            type), `value_count`, `null_count`, `size_bytes`, `uncompressed_bytes` and `tight`.
         column: The dotted path of the column, or an array with the path for each row.
         keys: The record keys.
         version: The version of the index definition, "V1" or "V2".
@@ -220,7 +220,7 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
 
 
 def retyped_statistics(rows: pa.Table, kinds: Mapping[str, pa.DataType], version: str) -> pa.Table:
-    """Return statistics with bounds of the types that the columns have now.
+    """Return statistics with bounds in the current types of the columns.
 
     Bounds that cannot be converted are left out. A row of other values than nulls without bounds is unknown.
 
@@ -296,7 +296,7 @@ def _parts(union: Any, count: int) -> dict[str, pa.Array]:
 
 
 def _union(parts: dict[str, pa.Array], node: AvroNode) -> pa.Array:
-    """Return bounds as an array of the union of wrappers."""
+    """Return bounds as an array of the wrapper union type."""
     wrappers = np.asarray(parts["wrapper"])
     fields = []
     for index, child in enumerate(node.children):

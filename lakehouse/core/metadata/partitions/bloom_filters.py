@@ -1,7 +1,7 @@
-"""The index partition `bloom_filters`: the bloom filter of each base file, as its footer has it (MDT-4).
+"""The index partition `bloom_filters`: the bloom filter of each base file, as stored in its footer (MDT-4).
 
 A filter has several bytes per row of its file. Tasks read the footers and stage the records before the table lock is
-taken. A file without filter has no record, and readers take every key as possible.
+taken. A file without filter has no record, so readers cannot exclude any key.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BloomFiltersPartition:
                 yield groups[number], entries
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
-        """Return the records that tasks staged, and the deletes of files that are gone.
+        """Return the records that tasks staged, and the deletes of removed files.
 
         Raises StagedRecordsError if the records are missing, or were made for other file groups than the index has.
         """
@@ -132,7 +132,7 @@ def _footer_filter(storage: Storage, base: BaseFile) -> tuple[str, str] | None:
 
 
 def _by_group(bases: Sequence[BaseFile], groups: int) -> Iterator[tuple[int, tuple[BaseFile, ...]]]:
-    """Yield the number of a file group of the index and the files whose records it contains."""
+    """Yield the number of an index file group and the files whose records it contains."""
     keys = bloom_keys(
         pa.array([base.partition for base in bases], pa.string()), pa.array([base.name for base in bases], pa.string())
     )

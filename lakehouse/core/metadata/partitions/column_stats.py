@@ -1,8 +1,8 @@
-"""The index partition `column_stats`: bounds and counts of each indexed column of each file (MDT-4, MDT-14).
+"""The index partition `column_stats`: bounds and counts per file and indexed column (MDT-4, MDT-14).
 
 A file has a row for every indexed column or for none: readers take a missing column of a known file as all null. A log
-file whose rows lack columns has no row, and so has a log file of a table that mixes values of several versions of a
-record: a merged row may match although neither of its versions does.
+file has no row if its rows lack columns, or if the table mixes values from several record versions: a merged row may
+match although neither of its versions does.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ColumnStatsPartition:
         if unsupported:
             deletes.append(one_array(commit.reader().ranges(unsupported).column("key").cast(pa.binary())))
         return Update(
-            # A row of a file never changes. While the partition is built, the build may have it as well.
+            # A row of a file never changes. While the partition is built, the build may also contain it.
             entries=_entries(
                 complete_files(bounds, commit.config, definition), definition, commit.schema, tight=commit.is_building
             ),
@@ -83,7 +83,7 @@ class ColumnStatsPartition:
 
 
 def complete_files(files: Sequence[FileBounds], config: TableConfig, definition: Definition) -> list[FileBounds]:
-    """Return the files that have rows in `column_stats`."""
+    """Return the files with rows in `column_stats`."""
     mixed = is_mixed(config)
     return [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
 

@@ -1,11 +1,11 @@
 """The index partitions `expr_index_<name>`: results of `function(column)` for the rows of each file (MDT-4.8).
 
     column_stats    a row for each base file and log file, and for each partition     (see `expression_statistics`)
-    bloom_filters   a filter of the distinct results for each base file
+    bloom_filters   a filter with the distinct results for each base file
 
-Tasks read the column of the new files and evaluate the function before the table lock is taken. A file without a record
-is never skipped: one without rows, a log file in an index with bloom filters, and one with values whose result depends
-on the engine.
+Tasks read the column in the new files and evaluate the function before the table lock is taken. A file without a
+record is never skipped. Such files are empty files, log files in an index with bloom filters, and files with values
+whose result depends on the engine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _UTC_MARKS = pa.array([f"\0UTC{number}" for number in range(16)])
 
 
 class ExpressionIndexPartition:
-    """The results of one function of one column."""
+    """The results of a function on one column."""
 
     kind = PartitionKind.EXPRESSION_INDEX
 
@@ -121,7 +121,7 @@ class ExpressionIndexPartition:
                 yield groups[number], entries
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
-        """Return the records of the new files, which tasks staged, and the deletes of files that are gone.
+        """Return the records of the new files, which tasks staged, and the deletes of removed files.
 
         Raises StagedRecordsError if the records are missing, or were made for another definition.
         """
@@ -206,7 +206,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, task: tuple[int, list[I
 
 
 def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile) -> tuple[str, bytes] | None:
-    """Return the type of the filter of a file and the serialized filter; None if a result depends on the engine."""
+    """Return the type of a file's filter and the serialized filter; None if a result depends on the engine."""
     results = distinct_results(expression, file)
     if results is None:
         return None
@@ -236,7 +236,7 @@ def _encoded_filters(
 
 
 def _by_group(files: Iterable[IndexedFile], groups: int) -> Iterator[tuple[int, list[IndexedFile]]]:
-    """Yield the number of a file group of the index and the base files whose filters it contains."""
+    """Yield the number of an index file group and the base files whose filters it contains."""
     bases = [file for file in files if not file.is_log]
     keys = bloom_keys(
         pa.array([file.partition for file in bases], pa.string()), pa.array([file.name for file in bases], pa.string())

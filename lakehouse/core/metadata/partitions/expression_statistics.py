@@ -5,8 +5,8 @@
 
 Engines skip a partition that has no row, so each partition with rows has one. A commit computes the rows of the
 partitions that it touches. If it cannot, it writes a row that readers unite with the stored one: the bounds are then
-wider than the values, never narrower. That is so while an older write is pending, whose row would be merged below a
-whole row of this commit, and while the index is being built.
+wider than the values, never narrower. This applies while the index is being built, and while an older write is
+pending: its row would be merged below a complete row of this commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Run = Callable[[Callable[[Attempt, Any], Any], Sequence[Any]], list[Any]]
 
 
 def measured_files(expression: Expression, files: Sequence[IndexedFile], run: Run) -> pa.Table:
-    """Return the statistics of the files that have rows, one row per file.
+    """Return the statistics of the files with rows, one row per file.
 
     The columns are `partition` and the columns of `statistics_of`; bounds have the result type.
     """
@@ -69,19 +69,18 @@ def _values(files: Sequence[IndexedFile], bounds: Sequence[ColumnBounds], kind: 
             "null_count": pa.array([of_file.nulls for of_file in bounds], pa.int64()),
             "size_bytes": pa.array([of_file.size_bytes for of_file in bounds], pa.int64()),
             "uncompressed_bytes": pa.array([of_file.raw_bytes for of_file in bounds], pa.int64()),
-            # The row of a file never changes, so a second one of a build and of a commit replaces the first.
+            # The row of a file never changes, so a build and a commit may both write it; the second replaces the first.
             "tight": pa.array(np.ones(len(files), np.bool_)),
         }
     )
 
 
 def evaluated_in_utc(rows: pa.Table) -> pa.Array:
-    """Return for each row whether this package evaluated the function, in UTC, for all files of the row.
+    """Return for each row whether this package evaluated the function, in UTC, for all of its files.
 
-    Definitions contain no time zone: Hudi evaluates functions of times in the zone of its session. The size of the
-    uncompressed data identifies the writer, because no engine uses it: Hudi writes twice the size of the file, this
-    package the size itself. Engines add the sizes of files for a row of a partition, so both are equal only if all
-    files are ours.
+    Definitions contain no time zone: Hudi evaluates functions on times in its session time zone. The uncompressed data
+    size identifies the writer, because no engine uses it: Hudi writes twice the file size, this package the file size
+    itself. Engines add file sizes for a partition row, so both are equal only if this package wrote all files.
     """
     sizes, uncompressed = (one_array(rows.column(name)) for name in _SIZES)
     return pc.and_(pc.greater(sizes, 0), pc.equal(sizes, uncompressed)).fill_null(False)
@@ -106,7 +105,7 @@ def deleted_keys(column: str, change: MetadataChange) -> pa.Array:
 def rows_of_commit(
     name: str, commit: MetadataCommit, written: Sequence[IndexedFile], statistics: pa.Table | None
 ) -> tuple[pa.Table, pa.Array]:
-    """Return the rows that a commit writes, `STAT_ROWS`, and the keys of the rows of partitions that it deletes.
+    """Return the rows that a commit writes, `STAT_ROWS`, and the keys of the partition rows that it deletes.
 
     Args:
         name: The index partition.
@@ -182,7 +181,7 @@ def _live_values(
 
 
 def _lacks_bounds(typed: pa.Table) -> np.ndarray[Any, Any]:
-    """Return which rows of files have results but no bounds, such as results of another type."""
+    """Return which file rows have results but no bounds, such as results of another type."""
     has_bounds = pc.and_(typed.column("min").is_valid(), typed.column("max").is_valid())
     has_results = pc.not_equal(typed.column("value_count"), 0).fill_null(True)
     lacks: np.ndarray[Any, Any] = np.asarray(one_array(pc.and_(has_results, pc.invert(has_bounds)))).astype(np.bool_)

@@ -48,12 +48,12 @@ class FileBounds:
 
 
 def version_of(config: TableConfig) -> str:
-    """Return the version of the definition of statistics for a table version."""
+    """Return the version of the statistics definition for a table version."""
     return config.layout.index_version
 
 
 def is_mixed(config: TableConfig) -> bool:
-    """Whether a merged row may combine values of several versions of a record."""
+    """Whether a merged row may combine values from several record versions."""
     return config.is_merge_on_read and config.merge_rule.mixes
 
 
@@ -90,7 +90,7 @@ def measured_columns(
 
 
 def definition_of_new(table: TableFiles) -> Definition:
-    """Return the definition of the statistics of a table."""
+    """Return the definition of a table's statistics."""
     columns = default_columns(table.schema, table.config, table.policies)
     return Definition(
         index_type=COLUMN_STATS, function=COLUMN_STATS, source_fields=columns, version=version_of(table.config)
@@ -100,8 +100,8 @@ def definition_of_new(table: TableFiles) -> Definition:
 def indexed_columns(commit: MetadataCommit) -> Definition:
     """Return the definition with the columns that this commit adds to the table, if their number is not exceeded.
 
-    A column that is new in the table is null in all stored files, as readers assume for a missing row. A column that
-    the table had before has values in stored files, so it is not added. A column is taken out if its new type has no
+    A column that is new in the table is null in all stored files, as readers assume for a missing row. Stored files
+    contain values for earlier columns of the table, so these are not added. A column is removed if its new type has no
     statistics in this version of the index; see `unsupported_columns`.
     """
     definition = commit.definitions[COLUMN_STATS]
@@ -125,8 +125,8 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
 def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
     """Return the indexed columns whose type became one without statistics in this version of the index.
 
-    Version V1 has no bounds of decimals with many digits. All stored rows of such a column are deleted: engines take a
-    column of which only some files have rows as null in the others.
+    Version V1 does not support bounds for decimals with many digits. All stored rows of such a column are deleted: if
+    only some files have rows for a column, engines treat it as null in the others.
     """
     definition, kinds = commit.definitions[COLUMN_STATS], indexed_types(commit.schema)
     if definition.version == "V2":
@@ -139,12 +139,12 @@ def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def indexed_types(schema: pa.Schema | None) -> Mapping[str, pa.DataType]:
-    """Return dotted path -> type of the columns of a table, with meta columns."""
+    """Return dotted path -> type for the columns of a table, with meta columns."""
     return {} if schema is None else leaf_types(with_meta_fields(schema))
 
 
 def bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
-    """Return the bounds of each file of a commit: measured by its tasks, or read from the file."""
+    """Return the bounds of each file in a commit: measured by its tasks, or read from the file."""
     if "bounds" not in commit.shared:
         commit.shared["bounds"] = _bounds_of_commit(commit, columns)
     bounds: list[FileBounds] = commit.shared["bounds"]
@@ -172,7 +172,7 @@ def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat
     is_partial = stat.is_partial
     bounds = None if stat.bounds is None else _in_table_types(stat.bounds, kinds)
     if bounds is None or not (is_partial or bounds.keys() >= kinds.keys()):
-        # The tasks did not measure a column, such as one that an index definition names since, or another writer
+        # The tasks did not measure a column, for example because an index was created in between, or another writer
         # changed the type of a column meanwhile.
         bounds, is_partial = _read(storage, stat.path, kinds)
     return FileBounds(
@@ -188,7 +188,7 @@ def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat
 def _in_table_types(
     bounds: Mapping[str, ColumnBounds], kinds: Mapping[str, pa.DataType]
 ) -> Mapping[str, ColumnBounds] | None:
-    """Return measured bounds in the types that the columns have at the commit; None if one cannot be converted."""
+    """Return measured bounds with the column types at the commit; None if one cannot be converted."""
     others = {
         name: of_column
         for name, of_column in bounds.items()
@@ -202,7 +202,7 @@ def _in_table_types(
 
 
 def bounds_of_files(table: TableFiles, columns: Sequence[str]) -> list[FileBounds]:
-    """Return the bounds of the files of the newest slices, read from the files."""
+    """Return the bounds of the files in the newest slices, read from the files."""
     return bounds_of_live(table.env.storage, table.newest, columns, table.schema)
 
 
@@ -244,7 +244,7 @@ def _read(
 def column_values(
     files: Sequence[FileBounds], names: Sequence[str], columns: Sequence[str], kind: pa.DataType, *, tight: bool
 ) -> pa.Table:
-    """Return the bounds of columns of one type, column by column, in the form of `statistics_of`.
+    """Return the bounds of columns with one type, column by column, in the form of `statistics_of`.
 
     A column that a file lacks is null.
     """
@@ -261,7 +261,7 @@ def columns_by_type(columns: Iterable[str], kinds: Mapping[str, pa.DataType]) ->
 
 
 def bounds_table(names: Sequence[str], values: Sequence[ColumnBounds], kind: pa.DataType, *, tight: bool) -> pa.Table:
-    """Return bounds of columns of one type in the form of `statistics_of`."""
+    """Return bounds of columns with one type in the form of `statistics_of`."""
     return pa.table(
         {
             "name": pa.array(names, pa.string()),
@@ -277,7 +277,7 @@ def bounds_table(names: Sequence[str], values: Sequence[ColumnBounds], kind: pa.
 
 
 def absent(file: FileBounds) -> ColumnBounds:
-    """Return the bounds of a column that a file does not have: null in all rows."""
+    """Return the bounds for a column that a file lacks: null in all rows."""
     return _NOTHING._replace(nulls=file.rows, values=file.rows)
 
 

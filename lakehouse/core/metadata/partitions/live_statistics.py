@@ -1,8 +1,8 @@
-"""Tight statistics of partitions: computed from the statistics of all files of the newest slices (MDT-4).
+"""Tight partition statistics: computed from the statistics of all files in the newest slices (MDT-4).
 
-An action that only adds files widens the rows of its partitions, which gives the same result. An action that
-supersedes files would leave bounds of values that are gone, so the rows of these partitions are computed. For that each
-live file needs a row of the column with known bounds. Otherwise, and if there are many rows, the row is widened: its
+An action that only adds files widens the rows of its partitions, which gives the same result. If an action
+supersedes files, the bounds may include deleted values, so the rows of these partitions are computed. This requires a
+row with known bounds of the column for each live file. Otherwise, and if there are many rows, the row is widened: its
 bounds are then wider than the values, never narrower.
 """
 
@@ -117,7 +117,7 @@ def _is_known(file: FileBounds, column: str) -> bool:
 
 
 def part_rows(values: pa.Table, kind: pa.DataType, partitions: Any) -> pa.Table:
-    """Return bounds and counts of files with the number of their partition, for `grouped_rows`."""
+    """Return bounds and counts per file, with the number of its partition, for `grouped_rows`."""
     columns = {
         "partition": pa.array(np.asarray(partitions, np.int64)),
         "min": values.column("min").cast(kind),

@@ -1,14 +1,14 @@
-"""The index partition `partition_stats`: bounds and counts of each indexed column of each partition (MDT-4, MDT-14).
+"""The index partition `partition_stats`: bounds and counts per partition and indexed column (MDT-4, MDT-14).
 
-A build computes tight rows from the files of the newest slices. A commit that only adds files to a partition widens its
+A build computes tight rows from the files in the newest slices. A commit that only adds files to a partition widens its
 rows. A commit that supersedes files computes the rows of the partition (`live_statistics`), or widens them if that is
-not possible: the bounds may then be wider than the values of the newest rows, never narrower. Rows of a partition
-without files are deleted. A stored row with bounds of the type that a column had before is converted first.
+not possible: the bounds may then be wider than the values in the newest rows, never narrower. Rows of a partition
+without files are deleted. If a column's type changed, stored rows with bounds of the old type are converted first.
 
-A commit reads the rows that it widens, and writes whole rows that replace them (`tight`). With rows that readers have
-to unite it would not need to read, but Hudi fails to unite a row of nulls and a row of values: their types differ.
-While an older write is pending, a commit writes rows that readers unite: a whole row would replace the rows of the
-older write, which completes later.
+A commit reads the rows that it widens, and writes complete rows that replace them (`tight`). A commit could instead
+write partial rows that readers unite, without reading. But Hudi fails to unite a row of nulls with a row of values:
+their types differ. While an older write is pending, a commit writes partial rows, because a complete row would replace
+the rows of the older write, which completes later.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _rows(
     tight: bool,
     computed: Mapping[str, Collection[str]] | None = None,
 ) -> pa.Table:
-    """Return the rows of the partitions of these files; `computed` has partitions that are left out, by column."""
+    """Return the rows for the partitions with these files; `computed` contains partitions to leave out, by column."""
     of_partition = dict[str, list[FileBounds]]()
     for file in files:
         of_partition.setdefault(file.partition, []).append(file)
@@ -223,7 +223,7 @@ def _doubtful(stored: pa.Table, loose: pa.Table) -> pa.Table:
 
 
 def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Table) -> pa.Table:
-    """Return these rows, computed from the files of the newest slices of their partitions."""
+    """Return these rows, computed from the files in the newest slices of their partitions."""
     if not doubtful.num_rows:
         return STAT_ROWS.empty_table()
     partitions = set(doubtful.column("name").to_pylist())

@@ -67,7 +67,7 @@ class MetadataCommit:
         instant: The requested time of the action.
         change: The changes of the action.
         definitions: The index definitions by name of the index partition.
-        groups: The file ids of each listed index partition, sorted; the position is the shard.
+        groups: The sorted file ids per listed index partition; the position is the shard.
         policies: The options of the table.
         schema: The data columns after the action; None if the commit contains no schema.
         previous_schema: Returns the data columns before the action; None without an earlier write.
@@ -77,9 +77,9 @@ class MetadataCommit:
             would be merged below the records of this action, because requested times determine the order.
         is_building: The partition is being built. The base files of the build may contain the files of this action, and
             its records are merged over them; `is_last` is false.
-        live_files: Returns the files of the newest slices of some partitions after the action, with the columns
+        live_files: Returns the files in the newest slices of some partitions after the action, with the columns
             `partition` and `name`; None if they cannot be determined.
-        stored_ranges: Returns the rows of `column_stats` for some columns of some files; None if it is damaged.
+        stored_ranges: Returns the `column_stats` rows for some columns of some files; None if it is damaged.
     """
 
     env: Env
@@ -110,13 +110,13 @@ class TableFiles:
         files: All files of completed instants: partition, name, size_bytes.
         newest: The files of the newest slices, a part of `files`.
         slices: The newest slices.
-        read: The settings for reading rows of the slices; None for a table without commit.
+        read: The settings for reading their rows; None for a table without commit.
         engine: Runs the tasks that read rows; None: this process does.
         schema: The schema of the data columns; None if the table has no commit.
         definitions: The index definitions by name of the index partition.
         policies: The options of the table, such as declared columns and numbers of file groups.
-        left_out: Paths of leftover files of failed writes, which are not in `files`.
-        undecided: Paths in `files` of which it is unknown whether they were committed.
+        left_out: Paths of leftover files from failed writes, which are not in `files`.
+        undecided: Paths in `files` for which it is unknown whether they were committed.
     """
 
     env: Env

@@ -52,9 +52,9 @@ _IS_PARTITIONED = "isPartitioned"
 _READERS = 8
 #: The minimum number of tasks, so that all cores work.
 _TASKS = 64
-#: Footers that are read to estimate the number of rows of a table.
+#: Footers that are read to estimate a table's number of rows.
 _SAMPLED_FILES = 16
-#: A task of a build or of the encoding keeps the entries of one file group in memory.
+#: A task that builds or encodes keeps the entries of one file group in memory.
 _ENTRIES_PER_GROUP = 10_000_000
 #: File groups of the table whose changed keys one task finds.
 _MAX_GROUPS_PER_TASK = 256
@@ -108,7 +108,7 @@ class RecordIndexPartition:
         )
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield file groups with their records. The keys are divided in files first, so one group is in memory."""
+        """Yield file groups with their records. Keys are first partitioned into files, so one group is in memory."""
         ids: Mapping[str, Sequence[str]] = {"": groups}
         is_partitioned = is_partitioned_by(table.definitions.get(name))
         if is_partitioned:
@@ -193,7 +193,7 @@ def stage_records(staging: Staging) -> StagedUpdate:
 
 
 def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple[str, ...]:
-    """Return the ids of the file groups of one partition of a partitioned record index.
+    """Return the file group ids for one partition in a partitioned record index.
 
     Raises UnsupportedError for a partition path with a dot, which Hudi 1.2 cannot parse in these names.
     """
@@ -221,7 +221,7 @@ class _Encoding:
 
 
 def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedLog | None:
-    """Write the log file of one file group of the index: locations of added keys, and deletes of removed ones."""
+    """Write the log file of one index file group: locations of added keys, and deletes of removed ones."""
     changed = changed_keys_of(encoding.context.read.storage, encoding.files, number)
     added = changed.filter(pc.invert(changed.column("removed")))
     added = _one_place(added) if encoding.allows_repeated else _not_repeated(added)
@@ -232,7 +232,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedL
 
 
 def _one_place(added: pa.Table) -> pa.Table:
-    """Return one row for each key: the index stores one location of a key, even if several rows have it."""
+    """Return one row for each key: the index stores one location per key, even if several rows have this key."""
     if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
         return added
     added = added.sort_by([("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")])
@@ -242,7 +242,7 @@ def _one_place(added: pa.Table) -> pa.Table:
 
 
 def _not_repeated(added: pa.Table) -> pa.Table:
-    """Return the rows; raise UserError if several rows have a key."""
+    """Return the rows; raise UserError if several rows have the same key."""
     if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
         return added
     counts = added.group_by("key").aggregate([("file_id", "count")])

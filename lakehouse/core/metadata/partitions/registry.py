@@ -29,5 +29,5 @@ _BY_KIND: Mapping[PartitionKind | None, IndexPartition] = {partition.kind: parti
 
 
 def partition_named(name: str) -> IndexPartition | None:
-    """Return the implementation of the index partition `name`, or None if this package has none."""
+    """Return the implementation of the index partition `name`, or None if this package does not implement it."""
     return _BY_KIND.get(partition_kind(name))

@@ -1,10 +1,10 @@
-"""The index partitions `secondary_index_<name>`: the record keys of each value of a column (MDT-4).
+"""The index partitions `secondary_index_<name>`: the record keys for each value of a column (MDT-4).
 
     key    escaped value $ escaped record key
     value  the same for all entries: the entry is not deleted
 
-The record index leads from a record key to its file group, so a secondary index needs one. An entry may be too much: a
-reader checks the value of each row. A missing entry would hide a row.
+The record index leads from a record key to its file group, so a secondary index needs one. Surplus entries
+are harmless, because a reader checks the value of each row. A missing entry would hide a row.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from lakehouse.spec.options.policies import Policies
 #: File groups of the table whose values one task compares.
 _GROUPS_AT_ONCE = 8
 _THREADS = 4
-#: Bounds of the number of file groups, as in Hudi, and the minimum bytes per row.
+#: Bounds for the number of file groups, as in Hudi, and the minimum bytes per row.
 _MIN_GROUPS, _MAX_GROUPS, _ROW_BYTES = 10, 10_000, 32
 
 
 class SecondaryIndexPartition:
-    """The record keys of each value of one column."""
+    """The record keys for each value of one column."""
 
     kind = PartitionKind.SECONDARY_INDEX
 
@@ -64,7 +64,7 @@ class SecondaryIndexPartition:
         return None if config.populate_meta_fields else "the table stores no record keys"
 
     def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:
-        """Return none: a secondary index needs the columns of the table, so the service builds it."""
+        """Return no partition: a secondary index needs the columns of the table, so the service builds it."""
         return ()
 
     def definition(self, name: str, table: TableFiles) -> Definition | None:
@@ -72,7 +72,7 @@ class SecondaryIndexPartition:
         return table.definitions.get(name)
 
     def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
-        """Return the file groups, as many as Hudi would create for the maximum number of rows of the table."""
+        """Return the file groups, as many as Hudi would create for the table's maximum number of rows."""
         rows = (pc.sum(table.newest.column("size_bytes")).as_py() or 0) // _ROW_BYTES
         count = estimated_groups(rows, minimum=_MIN_GROUPS, maximum=_MAX_GROUPS)
         return tuple(metadata_file_id(name, shard) for shard in range(count))
@@ -87,7 +87,7 @@ class SecondaryIndexPartition:
         return _encoded(pc.unique(pa.chunked_array([*keys, pa.array([], pa.string())])))
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield file groups with their records. Tasks divide the keys in files first, so one group is in memory."""
+        """Yield file groups with their records. Tasks first partition keys into files, so one group is in memory."""
         if table.read is None:
             return
         directory = f".hoodie/.staging/{table.instant}/{name}"

@@ -49,7 +49,7 @@ def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCach
     """Return the entries of keys (sorted binary values) in the layers of a file group.
 
     The newest record of a key is its location. So layers are searched from the newest one to the oldest one, each for
-    the keys that no newer layer has or deletes. No key is in two of the results.
+    the keys that no newer layer contains or deletes. No key is in two of the results.
     """
     located = []
     for file in reversed(files):
@@ -66,8 +66,8 @@ def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCach
 def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
     """Return the entries of keys (sorted binary values) in one layer.
 
-    The entries of a compressed log file are kept when a look-up reads most of its blocks, or searches it for the second
-    time. Blocks that are not compressed are searched where they are.
+    The entries of a compressed log file are cached when a look-up reads a large share of its blocks, or searches it for
+    the second time. Uncompressed blocks are searched in place.
     """
     select = Select(keys=keys)
     if file.hfile is None:
@@ -135,14 +135,14 @@ def _one(column: Any) -> Any:
 def newest_statistics(
     tasks: Iterable[tuple[Sequence[FileLayer], pa.Array | None]], decoded: Callable[[FileLayer, pa.Array], Layer]
 ) -> pa.Table | None:
-    """Return the records of keys as `STAT_ROWS`; None if records have to be united with older ones.
+    """Return the records for keys as `STAT_ROWS`; None if records have to be united with older ones.
 
-    A commit repeats the rows of its partitions with tight bounds, which replace older rows. So most keys are in the
-    newest layers, and the older ones are neither searched nor decoded.
+    A commit repeats the rows of its partitions with tight bounds, which replace older rows. So keys are usually in the
+    newest layers, and older layers are neither searched nor decoded.
 
     Args:
         tasks: The layers of file slices, oldest first, each with sorted binary keys.
-        decoded: Returns the rows of a layer with some of the keys, or its deleted keys.
+        decoded: Returns the rows in a layer for some keys, or its deleted keys.
     """
     tables = [STAT_ROWS.empty_table()]
     for layers, wanted in tasks:

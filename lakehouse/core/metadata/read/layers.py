@@ -1,4 +1,4 @@
-"""Read the files of a metadata slice as layers: the entries of the base file and of each log block (MDT-5.3).
+"""Read the files of a metadata slice as layers: the entries of the base file and the log blocks (MDT-5.3).
 
 A layer reads entries only when they are asked for. A look-up of a few keys reads the blocks of the base file that can
 contain them; log files are small and are kept in memory.
@@ -145,7 +145,7 @@ class FileLayer:
         return {key: held[key] for key in keys if key in held}
 
     def all_stored(self) -> Mapping[bytes, bytes]:
-        """Return the values of all keys of a small layer; they are kept."""
+        """Return and cache the values of all keys in a small layer."""
         if not self.values:
             self.values.append(entry_mapping(self.entries() if self.written is None else self.written))
         return self.values[0]
@@ -161,7 +161,7 @@ class _Log:
     """The blocks of one log file, each with its layer; blocks without records have none."""
 
     blocks: tuple[tuple[LogBlock, FileLayer | None], ...]
-    #: The layers, if all blocks are of the instant of the file and have records or deletes; None for other files.
+    #: The layers, if all blocks have the instant of the file and contain records or deletes; None for other files.
     own_layers: tuple[FileLayer, ...] | None
 
 
@@ -230,7 +230,7 @@ class LayerReader:
     def _layers_of_logs(
         self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]
     ) -> Iterable[FileLayer]:
-        """Return the layers of the valid blocks of logs, oldest first."""
+        """Return the layers for the valid blocks of logs, oldest first."""
         if not self._appended and all(log.own_layers is not None for log in logs):
             visible = (log for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant))
             return [layer for log in visible for layer in log.own_layers or ()]
@@ -247,7 +247,7 @@ class LayerReader:
         return [layer for layer in settled if layer is not None]
 
     def _check_empty(self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]) -> None:
-        """Raise CorruptTableError for a log file without blocks, unless a task was repeated and wrote another one."""
+        """Raise CorruptTableError for a log file without blocks, unless a retried task wrote another one."""
         written = {file.instant for file, log in zip(slice_.logs, logs, strict=True) if log.blocks}
         for file, log in zip(slice_.logs, logs, strict=True):
             if not log.blocks and file.instant not in written and is_valid(file.instant):
@@ -267,7 +267,7 @@ class LayerReader:
     def _base(self, base: BaseFile) -> FileLayer:
         def opened() -> tuple[FileLayer, int]:
             if base.size_bytes > self._small:
-                # The index contains the first key of each block of at least 64 KB; a share of the blocks is kept.
+                # The index contains the first key of each block with at least 64 KB; a share of the blocks is cached.
                 size = (base.size_bytes >> 8) + (base.size_bytes >> KEPT_SHIFT)
                 return FileLayer(base.path, open_hfile(self._storage, base.path)), size
             data = self._storage.get(base.path)
@@ -328,7 +328,7 @@ class LayerReader:
 
 
 class MetadataCache:
-    """Values by key, of which the least recently used are dropped when their sizes exceed a bound; thread-safe.
+    """A thread-safe LRU cache, bounded by the sum of its values' sizes.
 
     Files of a metadata table never change, so a key that names a file stays valid.
     """
@@ -440,7 +440,7 @@ def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Tabl
 
 
 def _decoded_rows(layer: FileLayer | None) -> int:
-    """Return the number of entries of a layer that are kept when they were decoded."""
+    """Return the number of entries in a layer that are cached after decoding."""
     count = 0 if layer is None else layer.count
     return count if count <= DECODED_ROWS else 0
 

@@ -1,7 +1,7 @@
-"""The newest file slice of each file group of a metadata partition (MDT-5.2).
+"""The newest file slices in a metadata partition, one per file group (MDT-5.2).
 
 version 8 and 9   a log belongs to the newest base whose instant is not greater than the log's completion time
-version 6         the time in the name of a log is the instant of its base
+version 6         the time in a log's name is the instant of its base
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def metadata_slices(
 
 @lru_cache(maxsize=4096)
 def metadata_file(name: str, partition: str, size_bytes: int) -> BaseFile | LogFile | None:
-    """Return the file of the metadata table with a name; None for others. Each commit reads most names again."""
+    """Return the metadata table's file for a name; None for others. Cached, because each commit repeats names."""
     base = parse_base_file(name, partition, size_bytes)
     if base is not None:
         return base if base.extension == "hfile" else None
@@ -106,9 +106,9 @@ def slices_by_partition(groups: Sequence[MetadataSlice]) -> dict[str, list[Metad
 def require_bases(
     place: str, slices: Sequence[MetadataSlice], validity: Validity, stats_of: Callable[[Instant], Sequence[WriteStat]]
 ) -> None:
-    """Raise MetadataUnusableError if a file group lacks the base file of the newest compaction, or of its build.
+    """Raise MetadataUnusableError if a file group lacks the base file from the newest compaction or from its build.
 
-    A compaction of this package and of Hudi 1.1 writes a base file for each file group. Older releases skip groups
+    A compaction by this package or by Hudi 1.1 writes a base file for each file group. Older releases skip groups
     without new records, so the commit of the compaction lists the file groups that got one. A file group that was
     created later begins with a log file. A build writes base files, except for a new table.
 
@@ -116,7 +116,7 @@ def require_bases(
         place: The folder of the partition, for messages.
         slices: The newest visible slice of each file group.
         validity: The visible instants.
-        stats_of: Returns the statistics of a completed instant of the metadata table.
+        stats_of: Returns the statistics of a completed instant in the metadata table.
     """
     limit, completions = validity.first_invisible(), validity.completions
     newest = max((time for time in validity.compactions if time < limit), default="")

@@ -67,12 +67,12 @@ _READERS = 8
 #: With more partitions than this, all files are read and kept.
 _FEW_PARTITIONS = 256
 
-#: Makes another table of the merged rows of one file group.
+#: Converts the merged rows of one file group into another table.
 Each = Callable[[pa.Table], pa.Table]
 
 
 def open_for_reading(store: MetadataStore, data: Timeline) -> MetadataTable | Unusable:
-    """Return the metadata table for readers of one version of the data table; one listing, of the metadata timeline.
+    """Return the metadata table for readers of one data table version; lists the metadata timeline once.
 
     Args:
         store: The metadata table on storage, with the properties of the data table.
@@ -102,7 +102,7 @@ def open_for_reading(store: MetadataStore, data: Timeline) -> MetadataTable | Un
 
 
 class MetadataTable:
-    """The metadata table as a reader with a version of the data timeline sees it.
+    """The metadata table for a reader with a loaded version of the data timeline.
 
     Listings and file statistics are also valid for time travel. Statistics of partitions, record locations and
     secondary indexes describe the newest version of the data table only.
@@ -120,7 +120,7 @@ class MetadataTable:
         validity: Validity,
         slices: Mapping[str, tuple[MetadataSlice, ...]] | None = None,
     ) -> None:
-        """Create a reader of the usable index partitions; `slices` are the file slices of partitions, if known."""
+        """Create a reader of the usable index partitions; `slices` are the file slices by partition, if known."""
         self.usable = tuple(usable)
         self._store, self._validity = store, validity
         self._layers = LayerReader(
@@ -164,7 +164,7 @@ class MetadataTable:
         Args:
             columns: Dotted paths of columns.
             files: The files, with the columns `partition` and `name`; None means all files of the table.
-            each: Without `files`: reduces the statistics of each file group, so that only its result is kept.
+            each: Without `files`: reduces the statistics of each file group, so that only its result stays in memory.
         """
         with reading():
             if files is None:
@@ -266,14 +266,14 @@ class MetadataTable:
             return split.select(["value", "record_key"]).cast(MATCHES)
 
     def expression_ranges(self, index: str, column: str, *, partitions: bool = False) -> pa.Table:
-        """Return the statistics of an expression index as `STAT_ROWS`, of files or of partitions."""
+        """Return the statistics in an expression index as `STAT_ROWS`, per file or per partition."""
         with reading():
             prefix = keys.hash64(pa.array([column]))
             if partitions:
                 marker = keys.hash64(pa.array([keys.PARTITION_STAT]))
                 prefix = pc.binary_join_element_wise(prefix, marker, "")
             rows = self._statistics(index, prefix)
-            # Rows of files and of partitions have keys of different lengths below the same column.
+            # File rows and partition rows have keys with different lengths below the same column.
             length = 3 * keys.HASH64_CHARS if partitions else 2 * keys.HASH64_CHARS + keys.HASH128_CHARS
             return rows.filter(pc.equal(pc.utf8_length(rows.column("key")), length))
 
@@ -342,7 +342,7 @@ class MetadataTable:
         return {instant.requested: instant.completion for instant in held if instant.is_completed}
 
     def _files_of(self, partitions: list[str] | None) -> pa.Table:
-        """Return merged rows of `files` of some partitions; all rows are kept once they were read."""
+        """Return merged rows of `files` for some partitions; all rows are cached once they were read."""
         (slice_,) = self._single(FILES)
         if partitions is None:
             return self._all_files(slice_)
@@ -366,7 +366,7 @@ class MetadataTable:
         return slices
 
     def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
-        """Return the identity of the merged rows of a slice; None in version 6, where log names contain no instant."""
+        """Return the identity of a slice's merged rows; None in version 6, where log names contain no instant."""
         if self._store.config.layout.appends_to_logs:
             return None
         visible = [self._layers.identity(log) for log in slice_.logs if self._validity.is_valid(log.instant)]
@@ -532,7 +532,7 @@ class MetadataTable:
 
 @dataclass(frozen=True, slots=True)
 class TaskLocations:
-    """The record index of one version of a table, as a value that tasks get: it opens the files again."""
+    """The record index for one table version, as a value that is sent to tasks: it opens the files again."""
 
     storage: Storage
     config: TableConfig
@@ -548,7 +548,7 @@ class TaskLocations:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilters:
-    """The bloom filters of one version of a table, as a value that tasks get: it opens the files again."""
+    """The bloom filters for one table version, as a value that is sent to tasks: it opens the files again."""
 
     storage: Storage
     config: TableConfig

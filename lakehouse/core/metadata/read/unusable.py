@@ -11,12 +11,12 @@ from lakehouse.errors import CorruptTableError, UnsupportedError
 
 
 class MetadataUnusableError(CorruptTableError):
-    """The metadata table is damaged or contradicts itself; the files of the data table are to be listed instead."""
+    """The metadata table is damaged or contradicts itself; list the files of the data table instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The reason why a table has no usable metadata table.
+    """Why a table has no usable metadata table.
 
     `is_fault`: the metadata table is damaged or behind; otherwise there is none. `is_absent`: the properties list a
     metadata table that has no files.

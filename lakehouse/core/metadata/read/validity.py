@@ -1,4 +1,4 @@
-"""Which instants of the metadata table a reader of one version of the data table sees (MDT-5.1).
+"""The metadata table instants that are visible to a reader of one data table version (MDT-5.1).
 
 A reader has loaded the data timeline before the metadata timeline, so the metadata table may contain newer actions.
 They are invisible like the actions that are pending on the data timeline: their record locations and partition
@@ -14,7 +14,7 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 
 #: Actions of the data table that always have a delta commit of the same time in the metadata table.
 _DIGITS = 17
-#: The smallest suffix of builds in version 6.
+#: The first suffix of builds in version 6.
 _V6_BUILD = "010"
 _RECORDED = frozenset({*WRITE_ACTIONS, Action.CLEAN})
 
@@ -24,11 +24,11 @@ class Validity:
     """The visible instants of a metadata table.
 
     Attributes:
-        completions: Requested time -> completion time of the completed instants of the metadata table.
-        pending: Requested times of the pending instants of the data table.
-        completed: Requested times of the completed instants of the data table.
+        completions: Requested time -> completion time of the metadata table's completed instants.
+        pending: Requested times of the data table's pending instants.
+        completed: Requested times of the data table's completed instants.
         written: Completed instants that wrote data; each has a log file in the partition `files`.
-        compactions: Requested times of the completed compactions of the metadata table.
+        compactions: Requested times of the metadata table's completed compactions.
         newest: The newest requested time of the data table.
         oldest: The oldest requested time of the active metadata timeline; older instants are archived.
     """

@@ -58,7 +58,7 @@ def _plan(state: ServiceState) -> CleanPlan | None:
 
 
 def _archived_completions(state: ServiceState, files: Collection[DataFile]) -> Mapping[str, str]:
-    """Return requested time -> completion time of the archived instants of which files exist."""
+    """Return requested time -> completion time of the archived instants whose files exist."""
     oldest = first_write(state.timeline)
     wanted = {file.instant for file in files if file.instant < oldest}
     history = state.store.timeline_store.archived_timeline

@@ -33,7 +33,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.compaction import CompactionPolicy
 
-#: Bytes of the files of a group up to which it is merged without kernels.
+#: Bytes in a group's files up to which it is merged without kernels.
 _FEW_BYTES = 1024 * 1024
 
 
@@ -76,7 +76,7 @@ def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten 
 
 
 def _rewrite_many(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten:
-    """Write the new base file of a file group of any size."""
+    """Write the new base file for a file group of any size."""
     state, storage, partition = rewrite.state, rewrite.state.store.inner.storage, operation.partition
     kind = record_kind(partition, state.definitions.get(partition))
     file_slice = rewrite.slice_of(operation)
@@ -109,11 +109,11 @@ def _write(rewrite: Rewrite, path: str, kind: RecordKind, batches: Iterable[pa.T
         return writer.close(), count
 
 
-# parameters: the plan, the new file, and the numbers of entries and of log records and blocks
+# parameters: the plan, the new file, and the numbers of entries, log records and blocks
 def _stat(
     operation: CompactionOperation, path: str, size: int, counts: tuple[int, int | None], logged: tuple[int, int]
 ) -> WriteStat:
-    """Return the statistic of a new base file; `counts` has its entries and those of the base file before, if any."""
+    """Return the statistic of a new base file; `counts` are its entries and the previous base file's entries."""
     count, before = counts
     return WriteStat(
         partition=operation.partition,

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 #: A time after every instant.
 _AFTER_ALL = "9" * 17
-#: File groups that are rewritten at the same time; each needs the memory of its logs and of a batch.
+#: File groups that are rewritten at the same time; each needs the memory of its logs and a batch.
 _WRITERS = 4
 #: Bytes of logs above which file groups are rewritten at the same time on a local disk, too. Threads that merge small
 #: groups wait for each other, which nearly doubles the CPU time.
@@ -114,8 +114,8 @@ def rewrite(
 def finish_rewrite(state: ServiceState, kind: RewriteKind, pending: Instant, lock: TableLock) -> Instant | None:
     """Execute the plan that a crash left; return None if it was removed instead.
 
-    A plan whose files are gone cannot be executed. It is removed, which changes nothing: its logs are still merged by
-    readers, and the next plan contains them.
+    A plan whose files were deleted cannot be executed. It is removed, which changes nothing: readers still merge its
+    logs, and the next plan contains them.
     """
     store = state.store
     store.remove_unfinished(state.names, pending.requested)

@@ -8,7 +8,7 @@ Clean and archive keep the files and instants that a reader or a rollback may ne
 
     reader of an older timeline   It reads the slice before a new compaction, so a clean waits for some commits.
     last compaction and later     A log block counts only if its delta commit is on the active timeline.
-    data timeline                 A rollback of an active data instant looks for the delta commit with its time.
+    data timeline                 A rollback of an active data instant searches for the delta commit with its time.
     pending instant               It and all later ones stay.
     partition that is being built No instant is archived, because its logs are in no compaction.
 """
@@ -148,7 +148,7 @@ def _before(time: str) -> str:
 def log_compaction_is_due(state: ServiceState, policy: CompactionPolicy) -> bool:
     """Return whether enough delta commits completed since the last compaction or log compaction.
 
-    It waits while a delta commit is completed whose data instant is pending: that one must stay removable.
+    The service waits while the data instant of a completed delta commit is pending: a rollback may have to remove it.
     """
     since = delta_commits_since(state.timeline, last_compaction(state.timeline))
     pending = {instant.requested for instant in state.data.where(pending=True)}

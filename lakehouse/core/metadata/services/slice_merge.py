@@ -1,7 +1,7 @@
-"""Merge the base file and the logs of a file group, in batches of the base file (MDT-5).
+"""Merge the base file and the logs of a file group, batch by batch (MDT-5).
 
-The logs are in memory. The base file is read in batches; entries whose key no log has are passed on as they are stored.
-So a record index of millions of entries costs the memory of a batch and of its logs, and most of it is not decoded.
+The logs are in memory. The base file is read in batches; entries whose key is in no log are passed on as they are
+stored. So a record index with millions of entries needs memory for one batch and the logs, and is mostly not decoded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LogLayer:
 
 
 def read_layers(storage: Storage, paths: Sequence[str], is_valid: Callable[[str], bool]) -> list[LogLayer]:
-    """Return the contents of the valid blocks of log files, oldest first.
+    """Return the contents of the valid blocks in log files, oldest first.
 
     Raises:
         CorruptTableError: A file is damaged.
@@ -116,7 +116,7 @@ def _changed_keys(layers: Sequence[LogLayer]) -> Any:
     return keys.take(pc.array_sort_indices(keys))
 
 
-# parameters: a batch of the base file with its schema, and the changes of its range of keys
+# parameters: a batch of the base file with its schema, and the changes in its key range
 def _merged(entries: pa.Table, schema: str, changed: Any, layers: Sequence[LogLayer], kind: RecordKind) -> pa.Table:
     is_changed = pc.is_in(entries.column("key"), value_set=changed)
     passed = entries.filter(pc.invert(is_changed))
@@ -153,7 +153,7 @@ def _parts(layers: Sequence[LogLayer], changed: Any) -> list[LogLayer]:
 def _newest(entries: pa.Table, schema: str, parts: Sequence[LogLayer], kind: RecordKind) -> pa.Table | None:
     """Return the merged entries as they are stored, without merging rows; None if a record has to be merged.
 
-    Most records of statistics are the only ones of their key, or replace the older ones. Only the newest are decoded.
+    A statistics record is usually the only one for its key, or replaces older ones. Only the newest are decoded.
     """
     schemas = {part.schema for part in parts if part.entries.num_rows} | ({schema} if entries.num_rows else set())
     if kind.replaces is None or any(record_node(one) != record_node(SCHEMA) for one in schemas):
@@ -178,7 +178,7 @@ def _newest(entries: pa.Table, schema: str, parts: Sequence[LogLayer], kind: Rec
 
 
 def _decoded(parts: Sequence[pa.Table], schemas: Sequence[str], kind: RecordKind) -> list[pa.Table]:
-    """Return the rows of parts of log blocks; few entries with one schema are decoded together."""
+    """Return the rows in parts of log blocks; few entries with one schema are decoded together."""
     is_small = sum(part.num_rows for part in parts) <= _DECODED_AT_ONCE
     if kind.decode_parts is not None and len(set(schemas)) == 1 and is_small:
         return kind.decode_parts(parts, schemas[0])

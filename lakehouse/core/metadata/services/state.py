@@ -32,7 +32,7 @@ ARCHIVE = ArchivePolicy(max_commits=31, min_commits=21)
 
 
 def compaction_policy(policy: MetadataPolicy) -> CompactionPolicy:
-    """Return when the metadata table is compacted, and that a plan contains every file group."""
+    """Return the policy for compactions of the metadata table; a plan contains all file groups."""
     return CompactionPolicy(
         max_delta_commits=policy.compaction_delta_commits,
         log_blocks_threshold=policy.log_compaction_blocks,
@@ -42,7 +42,7 @@ def compaction_policy(policy: MetadataPolicy) -> CompactionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """The metadata table as a service sees it, under the lock of the data table.
+    """The state of the metadata table for a service, under the lock of the data table.
 
     Attributes:
         store: The metadata table.
@@ -73,7 +73,7 @@ class ServiceState:
         return self._by_path(send_all(storage, lambda name: storage.list_dir(name)[0], self.names))
 
     def visible(self, archived: Mapping[str, str]) -> VisibleTimeline:
-        """Return the completed instants; `archived` has the completion times of archived ones by requested time."""
+        """Return the completed instants; `archived` maps the requested times of archived ones to completion times."""
         return replace(visible_timeline(self.timeline, ()), archived=archived)
 
     def slices(self, files: Iterable[DataFile], visible: VisibleTimeline) -> dict[Group, tuple[FileSlice, ...]]:

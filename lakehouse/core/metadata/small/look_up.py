@@ -51,7 +51,7 @@ def small_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict
 
 @door
 def small_listing(layers: Callable[[], Sequence[FileLayer]], partitions: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Return the files of partitions as a table of partition, name and size.
+    """Return the files of partitions as a table with partition, name and size.
 
     It is None for many partitions or files, and if the records were written by another release.
     """

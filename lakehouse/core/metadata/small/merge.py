@@ -1,6 +1,6 @@
 """Merge the files of a small file group from the records that readers keep in memory (MDT-10.1).
 
-A compaction of a small metadata table merges some dozens of records, most of which this process wrote. The result
+A compaction of a small metadata table merges some dozens of records, usually written by this process. The result
 equals the result of `slice_merge`.
 """
 
@@ -13,7 +13,7 @@ from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.record_kinds import FILES, STATISTICS, RecordKind
 from lakehouse.core.metadata.small.records import door, merged_file_maps, merged_statistics, refuse
 
-#: Entries of logs, and of all files, up to which plain values are used.
+#: Maximum numbers of log entries, and of all entries, that are merged as plain values.
 _FEW_LOGGED, _FEW_STORED = 512, 2_000
 
 
@@ -21,7 +21,7 @@ _FEW_LOGGED, _FEW_STORED = 512, 2_000
 def small_merge(layers: Sequence[FileLayer], kind: RecordKind) -> dict[bytes, bytes]:
     """Return the merged records of a file group, ascending by key.
 
-    It is None if the file group is large, and if its records have to be merged on tables.
+    It is None if the file group is large, or if its records must be merged as tables.
 
     Args:
         layers: The base file, if there is one, and the blocks of the log files, oldest first.

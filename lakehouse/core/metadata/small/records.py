@@ -1,7 +1,7 @@
 """Metadata records as plain values: keys, encoding, decoding, merging (MDT-4).
 
-The bytes equal the bytes of the encoders in `core/format/metadata`. Records of another schema
-than the one that this package writes are refused, and so are damaged records: the general decoder reports the damage.
+The bytes equal the bytes of the encoders in `core/format/metadata`. Damaged records are refused, and records with
+another schema than this package writes: the general decoder reports the damage.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ R = TypeVar("R")
 _HEAD = bytes(6)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _FLAGS = (b"\0", b"\1")
-#: The maximum number of statistics records that are kept with their rows, and the maximum bytes of one.
+#: The maximum number of statistics records that are cached with their rows, and the maximum bytes of one.
 _KEPT_STATISTICS, _KEPT_BYTES = 4096, 4096
-#: Bytes of records of `files` that are decoded one by one; larger ones have many names.
+#: Size in bytes up to which `files` records are decoded one by one; larger ones contain many names.
 FEW_BYTES = 32_768
 
 
@@ -171,7 +171,7 @@ def _decoded_statistic(data: bytes) -> Statistic:
 
 
 def merged_statistics(key: bytes, versions: Sequence[bytes]) -> bytes | None:
-    """Return the merge of the versions of a record of statistics, oldest first; None if it is deleted.
+    """Merge the versions of a statistics record, oldest first; None if it is deleted.
 
     Versions that have to be united are refused.
     """
@@ -184,7 +184,7 @@ def merged_statistics(key: bytes, versions: Sequence[bytes]) -> bytes | None:
 
 
 def merged_file_maps(key: bytes, versions: Sequence[bytes]) -> bytes | None:
-    """Return the merge of the versions of a record of `files`, oldest first; None if no file is left.
+    """Merge the versions of a `files` record, oldest first; None if no file is left.
 
     Tombstones that met no file are kept.
     """
@@ -202,7 +202,7 @@ def merged_file_maps(key: bytes, versions: Sequence[bytes]) -> bytes | None:
 
 
 def add_files(files: dict[str, tuple[int, bool]], newer: Mapping[str, tuple[int, bool]]) -> None:
-    """Unite the files of two versions of a record: a tombstone removes the file that it meets."""
+    """Unite the files in two versions of a record: a tombstone removes the file that it meets."""
     for name, (size, deleted) in newer.items():
         older = files.get(name)
         is_live = older is not None and not older[1]
@@ -226,7 +226,7 @@ def encode_file_map(files: Mapping[str, tuple[int, bool]], *, partitions: bool =
 
 
 def decode_file_map(data: bytes) -> dict[str, tuple[int, bool]]:
-    """Return file name -> (size, deleted) of a stored record of `files`."""
+    """Return file name -> (size, deleted) for a stored record of `files`."""
     source = _Source(data)
     source.expect(_HEAD)
     kind = source.long()

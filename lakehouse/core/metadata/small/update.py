@@ -146,7 +146,7 @@ def _few_bounds(commit: MetadataCommit, definition: Definition) -> Sequence[File
 
 
 def _few_changes(commit: MetadataCommit, definition: Definition, added: Sequence[FileBounds]) -> FewChanges:
-    """Return the input of the rows of a commit of few files; no partition is superseded if its rows are widened."""
+    """Return the input for the rows of a commit with few files; no partition is superseded if its rows are widened."""
     columns = definition.source_fields
     changes = FewChanges(definition=definition, kinds=indexed_types(commit.schema), added=added)
     wanted = commit.change.superseded_partitions()
@@ -190,7 +190,7 @@ class Form(NamedTuple):
 
 @lru_cache(maxsize=256)
 def form_of(kind: pa.DataType) -> Form:
-    """Return the form of the bounds of a column."""
+    """Return the form of a column's bounds."""
     typed = value_type(kind)
     if typed is None:
         refuse()
@@ -266,7 +266,7 @@ def _physical(bound: Bound, row: Statistic, form: Form) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewChanges:
-    """The input of the rows of a few partitions.
+    """The input for the rows of a few partitions.
 
     Attributes:
         definition: The definition of the statistics.
@@ -311,7 +311,7 @@ def _of_file(
     name: str,
     form: Form,
 ) -> ColumnBounds | None:
-    """Return the bounds of a column of a file; None if it has no row, or if rows of the file lack the column."""
+    """Return the bounds of a column in a file; None if it has no row, or if rows in the file lack the column."""
     file = new.get((partition, name))
     if file is None:
         row = changes.files.get((column, partition, name))
@@ -331,7 +331,7 @@ def widened_row(stored: Statistic | None, added: Statistic, form: Form) -> Stati
         (bounds.low is None) != (bounds.high is None) or (bounds.low is None and bounds.nulls != bounds.values)
         for bounds in (old, new)
     )
-    # The row of Hudi for long strings looks like one of nulls; the bounds have to be read from the files.
+    # Hudi's row for long strings looks like a row of nulls; the bounds have to be read from the files.
     if is_doubtful or (old.low is None and new.low is not None and form.wrapper in DATA):
         refuse()
     total = united(old, new)

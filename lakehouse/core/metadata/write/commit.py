@@ -128,7 +128,7 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
 def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
     """Give new files the record schema of the stored files.
 
-    New metadata tables have the schema of the first release of Hudi with the table version. A table of version 8 may
+    New metadata tables have the schema of the first Hudi release with the table version. A table of version 8 may
     have been written by Hudi 1.0 or by a newer release, so the newest base file of `files` is read, which readers keep:
     all files of a slice have one schema. Tables of version 9 have one schema.
 
@@ -209,7 +209,7 @@ def commit_metadata(
     updates = {name: _update(name, of_build if name in opened.building else commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
     if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
-        # Files that are stored have no row of a new column, and readers take it as all null, which it is.
+        # Stored files have no row for a new column, so readers correctly treat it as all null.
         lock.check()
         store.definitions = {**opened.definitions, **changed}
         write_definitions(store.env.storage, store.definitions)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 def drop_metadata(env: Env) -> None:
     """Drop the whole metadata table; call under the table lock.
 
-    A reader that has loaded the properties before finds no folder, and lists storage.
+    A reader that loaded the properties earlier finds no folder, and lists storage.
     """
     properties = read_properties(env.storage) or {}
     if any(listed_partitions(properties)):

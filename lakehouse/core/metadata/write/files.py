@@ -1,4 +1,4 @@
-"""The bytes and names of files of the metadata table: log files with HFile and delete blocks, base files (MDT-2)."""
+"""The bytes and names of metadata table files: log files with HFile and delete blocks, base files (MDT-2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW_LOCATIONS = 2000
 
 
 def new_token(env: Env) -> str:
-    """Return a write token that no other commit has; Hudi reads its parts as integers of 32 bits."""
+    """Return a write token that no other commit uses; Hudi reads its parts as integers of 32 bits."""
     digits = env.ids.uuid().replace("-", "")
     return f"0-{int(digits[:_TOKEN_DIGITS], 16)}-{int(digits[_TOKEN_DIGITS : 2 * _TOKEN_DIGITS], 16)}"
 
@@ -40,7 +40,7 @@ def base_name(file_id: str, instant: str, token: str) -> str:
 
 
 def log_headers(instant: str, schema: str) -> dict[BlockHeader, str]:
-    """Return the headers of the blocks of a log file; `schema` is the Avro schema of its records."""
+    """Return the headers for the blocks of a log file; `schema` is the Avro schema of its records."""
     return {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: schema}
 
 
@@ -85,7 +85,7 @@ def init_log_bytes(instant: str) -> bytes:
 
 
 def base_bytes(entries: Entries, schema: str, created_ms: int, layout: Layout = SCANNED) -> bytes:
-    """Return a base file with these records; `record_kind` has the layout of an index partition.
+    """Return a base file with these records; `record_kind` is the layout of an index partition.
 
     A mapping is ascending by key.
     """

@@ -5,7 +5,7 @@
     build      base files with the time of the indexing action, without the lock
     complete   the delta commit of the indexing action, under the lock
 
-A base file has the state of a snapshot that was taken after `open`. Log files of commits between `open` and the
+A base file contains the state of a snapshot that was taken after `open`. Log files of commits between `open` and the
 snapshot repeat changes that the base file contains already, and end in the same state.
 """
 

@@ -1,7 +1,7 @@
 """Initialise the metadata table, or single index partitions, from the committed files of a table (MDT-2, MDT-11).
 
 A partition gets partition metadata, and for each file group an empty log file and, with records, a base file. Its delta
-commit has a time that no other instant has. The properties name the partition afterwards.
+commit has a unique time. The properties name the partition afterwards.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def index_definitions(
 
 
 def group_files(name: str, groups: Sequence[str], instant: str) -> dict[str, bytes]:
-    """Return path -> content of the partition metadata and of the empty log files with which file groups begin."""
+    """Return path -> content of the partition metadata and the empty log files with which file groups begin."""
     depth = name.count("/") + 1
     files = {f"{name}/{PARTITION_METADATA_NAME}": render_partition_metadata(instant, depth)}
     return files | {f"{name}/{log_name(file_id, instant, INIT_TOKEN)}": init_log_bytes(instant) for file_id in groups}
@@ -197,7 +197,7 @@ def group_files(name: str, groups: Sequence[str], instant: str) -> dict[str, byt
 def _partition_files(
     store: MetadataStore, name: str, kind: IndexPartition, build: TableFiles, token: str
 ) -> tuple[dict[str, bytes], list[WriteStat]]:
-    """Return path -> content of the files of a new partition, and the statistics of its base files."""
+    """Return path -> content for the files of a new partition, and the statistics of its base files."""
     groups = list(kind.group_ids(name, build))
     files = group_files(name, groups, build.instant)
     bases = list(base_files(store, name, kind, groups, build, token))
@@ -208,7 +208,7 @@ def _partition_files(
 def base_files(
     store: MetadataStore, name: str, kind: IndexPartition, groups: Sequence[str], build: TableFiles, token: str
 ) -> Iterator[tuple[str, bytes, WriteStat]]:
-    """Yield path, content and statistics of the base files of a partition, for groups with records."""
+    """Yield path, content and statistics of a partition's base files, for groups with records."""
     created_ms = store.env.clock.now_ms()
     record = record_kind(name, build.definitions.get(name))
     schema = written_schema(name, build.definitions, store.records)
@@ -247,7 +247,7 @@ def _records_of_groups(
 
 
 def commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
-    """Return the content of the completed delta commit of a build."""
+    """Return the content of a build's completed delta commit."""
     metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": store.records.commits})
     return store.config.layout.encode_commit(metadata)
 

@@ -1,4 +1,4 @@
-"""The files of the newest slices of some partitions after an action that is not completed yet (TL-6)."""
+"""The files in the newest slices of some partitions after an action that is not completed yet (TL-6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakehouse.model.instant import Instant, State, Timeline
 
 #: A completion time after all others.
 _LAST = "9" * 17
-#: Files up to which the view on objects is used.
+#: Maximum number of files for which the object-based view is used.
 _FEW_FILES = 64
 
 
@@ -43,7 +43,7 @@ def live_files(
 ) -> pa.Table | None:
     """Return the files with the columns `partition` and `name`; None if they cannot be determined.
 
-    That is the case if the action was rolled back meanwhile, or if the completion time of an archived instant decides.
+    This happens if the action was rolled back in between, or if the result depends on an archived completion time.
 
     Args:
         metadata: The metadata table before the action.

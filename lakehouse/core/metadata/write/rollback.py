@@ -1,6 +1,6 @@
-"""Roll back the record of an action in the metadata table (MDT-9).
+"""Roll back an action's record in the metadata table (MDT-9).
 
-The rollback on the metadata table has the requested time of the rollback of the data table. It is complete before the
+The rollback on the metadata table has the requested time of the rollback on the data table. It is complete before the
 rolled-back instant is deleted from the data timeline: without that instant, a completed delta commit would be valid.
 """
 
@@ -81,7 +81,7 @@ def remove_instant(store: MetadataStore, target: str, names: Collection[str]) ->
 
 
 def remove_recorded(store: MetadataStore, target: str) -> None:
-    """Remove a delta commit whose action is gone from the data timeline; call under the table lock."""
+    """Remove a delta commit whose action was deleted from the data timeline; call under the table lock."""
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     remove_instant(store, target, dict.fromkeys((*usable, *building)))
 
