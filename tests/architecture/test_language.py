@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.architecture.prose import PATTERNS, blocks, hits, rates
-from tests.architecture.sources import REVISED, ROOT, modules, tracked_files
+from tests.architecture.sources import ROOT, modules, tracked_files
 
 #: Idioms and metaphors of persons for processes, each with the standard term.
 BANNED = {
@@ -59,33 +59,23 @@ ICEBERG = {
     "at once": 0.06,
     "also if": 0.0,
 }
-#: Allowed rates. They are above those of pyiceberg and only shrink.
+#: Allowed rates of packages that are not rewritten as a whole. They are above those of pyiceberg and only shrink.
 ALLOWED_RATES = {
-    "lakehouse/core": {
-        "two of": 3.6,
-        "text": 1.2,
-        "what": 1.2,
-        "superlative": 0.8,
-        "that of": 1.1,
-        "speaking thing": 0.7,
-        "beside": 0.3,
-        "at once": 0.3,
+    "lakehouse/spec": {**dict.fromkeys(ICEBERG, 0.1), "two of": 0.6, "text": 0.5},
+    "plugins": {
+        "two of": 4.9,
+        "text": 1.1,
+        "what": 0.9,
+        "superlative": 0.5,
+        "that of": 1.5,
+        "speaking thing": 0.8,
+        "beside": 0.4,
+        "at once": 0.2,
         "also if": 0.1,
-    },
-    "lakehouse/platform": {
-        "two of": 4.8,
-        "text": 3.8,
-        "what": 3.3,
-        "superlative": 1.6,
-        "that of": 1.8,
-        "speaking thing": 1.6,
-        "beside": 0.5,
-        "at once": 0.4,
-        "also if": 0.2,
     },
 }
 #: Packages whose docstrings and comments are rewritten. A rate of 0.2 is one occurrence in 5,000 words.
-PLAIN = tuple(package for package in REVISED if package.startswith("lakehouse/core/"))
+PLAIN = ("lakehouse/core", "lakehouse/platform", "lakehouse/model", "lakehouse/spark")
 PLAIN_RATE = 0.2
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml")
 TEXT_NAMES = ("Makefile", "Dockerfile", "run")
@@ -128,9 +118,10 @@ def test_stiff_patterns_are_rare_in_docstrings_and_comments(package: str) -> Non
     assert above == {}, "rewrite the sentences as the comments in tests/architecture/prose.py show"
 
 
-def test_rewritten_packages_have_the_rates_of_pyiceberg() -> None:
-    words, measured = rates(module.text for module in modules(*PLAIN))
-    assert words > 10_000
+@pytest.mark.parametrize("package", PLAIN)
+def test_rewritten_packages_have_the_rates_of_pyiceberg(package: str) -> None:
+    words, measured = rates(module.text for module in modules(package))
+    assert words > 5_000
     above = {name: round(rate, 2) for name, rate in measured.items() if rate > max(ICEBERG[name], PLAIN_RATE)}
     assert above == {}, "rewrite the sentences as the comments in tests/architecture/prose.py show"
 
