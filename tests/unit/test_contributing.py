@@ -19,7 +19,7 @@ from tests.support.doc_blocks import SHELL, Block, read_page
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = {title: text for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)}
-COPIED = ("lakehouse", "plugins", "dags", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md")
+COPIED = ("lakehouse", "plugins", "dags", "demo", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", ".hypothesis")
 
 
