@@ -52,7 +52,7 @@ def list_alarms(given: Given) -> None:
 
 
 def rules(given: Given) -> None:
-    """Print the rules as they apply to a table, or those without overrides."""
+    """Print the rules of a table with its overrides applied; without a table, print the rules without overrides."""
     loaded = load_rules(os.environ)
     rules_of_table = loaded.rules if given.table is None else loaded.of(catalog_table(given)[1])
     path = alarm_file(os.environ)

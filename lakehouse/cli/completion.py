@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 from lakehouse.cli.group import Given
 
-#: The variable in which the script passes its instruction to the program.
+#: The environment variable with which the completion script requests completions from `lakehouse`.
 VARIABLE = "_LAKEHOUSE_COMPLETE"
 
 

@@ -66,7 +66,7 @@ class Texts:
 
 
 def header_of(name: str) -> str:
-    """Return the name of a column for people: without the unit that its texts contain."""
+    """Return the header for a column: its name without the unit ` s`, which the displayed values contain."""
     return name.removesuffix(" s")
 
 

@@ -138,7 +138,7 @@ class Publication:
 
     @property
     def copies(self) -> frozenset[str]:
-        """The folders of all copies, also of retired ones."""
+        """The folders of all copies, including retired copies."""
         named = {p.copy for p in self.partitions.values()}
         named |= {p.before.copy for p in self.partitions.values() if p.before is not None}
         return frozenset((named | {retired.copy for retired in self.retired}) - {""})

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 
 def work(place: Path) -> None:
-    """Run a job that loads the classes of usual jobs: files, SQL, shuffles and tasks in Python."""
+    """Run a sample job that loads the classes typical jobs need: for files, SQL, shuffles and Python tasks."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -59,7 +59,7 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TEMPORAL = (DateType, TimestampType, TimestampNTZType)
 _NUMBERS = (*_INTEGERS, DecimalType, DoubleType, FloatType)
 _CONVERTED = (*_NUMBERS, *_TEMPORAL, BooleanType)
-#: The digits of an integer that every value of the type holds exactly.
+#: The maximum number of digits with which the type represents every integer exactly.
 _EXACT_DIGITS: dict[type[DataType], int] = {DoubleType: 15, FloatType: 7}
 _NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*\z"
 #: Numbers in scientific notation that a double distinguishes.

@@ -28,7 +28,7 @@ PAGES: dict[str, tuple[str, str, int]] = {
     "activity": (f"table/{GPS}?tab=activity", "clustering", 620),
 }
 _WIDTH = 1280
-_FORBIDDEN = re.compile(r"/tmp/|pytest|Traceback|cannot be read|Internal Server Error")
+_FORBIDDEN = re.compile(r"/tmp/|pytest|Traceback|is damaged|Internal Server Error")
 
 
 def main(words: list[str]) -> int:

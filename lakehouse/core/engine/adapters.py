@@ -21,7 +21,7 @@ ADAPTERS = {"pyspark": "lakehouse.spark.adapter"}
 
 
 class EngineAdapter(Protocol):
-    """Functions of a module that connects operations to a distributed engine."""
+    """The functions that an adapter module provides so that operations can run on a distributed engine."""
 
     def session_engine(self, session: Any, memory_budget_bytes: int) -> Engine:
         """Return an engine that runs tasks on the session."""

@@ -219,7 +219,7 @@ def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Hori
     return None
 
 
-# parameters: one group with its slices and logs, and the state and horizon of the plan
+# parameters: a file group with its slices and change logs, and the state and horizon used for planning
 def _removable_change_logs(
     group: Group,
     slices: Sequence[FileSlice],

@@ -20,9 +20,10 @@ _INSIDE = f"/{HOODIE}/"
 
 
 def nested_tables(files: Iterable[FileInfo]) -> tuple[str, ...]:
-    """Return the outermost directories of other tables in a recursive listing of a table, sorted.
+    """Return the directories of tables nested in a table, sorted; `files` is the table's recursive listing.
 
-    Files below the table's own `.hoodie` are ignored: its metadata table belongs to it.
+    Of tables nested in each other, only the outermost one is returned. The table's own metadata table is not a nested
+    table, so files below the table's `.hoodie` are ignored.
     """
     lead = f"{HOODIE}/"
     directories = sorted(

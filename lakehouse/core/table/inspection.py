@@ -1,4 +1,4 @@
-"""`table.inspection`: details of a table for people and pages."""
+"""`table.inspection`: details of a table for display, such as on web pages."""
 
 from __future__ import annotations
 

@@ -215,11 +215,11 @@ class TablePage(Document):
 
     Attributes:
         now_ms: Time of the document.
-        row: The line of the table on the page Fleet.
+        row: The row of the table on the Fleet page.
         spec: The spec in force.
-        specs: Versions of the spec, the newest first, 50 at most.
+        specs: Versions of the spec, newest first, at most 50.
         services: The services of the table.
-        points: Hourly numbers of the last 30 days, oldest first, one per four hours.
+        points: Hourly records of the last 30 days, oldest first, reduced to one record per four hours.
     """
 
     now_ms: int

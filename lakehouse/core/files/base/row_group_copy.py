@@ -114,7 +114,7 @@ def split(groups: Sequence[StoredGroup], share: int) -> Iterator[tuple[StoredGro
 
 
 def join_groups(context: WriteContext, target: BaseFile, origin: Joinable, groups: Sequence[StoredGroup]) -> WriteStat:
-    """Write these row groups to a new base file, which is marked already, and return its write statistics."""
+    """Write row groups to a new base file, whose marker already exists, and return its write statistics."""
     started = context.clock.monotonic_s()
     ensure_partition(context, target.partition)
     with ExitStack() as stack:

@@ -142,7 +142,7 @@ class MatchCollector:
 
 
 class EntryIndex:
-    """Finds the entry of a staged row that is named by run and position."""
+    """Finds the entry that contains a staged row, given the run and the position of the row in the run."""
 
     def __init__(self, entries: Sequence[StagedEntry]) -> None:
         self.runs = tuple(sorted({entry.run for entry in entries}))

@@ -79,9 +79,14 @@ class KeyVersions:
 
 @dataclass(slots=True)
 class LogPart:
-    """Merged entries of some keys and their matches: `base_row`, ascending, and the matching positions in `entries`.
+    """The merged log entries for some keys, and the base rows with the same keys.
 
-    `versions` belong to keys whose merged entry is not enough to merge them with a base row; None without such keys.
+    Attributes:
+        entries: The merged entries.
+        base_row: The matched rows, as positions in the base file, ascending.
+        entry: For each matched row, the position in `entries` of its merged entry.
+        versions: The individual entries for keys whose merged entry is not sufficient to merge with a base row; None
+            if there are no such keys.
     """
 
     entries: pa.Table

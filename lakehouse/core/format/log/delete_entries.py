@@ -123,7 +123,7 @@ class Cursor:
         return self._text(branch == 1)
 
     def skip_value(self, wrapper: I64) -> None:
-        """Skip a value of each entry's wrapper."""
+        """Skip the ordering value at each position; `wrapper` contains the union branch of each value."""
         is_array = wrapper == Wrapper.ARRAY
         self._skip_scalar(np.where(is_array, Wrapper.NULL, wrapper))
         if not is_array.any():

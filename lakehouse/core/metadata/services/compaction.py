@@ -47,7 +47,7 @@ def _rewrite(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten:
 
 
 def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten | None:
-    """Write the new base file of a small file group; return None for another file group."""
+    """Write the new base file if the file group is small; otherwise write nothing and return None."""
     state, store, partition = rewrite.state, rewrite.state.store, operation.partition
     file_slice = rewrite.slice_of(operation)
     base, logs = file_slice.base, file_slice.logs

@@ -114,10 +114,10 @@ def is_recorded(store: MetadataStore, requested: str) -> bool:
 
 
 def compaction_since(store: MetadataStore, requested: str) -> str | None:
-    """Return a compaction of the metadata table that is newer than `requested`; None if there is none.
+    """Return the requested time of a metadata table compaction newer than `requested`; None if there is none.
 
-    Compactions of this package wait for builds. A compaction of another engine may have written base files that hide
-    the base files of the build and contain none of its records.
+    Compactions by this package wait until index builds finish. A compaction by another engine may have written newer
+    base files, which readers use instead of the build's base files although they contain none of its records.
     """
     compactions = store.timeline_store.load().where(action=(Action.COMMIT, Action.COMPACTION))
     return next((instant.requested for instant in compactions if instant.requested > requested), None)

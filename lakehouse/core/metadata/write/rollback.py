@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: TableLock) -> bool:
-    """Remove the record of the instant `target`, as the rollback with the time `rollback`.
+    """Remove the records of the instant `target` from the metadata table, in a rollback at the time `rollback`.
 
-    Returns False, and removes nothing, if a compaction of the metadata table contains the records: they cannot be
-    removed one by one. Call under the table lock.
+    Returns False, and removes nothing, if a compaction of the metadata table already contains the records: single
+    records cannot be removed from the files of a compaction. Call under the table lock.
     """
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     names = tuple(dict.fromkeys((*usable, *building)))

@@ -29,9 +29,12 @@ class ServiceRequest:
     """The parameters for one call of a service.
 
     Attributes:
-        force: Plan although the service is not due. ttl and sync always run: they rebuild statistics instead.
-        instant: Requested time of the pending plan to execute; None for the oldest one, or a new one.
-        partitions: Relative paths of the partitions to which a new plan is limited; empty for the option's value.
+        force: Plan even if the service is not due. ttl and sync run in any case; for them, `force` means to rebuild
+            the statistics.
+        instant: Requested time of the pending plan to execute. If None, the oldest pending plan is executed, or a new
+            plan if none is pending.
+        partitions: Relative paths of the partitions to which a new plan is limited; if empty, the service's option
+            applies.
         pinned: Instants and partitions to keep: requested times of instants for clean, partition paths for ttl.
     """
 

@@ -42,7 +42,7 @@ def failure(access: PostgresAccess, error: psycopg.Error) -> LakehouseError:
 
 
 def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseError:
-    """Convert a server error, with its SQLSTATE, to an error of this package without the password."""
+    """Convert a server error, with its SQLSTATE, to an error whose message does not contain the password."""
     text = "; ".join(message.strip().splitlines())
     if access.password:
         text = text.replace(access.password, "...")

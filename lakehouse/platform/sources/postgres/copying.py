@@ -175,7 +175,7 @@ async def _connect(access: PostgresAccess) -> Any:
 
 
 def _failure(access: PostgresAccess, error: BaseException) -> LakehouseError:
-    """Convert a client error to an error of this package without the password."""
+    """Convert a client error to an error of this package whose message does not contain the password."""
     state = str(getattr(error, "sqlstate", None) or "")
     if state[:2] in _SIGN_IN or state == _RIGHTS:
         return failure_of(access, state, str(error))
