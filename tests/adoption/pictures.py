@@ -15,6 +15,7 @@ from urllib.parse import quote
 from demo.story import GPS, POSITIONS
 from tests.adoption.demo_session import ROOT, call, clone, token
 from tests.support.browser import Page, browser
+from tests.support.waiting import until
 
 #: The pages by the name of the picture: path, text that has to be there, and height.
 PAGES: dict[str, tuple[str, str, int]] = {
@@ -23,11 +24,14 @@ PAGES: dict[str, tuple[str, str, int]] = {
     "timeline": (f"table/{GPS}?tab=timeline", "instants", 760),
     "partitions": ("table/{orders}?tab=partitions", "partitions", 620),
     "services": (f"table/{POSITIONS}?tab=services", "compaction", 900),
-    "queue": ("queue", "Done", 700),
+    "queue": ("queue?section=done", "predicted", 460),
     "alarms": ("alarms?resolved=true", GPS, 460),
-    "activity": (f"table/{GPS}?tab=activity", "clustering", 620),
+    "lineage": ("table/{orders}?tab=lineage", "ride_orders", 460),
 }
 _WIDTH = 1280
+#: Reads of a table are processes, which start slowly on a loaded machine.
+_READ_S = 120
+_SETTLED = "!document.querySelector('[data-lakehouse] [data-loading]')"
 _FORBIDDEN = re.compile(r"/tmp/|pytest|Traceback|is damaged|Internal Server Error")
 
 
@@ -58,7 +62,10 @@ def main(words: list[str]) -> int:
 def _take(page: Page, url: str, text: str, target: Path, *, height: int) -> None:
     page.send("Emulation.setDeviceMetricsOverride", width=_WIDTH, height=height, deviceScaleFactor=1, mobile=False)
     page.open(url)
-    shown = page.see(text)
+    page.see(text)
+    if not until(lambda: bool(page.run(_SETTLED)), _READ_S):
+        raise SystemExit(f"{url} still reads after {_READ_S} s:\n{page.text()}")
+    shown = page.text()
     found = _FORBIDDEN.search(shown)
     if found or page.errors:
         raise SystemExit(f"{url} shows {found[0] if found else page.errors!r}; it is no picture for readers:\n{shown}")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import OpenTransactionsError, UserError
-from lakehouse.platform.sources.mysql import prepared
+from lakehouse.platform.sources.mysql import server
 from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from tests.support.mysql import DatabaseServer
 from tests.support.mysql_ingest import Shop
@@ -103,7 +103,7 @@ def test_snapshot_waits_for_prepared_transactions_whose_rows_the_log_has_already
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """block/spirit#1079, percona/percona-xtrabackup#689."""
-    monkeypatch.setattr(prepared, "_WAIT_S", 0.0)
+    monkeypatch.setattr(server, "_WAIT_S", 0.0)
     shop.sql("grant xa_recover_admin on *.* to reader" if shop.server.kind == "mysql" else "select 1")
     shop.sql("create table t (id int primary key)", "insert into t values (1)")
     shop.sql("xa start 'open'", "insert into t values (2)", "xa end 'open'", "xa prepare 'open'")

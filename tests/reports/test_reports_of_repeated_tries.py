@@ -22,18 +22,20 @@ from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.ingest_commits import IngestCommits
-from lakehouse.spec.contracts.job import IngestReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus, ServiceReport
 from lakehouse.spec.job_command import JobCommand, ServiceCommand, command_of
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
-#: What a commit wrote; a repeated try has other durations and texts.
-NUMBERS = ("instant", "rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "late_rows_dropped")
+#: The facts of a commit; a repeated try has other durations and texts.
+NUMBERS = ("instant", "rows", "inserts", "updates", "deletes", "files", "bytes")
+INGESTED = ("bad_records", "late_rows_dropped", "drift")
 
 
-def numbers(report: IngestReport) -> dict[str, Any]:
-    """Return what a report says about a commit."""
-    return {name: getattr(report, name) for name in (*NUMBERS, "drift")}
+def numbers(report: IngestReport | ServiceReport) -> dict[str, Any]:
+    """Return the facts of a commit from the report of its job."""
+    names = (*NUMBERS, *INGESTED) if isinstance(report, IngestReport) else NUMBERS
+    return {name: getattr(report, name) for name in names}
 
 
 class Ingestion:

@@ -63,7 +63,7 @@ function Calendar(grid) {
   const { cells, columns } = calendar(first, last);
   const side = columns <= 6 ? 34 : columns <= 14 ? 26 : columns <= 28 ? 20 : 15; const step = side + 4; const left = 38; const top = 20;
   const months = cells.filter((c, i) => i === 0 || new Date(c.ms).getUTCDate() === 1).filter((c, i, all) => i === 0 || c.column - all[i - 1].column >= 3 || all.length < 3);
-  const width = left + columns * step; const height = top + 7 * step;
+  const width = left + Math.max(columns * step, 48); const height = top + 7 * step;
   return h(Box, { overflowX: 'auto' }, h('svg', { width, height, role: 'img', 'aria-label': sentence(grid), 'data-heatmap': 'calendar', style: { display: 'block' } },
     WEEKDAYS.map((text, i) => h('text', { key: text, x: 0, y: top + i * step + side / 2 + 4, style: LABEL }, text)),
     months.map((c) => h('text', { key: c.ms, x: left + c.column * step, y: 12, style: LABEL }, iso(c.ms).slice(0, 7))),

@@ -24,7 +24,7 @@ export function InstantList({ table, range, service, archived, others, choose })
   const total = (shown ? shown.total ?? shown.instants.length : 0) + others.rows.length;
   return h(Box, { mt: 4, 'aria-busy': reading || undefined },
     h(Text, { fontWeight: 'semibold', mb: 1 }, `Newest instants of this range${shown && total > rows.length ? ` (${rows.length} of ${count(total)})` : ''}`,
-      reading ? h(Text, { as: 'span', role: 'status', fontWeight: 'normal', color: 'fg.muted' }, shown ? '  ·  reading this range …' : '  ·  reading the commits of this table …') : null),
+      reading ? h(Text, { as: 'span', role: 'status', 'data-loading': true, fontWeight: 'normal', color: 'fg.muted' }, shown ? '  ·  reading this range …' : '  ·  reading the commits of this table …') : null),
     read.error && !others.only ? h(Failure, { error: read.error }) : null,
     rows.length ? h(Box, { overflowX: 'auto' }, h(Table.Root, { size: 'sm', 'aria-label': 'Instants' },
       h(Table.Header, null, h(Table.Row, null, COLUMNS.map(([name, right]) => h(Table.ColumnHeader, { key: name, textAlign: right ? 'end' : 'start', whiteSpace: 'nowrap' }, name)))),
