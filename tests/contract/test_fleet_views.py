@@ -124,7 +124,7 @@ BOUNDS: dict[str, tuple[Callable[[Session], Any], int]] = {
     "done": (lambda session: queue_page(session, QueueQuery(section=QueueSection.DONE), NOW), 2),
     "alarms": (lambda session: alarms_page(session, AlarmQuery(), NOW), 3),
     "table": (lambda session: table_page(session, "n0.t0000", NOW), 10),
-    "why": (lambda session: why_page(session, "n0.t0000", "clustering", NOW), 4),
+    "why": (lambda session: why_page(session, "n0.t0000", "clustering", NOW), 5),
     "policies": (lambda session: table_policy_page(session, "n0.t0000"), 4),
 }
 
