@@ -136,7 +136,7 @@ class CatalogBackend:
         return RecordedRequest(table=entry.identifier, service=service, request=number, partitions=tuple(partitions))
 
     def policies(self, table: str, partition: str | None) -> TablePolicies:
-        """Return the settings of all services of a table, or of a partition, with their origins."""
+        """Return the service settings of a table or a partition, with their origins."""
         return policies_of(self.catalog, self.catalog.entry(table), partition=partition)
 
     def set_policy(self, scope: PolicyScope, settings: Mapping[str, Any]) -> PolicyChange:

@@ -103,7 +103,7 @@ class Backend(Protocol):
         ...
 
     def policies(self, table: str, partition: str | None) -> TablePolicies:
-        """Return the settings of all services of a table, or of a partition, with their origins."""
+        """Return the service settings of a table or a partition, with their origins."""
         ...
 
     def set_policy(self, scope: PolicyScope, settings: Mapping[str, Any]) -> PolicyChange:

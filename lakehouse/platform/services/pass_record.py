@@ -49,22 +49,26 @@ def record_pass(catalog: Catalog, decided_pass: Decided, rules: AlarmRules | Non
     """Store the states of the tables with their problems, and the new decisions."""
     # Due services that the pass did not decide on stay.
     due = {
-        table: {service: one for service, one in state.due.items() if service not in decided_pass.services}
+        table: {service: stored for service, stored in state.due.items() if service not in decided_pass.services}
         for table, state in decided_pass.stored.items()
     }
     changed, decisions = set[int](), dict[tuple[int, str], Decision]()
     for choice in decided_pass.choices:
-        one = decided_pass.candidates[(choice.assessed.table, choice.assessed.service)]
-        after = decided(one, choice, decided_pass.now_ms, decided_pass.claim)
+        candidate = decided_pass.candidates[(choice.assessed.table, choice.assessed.service)]
+        after = decided(candidate, choice, decided_pass.now_ms, decided_pass.claim)
         if after is not None:
-            due.setdefault(one.table_id, {})[choice.assessed.service] = after
-        is_new = one.due is None or after is None or (after.code, after.chosen_ms) != (one.due.code, one.due.chosen_ms)
-        if one.table_id in decided_pass.looks or is_new:
-            decisions[(one.table_id, choice.assessed.service)] = _decision(
-                one, choice, decided_pass.looks.get(one.table_id)
+            due.setdefault(candidate.table_id, {})[choice.assessed.service] = after
+        is_new = (
+            candidate.due is None
+            or after is None
+            or (after.code, after.chosen_ms) != (candidate.due.code, candidate.due.chosen_ms)
+        )
+        if candidate.table_id in decided_pass.looks or is_new:
+            decisions[(candidate.table_id, choice.assessed.service)] = _decision(
+                candidate, choice, decided_pass.looks.get(candidate.table_id)
             )
-        if is_new or after != one.due:
-            changed.add(one.table_id)
+        if is_new or after != candidate.due:
+            changed.add(candidate.table_id)
     states = _states(catalog, decided_pass, due)
     if rules is not None:
         entries = [look.entry for look in decided_pass.looks.values()]
