@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 _ROOT = Path(__file__).parents[2]
-_COPIED = ("lakehouse", "tests", "plugins", "pyproject.toml", "README.md")
+_COPIED = ("lakehouse", "demo", "tests", "plugins", "pyproject.toml", "README.md")
 _FAILED = 1
 _LONGEST_S = 600
 

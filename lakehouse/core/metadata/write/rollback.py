@@ -80,10 +80,21 @@ def remove_instant(store: MetadataStore, target: str, names: Collection[str]) ->
         _remove(store, recorded, _log_files(store, recorded, names), names)
 
 
-def remove_recorded(store: MetadataStore, target: str) -> None:
-    """Remove a delta commit whose action was deleted from the data timeline; call under the table lock."""
+def remove_recorded(store: MetadataStore, target: str) -> bool:
+    """Remove the delta commit of an action that will not be committed; call under the table lock.
+
+    Returns False, and removes nothing, if a compaction of the metadata table already contains its records.
+    """
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
-    remove_instant(store, target, dict.fromkeys((*usable, *building)))
+    names = dict.fromkeys((*usable, *building))
+    timeline = store.timeline_store.load() if names else Timeline(())
+    recorded = _recorded(timeline, target)
+    if recorded is None:
+        return True
+    if _is_compacted(store, timeline, recorded):
+        return False
+    _remove(store, recorded, _log_files(store, recorded, names), names)
+    return True
 
 
 def _recorded(timeline: Timeline, target: str) -> Instant | None:

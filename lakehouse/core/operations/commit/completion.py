@@ -101,19 +101,18 @@ def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock
 
 
 def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lock: TableLock) -> None:
-    """Remove the record of an action that another process has rolled back or completed meanwhile.
+    """Remove the record of an action that was not committed, or that another process has completed meanwhile.
 
-    While the action is pending, its record has no effect, and the rollback of the action removes it.
+    A rollback by another process may be past the step that removes the record, so it is removed here at any time.
     """
     if not table.config.metadata_partitions and recorded is None:
         return
     try:
         with lock.reacquire() as held:
             current = table.store.load().current(action)
-            if current is None:
-                held.check()
-                remove_recorded(table.metadata, action.requested)
-            elif current.is_completed and recorded is not None:
+            if current is None or not current.is_completed:
+                withdraw_record(table, action.requested, held)
+            elif recorded is not None:
                 held.check()
                 withdraw(table.metadata, recorded)
     except LakehouseError as error:
@@ -124,6 +123,17 @@ def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lo
             action.requested,
             error,
         )
+
+
+def withdraw_record(table: LoadedTable, requested: str, lock: TableLock) -> None:
+    """Remove what the metadata table has of an action that will not be committed; call under the table lock.
+
+    Once the action is deleted from the data timeline, readers would take its record as that of an archived action.
+    """
+    if any(listed_partitions(read_properties(table.env.storage) or {})):
+        lock.check()
+        if not remove_recorded(table.metadata, requested):
+            drop_for_rebuild(table, lock)
 
 
 #: Property of the data table: index partitions that are rebuilt after an undo.

@@ -23,6 +23,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.files.stage.markers import read_markers
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_files, find_rollback, marked_files
+from lakehouse.core.operations.commit.completion import withdraw_record
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite
@@ -132,8 +133,7 @@ def _delete_after_rollback(attempt: WriteAttempt, table: LoadedTable, current: I
     files = [file.path for file in written if file.instant == requested]
     delete_files(table, requested, [*files, *marked_files(table, requested).values()])
     clean_up(table, requested)
-    if current is not None:
-        _remove_pending(attempt, table, current)
+    _remove_pending(attempt, table, current)
 
 
 def _remove_empty(
@@ -149,10 +149,16 @@ def _remove_empty(
     _remove_pending(attempt, table, current)
 
 
-def _remove_pending(attempt: WriteAttempt, table: LoadedTable, current: Instant) -> None:
+def _remove_pending(attempt: WriteAttempt, table: LoadedTable, current: Instant | None) -> None:
+    """Delete the instant of an attempt, and its record in the metadata table before it.
+
+    The attempt may have lost the lock after it wrote the record, also if it has no data files: deleted partitions.
+    """
     with table_lock(table.env, attempt.write.policies.transaction) as lock:
         lock.check()
-        table.store.remove_pending(current)
+        withdraw_record(table, attempt.instant.requested, lock)
+        if current is not None:
+            table.store.remove_pending(current)
 
 
 PATH = ".hoodie/next_writer.json"
