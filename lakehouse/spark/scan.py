@@ -19,7 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.core.format.avro.schema import with_meta_fields
-from lakehouse.core.operations.read.scan import Scan, read_rows, stored_data_schema
+from lakehouse.core.operations.read.row_reader import read_rows
+from lakehouse.core.operations.read.scan import Scan, stored_data_schema
 from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices

@@ -33,7 +33,8 @@ from lakehouse.core.operations.read.bounded_query import BoundedQuery, query_sch
 from lakehouse.core.operations.read.cdc import JSON_SCHEMA, ChangeScan, as_json
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental, Query, ScanRequest
-from lakehouse.core.operations.read.scan import Scan, read_rows
+from lakehouse.core.operations.read.row_reader import read_rows
+from lakehouse.core.operations.read.scan import Scan
 from lakehouse.core.planning.cdc import FileGroupChange
 from lakehouse.core.planning.predicate import check_columns
 from lakehouse.core.state.file_slices import FileSlices

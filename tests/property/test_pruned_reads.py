@@ -140,6 +140,10 @@ def test_pruned_read_equals_the_filtered_read(
             patch.setattr(metadata_ranges, "places_of_names", lambda names, known: None)
         for where in conditions:
             scan = planned(table, where)
-            assert counted(rows_of(scan)) == counted(whole.filter(to_arrow(where, whole.schema))), where
+            rows = rows_of(scan)
+            assert counted(rows) == counted(whole.filter(to_arrow(where, whole.schema))), where
+            in_threads = pa.Table.from_batches(scan.batches(threads=3), scan.schema)
+            assert repr(in_threads.to_pylist()) == repr(rows.to_pylist()), "threads keep the order"
+            assert counted(pa.Table.from_batches(scan.batches(threads=3, ordered=False), scan.schema)) == counted(rows)
     files = table.scan().explain().step("files").reason
     assert files.startswith("the metadata table") is metadata

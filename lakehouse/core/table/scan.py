@@ -46,14 +46,23 @@ class TableScan(Readable):
             raise UserError("explain() describes reads of rows; a read of changes is planned from its commits")
         return planned.explain()
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches."""
-        return self.plan().batches()
+    def to_batches(self, *, threads: int | None = None, ordered: bool = True) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches; a table that is larger than the memory budget is streamed.
 
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as one Arrow table."""
+        Args:
+            threads: The number of threads that read files. By default as many as Arrow uses
+                (`pyarrow.set_cpu_count`), eight for an object store, and one for few rows. One thread reads changes.
+            ordered: Yield the rows in the order of the files, always the same for a version of the table. Otherwise
+                the batches come in the order in which they were read, which needs less memory and waiting.
+        """
         scan = self.plan()
-        return pa.Table.from_batches(scan.batches(), scan.schema)
+        return scan.batches(threads=threads, ordered=ordered) if isinstance(scan, Scan) else scan.batches()
+
+    def to_arrow(self, *, threads: int | None = None) -> pa.Table:
+        """Return all rows as one Arrow table, in the order of the files; `threads` as in `to_batches`."""
+        scan = self.plan()
+        batches = scan.batches(threads=threads) if isinstance(scan, Scan) else scan.batches()
+        return pa.Table.from_batches(batches, scan.schema)
 
     def to_spark(self, spark: Any) -> Any:
         """Return the rows as a DataFrame of the session `spark`.

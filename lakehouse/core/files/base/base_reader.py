@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,7 @@ _BATCH_ROWS = 131_072
 _MICROS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _MIN_BATCH_ROWS = 1_024
 _SMALL_VALUE = 1 << 16
+_BYTES = "BYTE_ARRAY"
 # Meta columns with few distinct values. They remain dictionary-encoded when rows are copied from file to file.
 REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
 REPEATED = pa.dictionary(pa.int32(), pa.string())
@@ -52,13 +54,25 @@ def committed_file(root: str, path: str) -> Iterator[None]:
 
 
 class BaseFileReader:
-    """An open base file: its footer, columns and batches of rows."""
+    """An open base file: its footer, columns and batches of rows.
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    Args:
+        storage: The storage of the table.
+        path: The path of the file in it.
+        footer: The footer, if it was read before.
+        prefetches: Fetch the needed parts of the row groups in few large requests before they are decoded. All of them
+            are in memory then, so read few row groups.
+    """
+
+    def __init__(
+        self, storage: Storage, path: str, footer: pq.FileMetaData | None = None, *, prefetches: bool = False
+    ) -> None:
         self.path, self._root = path, storage.root
         try:
             with committed_file(storage.root, path), self._readable():
-                self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=REPEATING)
+                self._file = pq.ParquetFile(
+                    storage.open_input(path), metadata=footer, pre_buffer=prefetches, read_dictionary=REPEATING
+                )
         except KeyError as error:
             raise CorruptTableError(
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
@@ -106,13 +120,36 @@ class BaseFileReader:
         with self._readable():
             return self._file.read(columns=[name], use_threads=False).column(0)
 
-    def rows_within(self, size_bytes: int) -> int:
-        """Return how many decoded rows take about `size_bytes`, but at most the rows of a usual batch."""
+    def rows_within(self, size_bytes: int, columns: Collection[str] | None = None) -> int:
+        """Return how many decoded rows take about `size_bytes`, but at most the rows of a usual batch.
+
+        `columns` are the columns that are read; None: all.
+        """
         metadata = self._file.metadata
         encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+        count = metadata.num_columns
+        if columns is not None and metadata.num_row_groups:
+            # The columns take the same part of the other row groups.
+            sizes = self._decoded_sizes(columns)
+            encoded, count = int(encoded * sum(sizes) / max(metadata.row_group(0).total_byte_size, 1)), len(sizes)
         # Values that are small when encoded, such as constants, take about ten bytes each when decoded.
-        width = encoded / max(self.rows, 1) + 10 * metadata.num_columns
+        width = encoded / max(self.rows, 1) + 10 * max(count, 1)
         return min(max(int(size_bytes / width), _MIN_BATCH_ROWS), _BATCH_ROWS)
+
+    def _decoded_sizes(self, columns: Collection[str]) -> list[int]:
+        """Return about the sizes of some columns in the first row group.
+
+        A long string that many rows have takes little space in the file; its length is in the statistics.
+        """
+        group, schema, wanted = self._file.metadata.row_group(0), self._file.metadata.schema, set(columns)
+        sizes = []
+        for number in range(group.num_columns):
+            leaf = schema.column(number)
+            if leaf.path.partition(".")[0] in wanted:
+                chunk = group.column(number)
+                longest = max(map(len, _bounds(chunk.statistics)), default=0) if leaf.physical_type == _BYTES else 0
+                sizes.append(max(chunk.total_uncompressed_size, longest * chunk.num_values))
+        return sizes
 
     def has_values(self, name: str) -> bool:
         """Return whether a column has a value in some row, by its statistics. Without statistics it returns True."""
@@ -124,27 +161,41 @@ class BaseFileReader:
                 return True
         return self.rows == 0
 
-    def column_batches(self, name: str, rows: int) -> Iterator[pa.Array]:
-        """Yield a column as it is stored, in arrays of at most `rows` values."""
-        for batch in self._batches([name], rows):
+    def text_bounds(self, name: str, group: int) -> tuple[str, str] | None:
+        """Return bounds of the strings of a column in a row group; None if the footer states none."""
+        column = self._file.metadata.schema.names.index(name) if name in self._file.metadata.schema.names else -1
+        chunk = None if column < 0 else self._file.metadata.row_group(group).column(column)
+        bounds = () if chunk is None else _bounds(chunk.statistics)
+        return (bounds[0], bounds[1]) if bounds and all(isinstance(bound, str) for bound in bounds) else None
+
+    def column_batches(self, name: str, rows: int, groups: Sequence[int] | None = None) -> Iterator[pa.Array]:
+        """Yield a column as it is stored, in arrays of at most `rows` values; `groups` as in `batches`."""
+        for batch in self._batches([name], rows, groups):
             yield batch.column(0)
 
-    def batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
-        """Yield the rows in file order as tables of `schema`; columns that the file lacks are null."""
+    def batches(
+        self, schema: pa.Schema, rows: int = _BATCH_ROWS, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows in file order as tables of `schema`; columns that the file lacks are null.
+
+        `groups` are the numbers of the row groups to read; None: all.
+        """
         stored = set(self.schema.names)
         columns = [name for name in schema.names if name in stored]
         if not columns:
-            yield from (align(pa.table({"": pa.nulls(n)}), schema, n) for n in _chunks(self.rows, rows))
+            metadata = self._file.metadata
+            total = self.rows if groups is None else sum(metadata.row_group(number).num_rows for number in groups)
+            yield from (align(pa.table({"": pa.nulls(n)}), schema, n) for n in _chunks(total, rows))
             return
-        for batch in self._batches(columns, rows):
+        for batch in self._batches(columns, rows, groups):
             yield align(pa.Table.from_batches([batch]), schema)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _batches(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        batches = self._file.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+    def _batches(self, columns: list[str], rows: int, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        batches = self._file.iter_batches(batch_size=rows, row_groups=groups, columns=columns, use_threads=False)
         while True:
             with self._readable():
                 batch = next(batches, None)
@@ -154,6 +205,16 @@ class BaseFileReader:
 
     def _readable(self) -> AbstractContextManager[None]:
         return readable(self._root, self.path)
+
+
+def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...]:
+    """Return the lower and the upper bound; empty if the footer states none that can be read."""
+    if statistics is None or not statistics.has_min_max:
+        return ()
+    try:
+        return statistics.min, statistics.max
+    except UnicodeDecodeError:
+        return ()  # some writers cut the bounds of long strings within a character
 
 
 @contextmanager

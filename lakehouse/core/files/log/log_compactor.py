@@ -43,8 +43,8 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     seen: list[LogBlock] = []
     try:
         with scratch_directory("lakehouse-logs-") as directory:
-            merge = LogMerge(context.read, columns, sets, Path(directory), seen=seen)
-            parts = merge.parts(file_slice.logs, iter(()))
+            merge = LogMerge(context.read, columns, sets, lambda: Path(directory), seen=seen)
+            parts = merge.parts(file_slice.logs, lambda _: iter(()))
             count = sum(part.entries.num_rows for part in parts)
             for part in parts:
                 _append(context, writer, _merged_alone(part), sets)

@@ -33,6 +33,9 @@ from lakehouse.model.files import LogFile
 from lakehouse.model.merge import MergeRule, PartialMode
 
 NamedRows: TypeAlias = Callable[[], np.ndarray | None]
+#: Yields the keys of the base rows in file order, piece by piece, with the position of the first row of each piece. The
+#: argument are the keys of the logs; rows that cannot have one of them may be left out. With None no row is.
+StoredKeys: TypeAlias = Callable[[pa.ChunkedArray | None], Iterator[tuple[int, pa.Array]]]
 
 _MIN_PART_BYTES = 64 * 1024
 _BATCH_ROWS = 32_768
@@ -116,7 +119,8 @@ class LogMerge:
         context: The settings for reading the slice.
         columns: The columns of the entries.
         sets: Collects the sets of columns that partial rows provide.
-        directory: A directory for entries that do not fit into memory. It must exist as long as the parts are used.
+        directory: Creates a directory for entries that do not fit into memory; called if there are some. The directory
+            must exist as long as the parts are used.
         base_instant: The instant of the base file; empty without base file.
         seen: Collects the valid and the damaged blocks.
     """
@@ -124,15 +128,12 @@ class LogMerge:
     context: SliceContext
     columns: pa.Schema
     sets: ColumnSets
-    directory: Path
+    directory: Callable[[], Path]
     base_instant: str = ""
     seen: list[LogBlock] = field(default_factory=list)
 
-    def parts(self, logs: Sequence[LogFile], stored_keys: Iterable[pa.Array]) -> list[LogPart]:
-        """Return the merged entries of `logs` as parts, matched with the base file.
-
-        `stored_keys` are the keys of the base file in file order, piece by piece.
-        """
+    def parts(self, logs: Sequence[LogFile], stored_keys: StoredKeys) -> list[LogPart]:
+        """Return the merged entries of `logs` as parts, matched with the base file."""
         context = self.context
         limit = max(context.budget_bytes // 4, _MIN_PART_BYTES)
         pending: list[pa.Table] = []
@@ -147,7 +148,7 @@ class LogMerge:
             if not pending:
                 return []
             merged, versions = self._merged(pa.concat_tables(pending))
-            part = _matched(merged, _numbered(stored_keys), self._named_rows)
+            part = _matched(merged, _numbered(stored_keys(merged.column(KEY))), self._named_rows)
             part.versions = versions
             return [part]
         total = _stored_bytes(context, logs)
@@ -155,14 +156,14 @@ class LogMerge:
         ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
         return self._spilled(_chain(pending, stream), stored_keys, ways)
 
-    def _spilled(self, entries: Iterator[pa.Table], stored_keys: Iterable[pa.Array], ways: int) -> list[LogPart]:
-        directory = self.directory
+    def _spilled(self, entries: Iterator[pa.Table], stored_keys: StoredKeys, ways: int) -> list[LogPart]:
+        directory = self.directory()
         log_side = HashSplit(directory, "log", ways)
         for rows in entries:
             log_side.add(rows)
         log_files = log_side.finish()
         base_side = HashSplit(directory, "base", ways)
-        for numbered in _numbered(stored_keys):
+        for numbered in _numbered(stored_keys(None)):
             base_side.add(numbered)
         base_files = base_side.finish()
         parts = []
@@ -270,12 +271,9 @@ def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | N
     return np.unique(np.concatenate(positions)) if positions and len(positions) == len(blocks) else None
 
 
-def _numbered(stored_keys: Iterable[pa.Array]) -> Iterator[pa.Table]:
-    start = 0
-    for keys in stored_keys:
-        rows = pa.array(np.arange(start, start + len(keys)))
-        yield pa.table({KEY: keys, _ROW: rows})
-        start += len(keys)
+def _numbered(stored_keys: Iterable[tuple[int, pa.Array]]) -> Iterator[pa.Table]:
+    for start, keys in stored_keys:
+        yield pa.table({KEY: keys, _ROW: pa.array(np.arange(start, start + len(keys)))})
 
 
 def _mapped(path: Path, rows: pa.Table) -> pa.Table:

@@ -4,10 +4,11 @@ DATA-0.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +27,7 @@ from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.model.files import FileSlice
 
 _KEY_BYTES = 64
+_FEW_KEYS = 1_000
 #: Merges stored rows at some positions with entries: masks of those replaced and removed, and the replacing rows.
 _Merge: TypeAlias = Callable[[pa.Table, np.ndarray, pa.Table, np.ndarray], tuple[np.ndarray, np.ndarray, pa.Table]]
 
@@ -89,20 +91,25 @@ def read_slice(
             stack.callback(reader.close)
         if not file_slice.logs:
             assert reader is not None, "a slice has a base file or logs"
-            for rows in reader.batches(columns, reader.rows_within(context.budget_bytes // 8)):
+            for rows in reader.batches(columns, reader.rows_within(context.budget_bytes // 8, columns.names)):
                 yield RowOrigin.KEPT, rows
             return
         sets = ColumnSets()
-        directory = Path(stack.enter_context(scratch_directory("lakehouse-slice-")))
-        keys = _merging_keys(context, reader, sets) if reader is not None else iter(())
         base_instant = "" if file_slice.base is None else file_slice.base.instant
-        merge = LogMerge(context, merging, sets, directory, base_instant)
-        parts = merge.parts(file_slice.logs, keys)
+        merge = LogMerge(
+            context,
+            merging,
+            sets,
+            directory=lambda: Path(stack.enter_context(scratch_directory("lakehouse-slice-"))),
+            base_instant=base_instant,
+        )
+        parts = merge.parts(file_slice.logs, partial(_merging_keys, context, reader, sets))
         seen = merge.seen
         counts.corrupt_blocks = sum(block.kind is BlockType.CORRUPT for block in seen)
         counts.log_blocks = len(seen) - counts.corrupt_blocks
         counts.log_entries = sum(part.entries.num_rows for part in parts)
-        counts.unmatched = counts.log_entries - sum(len(np.unique(part.entry)) for part in parts)
+        matched = sum(int(np.count_nonzero(np.bincount(part.entry))) for part in parts)
+        counts.unmatched = counts.log_entries - matched
         if counts.deleted_keys is not None:
             counts.deleted_keys += [_ordered_deletes(part.entries) for part in parts]
         if reader is not None:
@@ -120,33 +127,84 @@ def _ordered_deletes(entries: pa.Table) -> pa.ChunkedArray:
     return entries.column(KEY).filter(pa.array((control.kind != RECORD) & ~control.default)).cast(pa.string())
 
 
-def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSets) -> Iterator[pa.Array]:
-    """Yield the keys of the base rows that are merged with logs; null for rows that are not.
+def _merging_keys(
+    context: SliceContext, reader: BaseFileReader | None, sets: ColumnSets, log_keys: pa.ChunkedArray | None
+) -> Iterator[tuple[int, pa.Array]]:
+    """Yield the keys of the base rows that are merged with logs, with the position of the first row of each piece.
 
-    The logs have been read when the first key is requested, so `sets` contains the sets of partial rows.
+    Keys of rows that are not merged are null. Row groups that can have none of `log_keys` are left out. The logs have
+    been read when the first key is requested, so `sets` contains the sets of partial rows.
     """
+    if reader is None:
+        return
     if context.commit_times is None or context.mixes_versions or len(sets.sets) > 1:
-        yield from stored_keys(context, reader)
+        for run in _runs_with_keys(reader, log_keys):
+            start = run.start
+            for keys in stored_keys(context, reader, run.groups):
+                yield start, keys
+                start += len(keys)
         return
     # Both columns in one pass. If they were read separately their batches might end at different rows.
     columns = pa.schema([context.table.field(COMMIT_TIME), context.table.field(KEY)])
+    start = 0
     for rows in reader.batches(columns, _keys_at_once(context)):
         of_range = context.of_range(rows.column(COMMIT_TIME))
-        yield pc.if_else(of_range, rows.column(KEY), pa.scalar(None, pa.string())).combine_chunks()
+        yield start, pc.if_else(of_range, rows.column(KEY), pa.scalar(None, pa.string())).combine_chunks()
+        start += rows.num_rows
+
+
+@dataclass(slots=True)
+class _Run:
+    """Adjacent row groups of a base file, and the position of their first row."""
+
+    start: int
+    groups: list[int]
+
+
+def _runs_with_keys(reader: BaseFileReader, log_keys: pa.ChunkedArray | None) -> Iterator[_Run]:
+    """Yield the row groups that may have one of the keys, by their statistics."""
+    run, start = _Run(0, []), 0
+    for number in range(reader.statistics.num_row_groups):
+        size = reader.statistics.row_group(number).num_rows
+        if log_keys is not None and not _may_have(log_keys, reader.text_bounds(KEY, number)):
+            if run.groups:
+                yield run
+            run = _Run(start + size, [])
+        else:
+            run.groups.append(number)
+        start += size
+    if run.groups:
+        yield run
+
+
+def _may_have(keys: pa.ChunkedArray, bounds: tuple[str, str] | None) -> bool:
+    """Return whether a key is between the bounds. A few keys are compared first: usually one of them is."""
+    if bounds is None:
+        return True
+    for some in (keys[:_FEW_KEYS], keys):
+        inside = pc.and_(pc.greater_equal(some, bounds[0]), pc.less_equal(some, bounds[1]))
+        if pc.any(inside).as_py():
+            return True
+    return False
 
 
 def _keys_at_once(context: SliceContext) -> int:
     return max(context.budget_bytes // 8 // _KEY_BYTES, 1_024)
 
 
-def stored_keys(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.Array]:
-    """Yield the record keys of a base file in file order. Keys that are not stored (virtual keys) are computed."""
+def stored_keys(
+    context: SliceContext, reader: BaseFileReader, groups: Sequence[int] | None = None
+) -> Iterator[pa.Array]:
+    """Yield the record keys of a base file in file order. Keys that are not stored (virtual keys) are computed.
+
+    `groups` are the numbers of the row groups to read; None: all.
+    """
     rows = _keys_at_once(context)
     if KEY in reader.schema.names and reader.has_values(KEY):
-        yield from reader.column_batches(KEY, rows)
+        yield from reader.column_batches(KEY, rows, groups)
         return
     roots = {name.split(".")[0] for name in context.keys.record_key_fields}
-    for piece in reader.batches(pa.schema([field for field in context.table if field.name in roots]), rows):
+    for piece in reader.batches(pa.schema([field for field in context.table if field.name in roots]), rows, groups):
         keys = pc.cast(record_keys(piece, context.keys), pa.string())
         yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
 
@@ -167,7 +225,7 @@ class _BaseMerge:
         whole = not self.context.mixes_versions and len(self.sets.sets) == 1
         needed = _with_ordering(self.context, columns) if whole else self.merging
         merge = self._replaced if whole else self._mixed
-        for stored in reader.batches(needed, reader.rows_within(self.context.budget_bytes // 16)):
+        for stored in reader.batches(needed, reader.rows_within(self.context.budget_bytes // 16, needed.names)):
             stop = start + stored.num_rows
             gone = None
             for part in parts:

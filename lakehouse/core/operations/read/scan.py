@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakehouse.core.files.log.log_reader import SliceContext, VisibleBlocks
-from lakehouse.core.files.log.slice_reader import read_slice
 from lakehouse.core.format.avro.schema import avro_to_arrow, with_meta_fields
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
 from lakehouse.core.operations.load.commits import archived_writes
@@ -43,10 +42,10 @@ from lakehouse.core.operations.read.queries import (
     instant_text,
     range_bound,
 )
-from lakehouse.core.planning.column_path import root_of
+from lakehouse.core.operations.read.row_reader import read_plan
 from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
-from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
+from lakehouse.core.planning.predicate import check_columns, parse_predicate
 from lakehouse.core.planning.scan import PlanStep, ScanExplanation, ScanPlan, chosen_columns, row_condition
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
@@ -55,10 +54,9 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
-from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action
 from lakehouse.model.keys import KeyGeneratorType
-from lakehouse.model.predicate import Predicate, columns_of
+from lakehouse.model.predicate import Predicate
 
 _ATTEMPTS = 4
 #: Up to this number of file groups from an index, no statistics are read.
@@ -105,10 +103,9 @@ class Scan(Readable):
         """Return how many partitions, files and bytes each step of the plan left, and why."""
         return ScanExplanation(steps=self.plan.steps)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, slice by slice."""
-        for file_slice in self.plan.slices:
-            yield from read_rows(self.context, file_slice, self.plan)
+    def batches(self, *, threads: int | None = None, ordered: bool = True) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, slice by slice; see `read_plan`."""
+        return read_plan(self.context, self.plan, threads=threads, ordered=ordered)
 
     def _shown(self) -> Shown:
         plan = self.plan
@@ -388,19 +385,6 @@ def slice_context(
         visible=blocks,
         skips_damage=skips_damage,
     )
-
-
-def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one slice that meet the plan's filter, with the plan's columns."""
-    columns = list(plan.schema.names)
-    filtered = [] if plan.residual is None else [root_of(name, context.table) for name in columns_of(plan.residual)]
-    names = dict.fromkeys((*columns, *filtered))
-    read = pa.schema([context.table.field(name) for name in names])
-    for _, rows in read_slice(context, file_slice, read):
-        if plan.residual is not None:
-            rows = matching(rows, plan.residual, read).select(columns)
-        if rows.num_rows:
-            yield from rows.combine_chunks().to_batches()
 
 
 def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
