@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehouse.core.engine.adapters import session_adapter
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.cdc import ChangeScan
+from lakehouse.core.operations.read.pinned_read import PinnedRead
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
 from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
@@ -19,6 +21,9 @@ from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_scan
 from lakehouse.errors import UserError
 from lakehouse.model.display import Readable, Shown
+
+if TYPE_CHECKING:
+    from lakehouse.core.table.dataset import TableDataset
 
 
 @checks_arguments
@@ -54,6 +59,25 @@ class TableScan(Readable):
         """Return all rows as one Arrow table."""
         scan = self.plan()
         return pa.Table.from_batches(scan.batches(), scan.schema)
+
+    def to_pyarrow_dataset(self) -> TableDataset:
+        """Return the rows as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others read lazily.
+
+        Columns and filters of a query reach the scan: files are pruned, and only these columns are read. The dataset
+        can be used several times. It reads the version that the table had when the scan was made; once a clean has
+        removed files of this version, a use raises CleanedHistoryError.
+
+            orders = table.scan().to_pyarrow_dataset()
+            duckdb.sql("SELECT city, sum(amount) FROM orders WHERE day >= '2026-01-01' GROUP BY city")
+            polars.scan_pyarrow_dataset(orders)
+
+        Raises:
+            UserError: The table lacks a column of the scan.
+        """
+        # Importing pyarrow.dataset takes longer than a small read.
+        module = import_module("lakehouse.core.table.dataset")
+        dataset: TableDataset = module.TableDataset(PinnedRead.of(self.table, self.request))
+        return dataset
 
     def to_spark(self, spark: Any) -> Any:
         """Return the rows as a DataFrame of the session `spark`.
