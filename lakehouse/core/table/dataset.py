@@ -60,12 +60,24 @@ class DatasetScanner(Readable):
 
     def plan(self) -> Scan | ChangeScan:
         """Return the planned read, with the columns of the result and of the filter; no data file is opened."""
+        return self._plan(self.filter)
+
+    def pruned_batches(self, condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        """Return the rows as record batches, at least those that meet a further condition, which only prunes.
+
+        The caller filters the rows. It may have other rules for NaN than Arrow: the rows with NaN are returned if
+        NaN is the greatest number.
+        """
+        conditions = [each for each in (self.filter, condition) if each is not None]
+        return self._batches(self._plan(reduce(and_, conditions) if conditions else None).batches())
+
+    def _plan(self, pruning: pc.Expression | None) -> Scan | ChangeScan:
         names = _read_columns(self.dataset_schema, self.projection, self.projected_schema, self.filter)
         # A read of no columns has no rows. This column has few distinct values.
         names = names or [META_COLUMNS[0] if META_COLUMNS[0] in self.dataset_schema.names else self._first]
         where = None
-        if self.filter is not None and self.read.table_schema is not None:
-            where = pruning_predicate(self.filter, self.read.table_schema)
+        if pruning is not None and self.read.table_schema is not None:
+            where = pruning_predicate(pruning, self.read.table_schema)
         return self.read.plan(names, where)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:

@@ -69,7 +69,8 @@ class TableScan(Readable):
 
             orders = table.scan().to_pyarrow_dataset()
             duckdb.sql("SELECT city, sum(amount) FROM orders WHERE day >= '2026-01-01' GROUP BY city")
-            polars.scan_pyarrow_dataset(orders)
+
+        For Polars use `to_polars`: its own function for datasets has the rules of Arrow for NaN and nulls.
 
         Raises:
             UserError: The table lacks a column of the scan.
@@ -78,6 +79,15 @@ class TableScan(Readable):
         module = import_module("lakehouse.core.table.dataset")
         dataset: TableDataset = module.TableDataset(PinnedRead.of(self.table, self.request))
         return dataset
+
+    def to_polars(self) -> Any:
+        """Return the rows as a `polars.LazyFrame`, which Polars reads when a query is collected.
+
+        Columns and filters of a query reach the scan, as for `to_pyarrow_dataset`, and the frame reads one version of
+        the table. Raises UserError if Polars is not installed, or for a column that the table lacks.
+        """
+        module = import_module("lakehouse.core.table.polars_frame")
+        return module.polars_frame(self.to_pyarrow_dataset())
 
     def to_spark(self, spark: Any) -> Any:
         """Return the rows as a DataFrame of the session `spark`.

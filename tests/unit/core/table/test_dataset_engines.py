@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -12,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.table.dataset import DatasetScanner
+from lakehouse.core.table.polars_frame import polars_frame
 from lakehouse.core.table.table import Table
-from lakehouse.errors import CleanedHistoryError
+from lakehouse.errors import CleanedHistoryError, UserError
 from tests.support.tables import make_env
 
 duckdb = pytest.importorskip("duckdb", reason="missing: duckdb")
@@ -99,13 +101,13 @@ def table(request: pytest.FixtureRequest) -> Table:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The plans of all scanners of the test."""
     planned: list[Any] = []
-    plan = DatasetScanner.plan
+    plan = DatasetScanner._plan
 
-    def recording(self: DatasetScanner) -> Any:
-        planned.append(plan(self))
+    def recording(self: DatasetScanner, *conditions: Any) -> Any:
+        planned.append(plan(self, *conditions))
         return planned[-1]
 
-    monkeypatch.setattr(DatasetScanner, "plan", recording)
+    monkeypatch.setattr(DatasetScanner, "_plan", recording)
     return planned
 
 
@@ -175,19 +177,72 @@ def test_error_of_a_cleaned_version_reaches_the_user_of_an_engine(table: Table, 
         connection.execute("SELECT * FROM dataset").fetchall()
     with pytest.raises(CleanedHistoryError, match=r"call scan\(\) again"):
         pl.scan_pyarrow_dataset(dataset).collect()
+    with pytest.raises(Exception, match=r"call scan\(\) again"):
+        polars_frame(dataset).collect()
+
+
+def frames(table: Table) -> list[Any]:
+    """Return both ways to read a table with Polars."""
+    scan = table.scan()
+    return [scan.to_polars(), pl.scan_pyarrow_dataset(scan.to_pyarrow_dataset())]
 
 
 def test_polars_filters_projects_and_prunes(table: Table, plans: list[Any]) -> None:
-    frame = pl.scan_pyarrow_dataset(table.scan().to_pyarrow_dataset())
-    lazy = frame.filter((pl.col("day") == "2026-01-02") & (pl.col("n") > 5) & pl.col("s").str.contains("1"))
     expected = pl.from_arrow(table.scan().to_arrow())
     assert isinstance(expected, pl.DataFrame)
-    result = lazy.select("id", "d").sort("id").collect()
-    assert result.rows() == [(10, Decimal("2.75"))]
-    assert plans[-1].plan.slices.partition_count == 1
-    assert plans[-1].schema.names == ["id", "day", "n", "s", "d"]
-    assert frame.select(pl.len()).collect().item() == 15
-    assert len(plans[-1].schema.names) == 1
-    assert frame.join(frame, on="id").select(pl.len()).collect().item() == 15
-    assert frame.select(SCHEMA.names).collect().sort("id").equals(expected.select(SCHEMA.names).sort("id"))
-    assert frame.head(5).collect().height == 5
+    for frame in frames(table):
+        lazy = frame.filter((pl.col("day") == "2026-01-02") & (pl.col("n") > 5) & pl.col("s").str.contains("1"))
+        assert lazy.select("id", "d").sort("id").collect().rows() == [(10, Decimal("2.75"))]
+        assert plans[-1].plan.slices.partition_count == 1
+        assert plans[-1].schema.names == ["id", "day", "n", "s", "d"]
+        assert frame.select(pl.len()).collect().item() == 15
+        assert len(plans[-1].schema.names) == 1
+        assert frame.join(frame, on="id").select(pl.len()).collect().item() == 15
+        assert frame.select(SCHEMA.names).collect().sort("id").equals(expected.select(SCHEMA.names).sort("id"))
+        assert frame.head(5).collect().height == 5
+        assert frame.filter(pl.col("n") > 5).head(2).collect().height == 2
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_frame_of_polars_has_the_rules_of_polars(table: Table, engine: Any) -> None:
+    column, utc = pl.col, dt.UTC
+    conditions = [
+        column.f > 2,
+        column.f <= 2,
+        ~(column.f > 2),
+        column.f == pl.lit(math.nan),
+        column.f != pl.lit(math.nan),
+        column.f.is_in([1.0, math.nan]),
+        ~column.f.is_in([1.0]),
+        column.f.is_nan(),
+        column.n.is_in([1, None]),
+        ~column.n.is_in([1]),
+        column.n.is_between(2, 9),
+        column.n.is_null() | (column.n > 2.5),
+        column.s == 'it\'s "6"',
+        column.d > Decimal("1.5"),
+        column.moment >= dt.datetime(2026, 1, 1, 5, tzinfo=utc),
+        column.place.struct.field("zip") > 1,
+        column.tags.list.len() == 2,
+        (column.day > "2026-01-01") & (column.n < column.id * 2),
+    ]
+    frame = table.scan().to_polars()
+    whole = pl.from_arrow(table.scan().to_arrow())
+    assert isinstance(whole, pl.DataFrame)
+    for condition in conditions:
+        expected = whole.filter(condition).sort("id")
+        assert 0 < expected.height < 15, str(condition)
+        assert frame.filter(condition).collect(engine=engine).sort("id").equals(expected), str(condition)
+
+
+def test_frame_of_polars_reads_one_version(table: Table) -> None:
+    frame = table.scan().to_polars()
+    before = frame.collect()
+    table.upsert(rows(14, 40, shift=5))
+    assert frame.collect().equals(before)
+
+
+def test_missing_polars_is_a_clear_error(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(UserError, match="pip install polars"):
+        table.scan().to_polars()
