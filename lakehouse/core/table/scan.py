@@ -15,6 +15,7 @@ from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.pinned_read import PinnedRead
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
+from lakehouse.core.operations.read.row_count import count_rows, with_least_columns
 from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
 from lakehouse.core.planning.scan import ScanExplanation
 from lakehouse.core.table.arguments import checks_arguments
@@ -102,8 +103,15 @@ class TableScan(Readable):
         return adapter.scan_to_frame(spark, scan)
 
     def count(self) -> int:
-        """Return the number of rows; all rows are read."""
-        return sum(batch.num_rows for batch in self.to_batches())
+        """Return the number of rows.
+
+        Without a condition only the footers of files without logs are read. Otherwise the columns of the condition
+        and the keys of log rows are read.
+        """
+        scan = self.plan()
+        if isinstance(scan, Scan):
+            return count_rows(with_least_columns(scan))
+        return sum(batch.num_rows for batch in scan.batches())
 
     def _shown(self) -> Shown:
         return shown_scan(self.table, self.request)

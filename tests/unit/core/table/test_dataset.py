@@ -13,10 +13,12 @@ import pytest
 
 from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.dataset import TableDataset
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CleanedHistoryError, UnsupportedError, UserError
-from tests.support.tables import SCHEMA, Shape, batch, make_table, row
+from tests.support.tables import SCHEMA, Shape, batch, make_env, make_table, row
 
 COPY_ON_WRITE, MERGE_ON_READ = Shape(), Shape(type="MERGE_ON_READ")
 shapes = pytest.mark.parametrize("shape", [COPY_ON_WRITE, MERGE_ON_READ], ids=lambda shape: shape.type)
@@ -29,8 +31,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseFileReader]]:
     files: list[BaseFileReader] = []
     init, close = BaseFileReader.__init__, BaseFileReader.close
 
-    def opening(self: BaseFileReader, *arguments: Any) -> None:
-        init(self, *arguments)
+    def opening(self: BaseFileReader, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
         files.append(self)
 
     def closing(self: BaseFileReader) -> None:
@@ -127,7 +129,8 @@ def test_filter_of_a_dataset_is_added_to_the_filter_of_a_scanner() -> None:
 
 
 def test_rows_are_counted_by_footers(monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = filled(COPY_ON_WRITE).scan().to_pyarrow_dataset()
+    table = filled(COPY_ON_WRITE)
+    dataset = table.scan().to_pyarrow_dataset()
     whole = dataset.to_table([META_COLUMNS[0]])
 
     def refuse(*_: object) -> None:
@@ -136,6 +139,7 @@ def test_rows_are_counted_by_footers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BaseFileReader, "_batches", refuse)
     assert dataset.count_rows() == 12
     assert dataset.count_rows(use_threads=True) == 12
+    assert table.scan().count() == 12
     # Files of one commit contain one commit time.
     table = make_table()
     table.upsert(batch([row(f"k{n}", p="abc"[n % 3]) for n in range(12)]))
@@ -155,7 +159,8 @@ def test_slices_with_logs_are_merged_to_count_rows() -> None:
     table = filled(MERGE_ON_READ)
     table.delete(["k4"])
     dataset = table.scan().to_pyarrow_dataset()
-    assert dataset.count_rows() == 11
+    assert dataset.count_rows() == table.scan().count() == 11
+    assert table.scan(["id"], where="p = 'b'").count() == 3
     assert dataset.count_rows(P == "b") == 3
     assert dataset.to_table([]).num_rows == 11
     assert dataset.to_table([]).column_names == []
@@ -171,6 +176,8 @@ def test_dataset_reads_one_version_after_later_commits(shape: Shape) -> None:
     assert dataset.to_table() == before
     assert dataset.count_rows() == 12
     assert dataset.count_rows(pc.field("v") == "newer") == 0
+    earlier = table.commits()[0][0].requested
+    assert table.scan(as_of=earlier).to_pyarrow_dataset().count_rows(pc.field("v") == "new") == 0
     assert table.scan().to_pyarrow_dataset().count_rows() == 13
 
 
@@ -290,3 +297,37 @@ def test_representation_names_the_table_and_the_filter() -> None:
     assert isinstance(dataset, TableDataset)
     assert repr(dataset) == "dataset of events, 13 columns"
     assert repr(dataset.scanner(["id"], P == "a")) == 'scanner, 1 column, filter (p == "a")'
+
+
+def test_rows_are_streamed_within_the_memory_budget(tmp_path: Any) -> None:
+    budget, count = 16 << 20, 400_000
+    options = {"lakehouse.write.memory.budget": str(budget), "hoodie.parquet.max.file.size": str(8 << 20)}
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", partition_by="p", options=options)
+    texts = pa.array([f"{number:0200}" for number in range(1000)]).dictionary_encode()
+    numbers = pa.array(range(count), pa.int64())
+    v = pa.DictionaryArray.from_arrays(pc.bit_wise_and(numbers, 511).cast(pa.int32()), texts.dictionary)
+    p = pc.bit_wise_and(numbers, 7).cast(pa.string())
+    table.bulk_insert(pa.table({"id": numbers, "p": p, "v": v.cast(pa.string())}))
+    del numbers, p, v, texts
+    dataset = table.scan().to_pyarrow_dataset()
+    start, most, rows, size = pa.total_allocated_bytes(), 0, 0, 0
+    for part in dataset.to_batches(["id", "v"], filter=pc.field("id") > 5):
+        most = max(most, pa.total_allocated_bytes() - start)
+        rows, size = rows + part.num_rows, size + part.nbytes
+    assert rows == count - 6
+    assert size > 5 * budget
+    assert most < 2 * budget
+
+
+def test_use_of_a_dataset_needs_the_requests_of_a_scan() -> None:
+    storage = CountingStorage(MemoryStorage("memory://counted/t"))
+    table = make_table(env=make_env(storage=storage))
+    table.upsert(batch([row("k1"), row("k2", p="b")]))
+    table.scan().to_arrow()
+    storage.reset()
+    table.scan().to_arrow()
+    of_scan = storage.counts()
+    dataset = table.scan().to_pyarrow_dataset()
+    storage.reset()
+    dataset.to_table()
+    assert storage.counts() == of_scan
