@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import duckdb
-import polars
 import pyarrow as pa
 import pytest
 
 from docs.generators.readers import COLUMNS, ROOT, Cell, Reader, load_readers
+from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.table import Table
 from tests.support import hudi_rs
 from tests.support.hudi import Hudi, find_older_jar
@@ -49,13 +49,17 @@ def samples(hudi_0_15: Hudi, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return (*samples_of_hudi(hudi_0_15, home), *samples_of_lakehouse(home))
 
 
-def read_by_lakehouse(sample: Sample, query: Query) -> pa.Table:
+def scan_of(sample: Sample, query: Query) -> TableScan:
     table = Table.open(sample.location)
     if query is Query.AS_OF:
-        return table.scan(as_of=sample.first).to_arrow()
+        return table.scan(as_of=sample.first)
     if query is Query.INCREMENTAL:
-        return table.incremental(sample.start, sample.end).to_arrow()
-    return table.scan(read_optimized=query is Query.READ_OPTIMIZED).to_arrow()
+        return table.incremental(sample.start, sample.end)
+    return table.scan(read_optimized=query is Query.READ_OPTIMIZED)
+
+
+def read_by_lakehouse(sample: Sample, query: Query) -> pa.Table:
+    return scan_of(sample, query).to_arrow()
 
 
 def read_by_hudi_rs(sample: Sample, query: Query) -> pa.Table:
@@ -69,16 +73,14 @@ def read_by_hudi_rs(sample: Sample, query: Query) -> pa.Table:
 
 
 def read_by_duckdb(sample: Sample, query: Query) -> pa.Table:
-    rows = read_by_lakehouse(sample, query)
+    rows = scan_of(sample, query).to_pyarrow_dataset()
     with duckdb.connect() as connection:
         connection.register("rows", rows)
         return connection.sql("SELECT id, v FROM rows WHERE id IS NOT NULL").to_arrow_table()
 
 
 def read_by_polars(sample: Sample, query: Query) -> pa.Table:
-    frame = polars.from_arrow(read_by_lakehouse(sample, query))
-    assert isinstance(frame, polars.DataFrame)
-    return frame.select("id", "v").to_arrow()
+    return scan_of(sample, query).to_polars().select("id", "v").collect().to_arrow()
 
 
 @pytest.mark.jvm

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehouse.core.engine.adapters import session_adapter
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.cdc import ChangeScan
+from lakehouse.core.operations.read.pinned_read import PinnedRead
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
+from lakehouse.core.operations.read.row_count import count_rows, with_least_columns
 from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
 from lakehouse.core.planning.scan import ScanExplanation
 from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_scan
 from lakehouse.errors import UserError
 from lakehouse.model.display import Readable, Shown
+
+if TYPE_CHECKING:
+    from lakehouse.core.table.dataset import TableDataset
 
 
 @checks_arguments
@@ -64,6 +70,35 @@ class TableScan(Readable):
         batches = scan.batches(threads=threads) if isinstance(scan, Scan) else scan.batches()
         return pa.Table.from_batches(batches, scan.schema)
 
+    def to_pyarrow_dataset(self) -> TableDataset:
+        """Return the rows as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others read lazily.
+
+        Columns and filters of a query reach the scan: files are pruned, and only these columns are read. The dataset
+        can be used several times. It reads the version that the table had when the scan was made; once a clean has
+        removed files of this version, a use raises CleanedHistoryError.
+
+            orders = table.scan().to_pyarrow_dataset()
+            duckdb.sql("SELECT city, sum(amount) FROM orders WHERE day >= '2026-01-01' GROUP BY city")
+
+        For Polars use `to_polars`: its own function for datasets has the rules of Arrow for NaN and nulls.
+
+        Raises:
+            UserError: The table lacks a column of the scan.
+        """
+        # Importing pyarrow.dataset takes longer than a small read.
+        module = import_module("lakehouse.core.table.dataset")
+        dataset: TableDataset = module.TableDataset(PinnedRead.of(self.table, self.request))
+        return dataset
+
+    def to_polars(self) -> Any:
+        """Return the rows as a `polars.LazyFrame`, which Polars reads when a query is collected.
+
+        Columns and filters of a query reach the scan, as for `to_pyarrow_dataset`, and the frame reads one version of
+        the table. Raises UserError if Polars is not installed, or for a column that the table lacks.
+        """
+        module = import_module("lakehouse.core.table.polars_frame")
+        return module.polars_frame(self.to_pyarrow_dataset())
+
     def to_spark(self, spark: Any) -> Any:
         """Return the rows as a DataFrame of the session `spark`.
 
@@ -77,8 +112,15 @@ class TableScan(Readable):
         return adapter.scan_to_frame(spark, scan)
 
     def count(self) -> int:
-        """Return the number of rows; all rows are read."""
-        return sum(batch.num_rows for batch in self.to_batches())
+        """Return the number of rows.
+
+        Without a condition only the footers of files without logs are read. Otherwise the columns of the condition
+        and the keys of log rows are read.
+        """
+        scan = self.plan()
+        if isinstance(scan, Scan):
+            return count_rows(with_least_columns(scan))
+        return sum(batch.num_rows for batch in scan.batches())
 
     def _shown(self) -> Shown:
         return shown_scan(self.table, self.request)

@@ -138,13 +138,16 @@ class _Selection:
     is_located: bool = False
 
 
-def plan_row_read(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
+def plan_row_read(
+    table: LoadedTable, query: RowQuery, request: ScanRequest, *, reloaded_query: RowQuery | None = None
+) -> Scan:
     """Plan a read of rows; no data file is opened.
 
     Args:
         table: The loaded table.
         query: Which rows to read.
         request: Columns, condition and limits; its query is not used.
+        reloaded_query: The query to plan in its place if the table changes during the call, so that it is loaded again.
 
     Raises:
         UserError: A column does not exist, a time does not parse, or files of that time were cleaned.
@@ -157,7 +160,7 @@ def plan_row_read(table: LoadedTable, query: RowQuery, request: ScanRequest) -> 
         except ChangedWhileListedError:
             if attempt == _ATTEMPTS - 1:
                 raise
-            table = table.reload()
+            table, query = table.reload(), reloaded_query or query
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -1,0 +1,80 @@
+"""A dataset as a lazy frame of Polars, with the rules of Polars for conditions.
+
+`polars.scan_pyarrow_dataset` passes a condition to the dataset as an expression of Arrow, which differs for NaN and for
+nulls in `~is_in`. Here Polars itself filters each batch, and the expression of Arrow is only used to prune.
+
+Polars has no public call that translates a condition. But it translates the conditions on a dataset, so a dataset
+without rows receives the translated condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from lakehouse.core.table.dataset import TableDataset
+from lakehouse.errors import UserError
+
+
+def polars_frame(dataset: TableDataset) -> Any:
+    """Return a dataset as a `polars.LazyFrame`; raise UserError if Polars is not installed."""
+    try:
+        polars, plugins = import_module("polars"), import_module("polars.io.plugins")
+    except ImportError as error:
+        raise UserError(f"to_polars() needs polars ({error}): pip install polars") from error
+
+    # parameters: those that Polars passes to a source
+    def source(
+        with_columns: list[str] | None, predicate: Any, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[Any]:
+        columns = list(dataset.schema.names) if with_columns is None else with_columns
+        read = columns if predicate is None else list(dict.fromkeys((*columns, *predicate.meta.root_names())))
+        pruning = None if predicate is None else _arrow_condition(dataset.schema, predicate)
+        batches = dataset.scanner(read, batch_size=batch_size).pruned_batches(pruning)
+        missing = n_rows
+        for batch in batches:
+            frame = polars.from_arrow(batch)
+            frame = frame if predicate is None else frame.filter(predicate)
+            frame = frame.select(columns) if missing is None else frame.select(columns).head(missing)
+            if frame.height:
+                yield frame
+            if missing is not None:
+                missing -= frame.height
+                if missing <= 0:
+                    return
+
+    schema = polars.from_arrow(dataset.schema.empty_table()).schema
+    return plugins.register_io_source(source, schema=schema)
+
+
+def _arrow_condition(schema: pa.Schema, predicate: Any) -> pc.Expression | None:
+    """Return the part of a condition that Polars can translate for a dataset; None if there is none."""
+    probe = _Probe(schema.empty_table())
+    import_module("polars").scan_pyarrow_dataset(probe).filter(predicate).collect(engine="in-memory")
+    return probe.condition
+
+
+class _Probe(ds.InMemoryDataset):  # type: ignore[misc]
+    """A dataset without rows that remembers the condition of its last read."""
+
+    condition: pc.Expression | None = None
+
+    def __init__(self, empty: pa.Table) -> None:
+        super().__init__(empty)
+
+    def to_batches(self, **arguments: Any) -> Iterator[pa.RecordBatch]:
+        """Return no rows."""
+        self.condition = arguments.get("filter")
+        return iter(())
+
+    def to_table(self, **arguments: Any) -> pa.Table:
+        """Return no rows."""
+        self.condition = arguments.get("filter")
+        names = arguments.get("columns")
+        empty = self.schema.empty_table()
+        return empty if names is None else empty.select(names)
