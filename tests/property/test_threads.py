@@ -25,8 +25,8 @@ from lakehouse.core.files.base.base_writer import numbered_texts
 from lakehouse.core.files.base.column_file import ColumnFile
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from tests.support.model import Run, Shape, Verb, histories, shapes
-from tests.support.tables import SCHEMA, check_storage, data_rows, examples, make_env, make_table, strays
+from tests.support.model import Run, Verb, histories, shapes
+from tests.support.tables import SCHEMA, Shape, check_storage, data_rows, examples, make_env, make_table, strays
 
 Rewrites = Counter[str]
 
@@ -138,6 +138,28 @@ def test_files_have_the_same_bytes_with_one_and_with_several_threads(
         assert write_all(tmp_path / "t") == expected
 
 
+@pytest.mark.parametrize("columns", [("ts",), ("ts", "few"), ("ts", "real")])
+def test_upsert_changes_the_values_of_its_rows_only(
+    tmp_path: Path, rewrites: Rewrites, columns: tuple[str, ...]
+) -> None:
+    rows = wide_rows(600, 1, seed=4)
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", partition_by="p", ordering="ts")
+    table.bulk_insert(rows)
+    expected = {row["id"]: row for row in rows.to_pylist()}
+    for version in (2, 3):
+        part = changed(rows.slice(100 * version), version, columns)
+        table.upsert(part)
+        expected |= {row["id"]: row for row in part.to_pylist()}
+    stored = {row["id"]: row for row in data_rows(table)}
+    assert repr(sorted(stored.items())) == repr(sorted(expected.items()))
+    assert rewrites["_replace"] == 6
+    for path in sorted((tmp_path / "t").glob("p*/*.parquet")):
+        for group in range(pq.read_metadata(path).num_row_groups):
+            few = pq.ParquetFile(path, read_dictionary=["few"]).read_row_group(group, ["few"])["few"].combine_chunks()
+            # The dictionary has no values that were replaced.
+            assert set(few.dictionary.to_pylist()) == set(few.to_pylist()) - {None}
+
+
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
 @examples(10)
 @given(data=st.data())
@@ -155,7 +177,7 @@ def test_upsert_copies_the_chunks_of_columns_that_do_not_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrites: Rewrites
 ) -> None:
     encoded: list[str] = []
-    encode = base_writer.encoded_chunks
+    encode = column_file.encoded_chunks
 
     def noted(new_writer: column_file.NewWriter, rows: pa.Table) -> object:
         encoded.extend(rows.column_names)

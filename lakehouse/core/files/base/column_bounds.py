@@ -27,7 +27,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
 
 #: Parquet writers omit bounds of strings that are longer than a few thousand bytes.
-_LONG_BYTES = 512
+LONG_BYTES = 512
 #: Row groups with more rows are larger than that; their bytes are not counted.
 _FEW_ROWS = 64
 _NAN = float("nan")
@@ -92,16 +92,16 @@ class RowBounds:
                 and pc.any(pc.is_nan(_leaf(rows, name))).as_py()
             ):
                 self._nan.add(name)
-        if rows.num_rows <= _FEW_ROWS and rows.nbytes <= _LONG_BYTES:
+        if rows.num_rows <= _FEW_ROWS and rows.nbytes <= LONG_BYTES:
             return
         for name in self._texts:
             if _root(self._schema, name) not in names:
                 continue
             texts = _leaf(rows, name)
-            if texts.nbytes <= _LONG_BYTES or pa.types.is_dictionary(texts.type):
+            if texts.nbytes <= LONG_BYTES or pa.types.is_dictionary(texts.type):
                 continue  # Dictionaries are the meta columns with one value.
             longest = pc.max(pc.binary_length(texts)).as_py()
-            if longest is not None and longest > _LONG_BYTES:
+            if longest is not None and longest > LONG_BYTES:
                 extremes = pc.min_max(texts.cast(pa.large_binary()))
                 self._widen(name, extremes["min"].as_py(), extremes["max"].as_py())
 

@@ -32,6 +32,7 @@ from lakehouse.core.files.base.base_writer import (
     kept_schema,
     stored_schema,
 )
+from lakehouse.core.files.base.column_bounds import LONG_BYTES
 from lakehouse.core.files.base.column_file import Chunk, chunk_range, read_footer_bytes
 from lakehouse.core.files.base.row_group_copy import MIN_GROUP_BYTES, StoredGroup, key_bounds, named_chunk, read_footer
 from lakehouse.core.files.stage.write_context import WriteContext
@@ -272,7 +273,11 @@ def _changed_chunks(
         if not is_encoded:
             writer.examined.add(pa.Table.from_arrays([stored], schema=pa.schema([field])))
         return None
-    stored = stored.cast(field.type) if is_encoded else stored
+    if is_encoded:
+        values = _compact(_with_values(stored, positions, fresh.dictionary_encode()))
+        if (pc.max(pc.binary_length(values.dictionary)).as_py() or 0) <= LONG_BYTES:
+            return writer.encode(pa.table({name: values}))
+        stored = stored.cast(field.type)
     rows = pa.Table.from_arrays([_with_values(stored, positions, fresh)], schema=pa.schema([field]))
     chunks = writer.encode(rows)
     writer.examined.add(rows)
@@ -305,6 +310,12 @@ def _with_values(
     index[positions] = np.arange(rows, rows + len(positions))
     joined = pa.chunked_array([*stored.chunks, values], kind)
     return joined.unify_dictionaries().combine_chunks().take(pa.array(index))
+
+
+def _compact(values: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return the values without the entries of their dictionary that no row has."""
+    used = values.indices.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(used.indices, values.dictionary.take(used.dictionary))
 
 
 def _copy(writer: BaseFileWriter, opened: _OpenGroup, changed: dict[str, list[Chunk]]) -> None:
