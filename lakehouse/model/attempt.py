@@ -15,6 +15,7 @@ class Attempt:
         number: The number of the attempt.
         first: Whether this is the first attempt of its task; at most one attempt of a task is.
         announced: Whether the driver recorded the file names of this attempt before it began.
+        threads: The number of threads that the task may use. The result does not depend on it.
     """
 
     partition: int
@@ -22,6 +23,7 @@ class Attempt:
     number: int
     first: bool = False
     announced: bool = False
+    threads: int = 1
 
     @property
     def token(self) -> str:
@@ -36,5 +38,5 @@ class Attempt:
     def as_planned(self, stage: int = 0) -> Attempt:
         """Return the planned attempt if this is the first attempt; `stage` is added to the stage of all others."""
         if self.first:
-            return self.planned(self.partition, stage)
+            return replace(self.planned(self.partition, stage), threads=self.threads)
         return replace(self, stage=self.stage + stage)

@@ -1,9 +1,12 @@
-"""Runs tasks in threads of this process on Arrow data; for small tables and tests, no JVM is needed."""
+"""Runs tasks in threads of this process on Arrow data, without a JVM.
+
+A frame is one shard, whose task uses all threads for parts of its work. Other tasks run concurrently, and threads that
+have no task help them.
+"""
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +16,7 @@ import pyarrow as pa
 from lakehouse.core.engine.frames import require_arrow
 from lakehouse.core.engine.progress import finished_task
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
+from lakehouse.core.system.threads import available_cores
 from lakehouse.model.attempt import Attempt
 
 
@@ -20,8 +24,15 @@ class LocalEngine:
     """Runs tasks in threads of this process; frames are pyarrow Tables, RecordBatches or RecordBatchReaders."""
 
     def __init__(self, parallelism: int | None = None) -> None:
-        self._parallelism = parallelism or os.cpu_count() or 1
+        self._parallelism = parallelism or available_cores()
+        self._concurrent = self._parallelism
         self._stages = itertools.count()
+
+    def limited(self, tasks: int) -> LocalEngine:
+        """Return this engine with at most `tasks` concurrent tasks, which use all threads for parts of their work."""
+        engine = LocalEngine(self._parallelism)
+        engine._concurrent, engine._stages = min(tasks, self._parallelism), self._stages
+        return engine
 
     @property
     def parallelism(self) -> int:
@@ -45,19 +56,26 @@ class LocalEngine:
     def exchange(
         self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str, least_bytes: int = 0
     ) -> list[R]:
-        """Run `function` on the whole frame as one shard; the batches are streamed."""
-        return list(function(Attempt(partition=0, stage=next(self._stages), number=0), _batches(frame)))
+        """Run `function` on the whole frame as one shard, whose task uses all threads; the batches are streamed."""
+        attempt = Attempt(partition=0, stage=next(self._stages), number=0, threads=self._parallelism)
+        return list(function(attempt, _batches(frame)))
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         """Run tasks in threads; `light` has no effect because threads start fast."""
         stage, finished = next(self._stages), finished_task()
         if finished is not None:
             function = _reported(function, finished)
-        attempts = [Attempt(partition=i, stage=stage, number=0, first=True) for i in range(len(tasks))]
-        if len(tasks) <= 1 or self._parallelism == 1:
+        threads = self._parallelism
+        attempts = [Attempt(partition=i, stage=stage, number=0, first=True, threads=threads) for i in range(len(tasks))]
+        if len(tasks) <= 1 or self._concurrent == 1:
             return [function(attempt, task) for attempt, task in zip(attempts, tasks, strict=True)]
-        with ThreadPoolExecutor(self._parallelism) as pool:
-            return list(pool.map(function, attempts, tasks))
+        with ThreadPoolExecutor(self._concurrent) as pool:
+            futures = [pool.submit(function, *pair) for pair in zip(attempts, tasks, strict=True)]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                # After an error no further task starts; those that run are awaited.
+                pool.shutdown(cancel_futures=True)
 
 
 def _reported(function: TaskFunction[T, R], finished: Callable[[int], None]) -> TaskFunction[T, R]:

@@ -141,7 +141,16 @@ def _escaped(text: Column) -> Column:
 def partition_paths(
     data: Rows, config: KeyConfig, limits: PathLimits | None = None, exists: Callable[[str], bool] | None = None
 ) -> pa.Array:
-    """Return the partition path of each row as one string array without nulls; `""` in a table without partitions.
+    """Return the result of `encoded_partition_paths` as one string array."""
+    return encoded_partition_paths(data, config, limits, exists).dictionary_decode()
+
+
+def encoded_partition_paths(
+    data: Rows, config: KeyConfig, limits: PathLimits | None = None, exists: Callable[[str], bool] | None = None
+) -> pa.DictionaryArray:
+    """Return the partition path of each row, without nulls; `""` in a table without partitions.
+
+    The dictionary has each path once, in the order of their first rows.
 
     Args:
         data: The rows.
@@ -154,7 +163,7 @@ def partition_paths(
             or exceed `limits`.
     """
     if not config.partition_fields:
-        return pa.repeat(pa.scalar("", pa.string()), data.num_rows)
+        return pa.DictionaryArray.from_arrays(np.zeros(data.num_rows, np.int32), pa.array([""], pa.string()))
     encoded = [_segments(data, config, index) for index in range(len(config.partition_fields))]
     for index, segments in enumerate(encoded):
         bad = _without_value(segments)
@@ -166,7 +175,11 @@ def partition_paths(
         fault = first_fault(joined.dictionary, limits, exists or _never)
         if fault is not None:
             _refuse_path(data, config, encoded, pc.equal(joined.indices, fault), limits)
-    return joined.dictionary.take(joined.indices)
+    distinct = joined.dictionary.dictionary_encode()
+    if len(distinct.dictionary) == len(joined.dictionary):
+        return joined
+    # Different values may have one path, such as times of one day.
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(joined.indices), distinct.dictionary)
 
 
 def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:

@@ -7,6 +7,8 @@ a task may have many more writers than a process may have open files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache, partial
 from types import TracebackType
 
 import numpy as np
@@ -16,11 +18,13 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.files.base.base_reader import BLOOM_FOOTER
 from lakehouse.core.files.base.column_bounds import RowBounds
+from lakehouse.core.files.base.column_file import Chunk, ColumnFile, NewWriter, empty_footer, encoded_chunks
 from lakehouse.core.files.base.file_bloom_filter import FileBloom
 from lakehouse.core.files.base.parquet_footer import TOKEN, FooterSink
 from lakehouse.core.files.stage.markers import TaskMarkers, base_marker
 from lakehouse.core.files.stage.write_context import WriteContext, give_back
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
+from lakehouse.core.format.parquet.thrift_compact import Struct
 from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range
 from lakehouse.core.planning.predicate import Range
@@ -36,6 +40,12 @@ _UNRANGED = (COMMIT_SEQNO, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS = 4_000
 _DICTIONARY_RATIO = 0.2
 _CODECS = {"none": "NONE"}
+#: Digits of sequence numbers that are copied from a table.
+_LOW_DIGITS = 4
+#: The columns of smaller row groups are not divided over threads.
+_SHARED_BYTES = 4 << 20
+# Ids of the schema and of the column orders in a Parquet footer.
+_SCHEMA, _ORDERS = 2, 7
 
 
 class BaseFileWriter:
@@ -62,9 +72,11 @@ class BaseFileWriter:
         self._keys: tuple[str, str] | None = None
         self._footers: list[pq.FileMetaData] = []
         self._ranges: dict[str, Range] = {}
-        self._examined = RowBounds(self._schema, context.indexed or ())
+        self.examined = RowBounds(self._schema, context.indexed or ())
         self._bounds: dict[str, ColumnBounds] | None = None
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: pq.ParquetWriter | ColumnFile | None = None
+        self._new_writer: NewWriter | None = None
+        self.dictionary = frozenset[str]()
         self._output: OutputFile | None = None
         self._tail: FooterSink | None = None
 
@@ -99,18 +111,21 @@ class BaseFileWriter:
         count = rows.num_rows
         if count == 0:
             return
-        numbers = pa.array(np.arange(self._sequence, self._sequence + count)).cast(pa.string())
-        prefix = f"{self._context.instant}_{self._attempt.partition}_"
-        self._sequence += count
-        columns = [
-            _constant(self._context.instant, count),
-            pc.binary_join_element_wise(pa.scalar(prefix), numbers, ""),
-            keys,
-            _constant(self.file.partition, count),
-            _constant(self.file.name, count),
-        ]
+        meta = self.meta_columns(count) | {RECORD_KEY: keys}
+        columns = [meta[name] for name in META_COLUMNS]
         data = [rows.column(name) for name in self._context.schema.names]
         self._append(pa.table([*columns, *data], names=self._schema.names), is_stored)
+
+    def meta_columns(self, count: int) -> dict[str, pa.Array]:
+        """Return the meta columns, except the key, of rows that this commit writes; they get the next numbers."""
+        prefix, first = f"{self._context.instant}_{self._attempt.partition}_", self._sequence
+        self._sequence += count
+        return {
+            COMMIT_TIME: _constant(self._context.instant, count),
+            COMMIT_SEQNO: numbered_texts(prefix, first, count),
+            PARTITION_PATH: _constant(self.file.partition, count),
+            FILE_NAME: _constant(self.file.name, count),
+        }
 
     def write_kept(self, rows: pa.Table, *, is_stored: bool = True) -> None:
         """Append stored rows of `kept_schema` unchanged except for the file name (DATA-1).
@@ -146,17 +161,21 @@ class BaseFileWriter:
         keys = rows.column(RECORD_KEY)
         self.rows += rows.num_rows
         self.bloom.add(keys, is_stored=is_stored)
-        self._track_range(keys)
+        self.track_keys(keys)
         self._pending.append(rows)
         self.pending_bytes += rows.nbytes
         if self.pending_bytes >= min(self._context.policy.row_group_bytes, self._context.budget.encode_bytes):
             self.flush()
 
-    def _track_range(self, keys: pa.ChunkedArray) -> None:
+    def track_keys(self, keys: pa.ChunkedArray) -> None:
+        """Widen the key range by keys of the file."""
         bounds = pc.min_max(keys)
-        low, high = bounds["min"].as_py(), bounds["max"].as_py()
-        if low is not None:
-            self._keys = (low, high) if self._keys is None else (min(low, self._keys[0]), max(high, self._keys[1]))
+        if bounds["min"].as_py() is not None:
+            self.widen_keys(bounds["min"].as_py(), bounds["max"].as_py())
+
+    def widen_keys(self, low: str, high: str) -> None:
+        """Widen the key range by the range of some keys."""
+        self._keys = (low, high) if self._keys is None else (min(low, self._keys[0]), max(high, self._keys[1]))
 
     @property
     def estimated_bytes(self) -> float:
@@ -182,33 +201,75 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = self._open(rows)
         self._writer.write_table(rows.unify_dictionaries(), row_group_size=rows.num_rows)
-        self._examined.add(rows)
+        self.examined.add(rows)
         self._encoded_ratio = (self._encoded_bytes - before) / max(in_memory, 1)
         if in_memory >= self._context.budget.encode_bytes:
             del rows
             give_back()
 
-    def _open(self, rows: pa.Table) -> pq.ParquetWriter:
-        dictionary = _dictionary_columns(rows)
+    def open_copy(self, dictionary: frozenset[str]) -> None:
+        """Open the file for row groups of its previous version, with the same columns encoded by a dictionary."""
+        self.dictionary = dictionary
+        self._new_writer = self._properties([*ONE_VALUE, *sorted(dictionary)])
+        self._writer = ColumnFile(self._open_output(), self._schema, self._new_writer, self.threads)
+
+    def copies_from(self, footer: Struct) -> bool:
+        """Return whether column chunks of the file with this footer can be in this file: both have one schema."""
+        own = empty_footer(self._properties(list(ONE_VALUE)), self._schema)
+        return all(own.get(number) == footer.get(number) for number in (_SCHEMA, _ORDERS))
+
+    def encode(self, rows: pa.Table) -> list[Chunk]:
+        """Encode some columns for `write_group`; threads may do so concurrently."""
+        assert self._new_writer is not None
+        return encoded_chunks(self._new_writer, writable(rows, rows.schema))[1]
+
+    def write_group(self, group: Struct, chunks: Sequence[Chunk]) -> None:
+        """Append a row group of chunks, after `open_copy`; `group` is the entry of one with as many rows.
+
+        Callers add its keys and its facts to `bloom`, to the key range and to `examined`.
+        """
+        self.flush()
+        assert isinstance(self._writer, ColumnFile)
+        self.rows += self._writer.write_group(group, chunks)
+
+    @property
+    def previous(self) -> BaseFile | None:
+        """The previous version of the file."""
+        return self._previous
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that the task may use."""
+        return self._attempt.threads
+
+    def _open(self, rows: pa.Table) -> pq.ParquetWriter | ColumnFile:
+        new_writer, output = self._properties(_dictionary_columns(rows)), self._open_output()
+        if self.threads > 1 and rows.nbytes >= _SHARED_BYTES:
+            return ColumnFile(output, self._schema, new_writer, self.threads)
+        return new_writer(output, self._schema, metadata_collector=self._footers)
+
+    def _properties(self, dictionary: list[str]) -> NewWriter:
+        """Return a function that opens a writer with the properties of the file."""
         encodings = {name: "DELTA_BYTE_ARRAY" for name in (COMMIT_SEQNO, RECORD_KEY) if name not in dictionary}
         # Delta encoding takes half the time of plain pages to write and a fifth to read. Sorted numbers become small.
         integers = [f.name for f in self._schema if _is_stored_as_integer(f.type) and f.name not in dictionary]
         encodings |= dict.fromkeys(integers, "DELTA_BINARY_PACKED")
         codec = self._context.policy.compression
-        if self._previous is None:
-            ensure_partition(self._context, self.file.partition)
-        self._output = self._context.storage.open_output(self.file.path)
-        self._tail = FooterSink(self._output.__enter__())
-        return pq.ParquetWriter(
-            self._tail,
-            self._schema,
+        return partial(
+            pq.ParquetWriter,
             compression=_CODECS.get(codec, codec),
             use_dictionary=dictionary,
             column_encoding=encodings,
             store_schema=False,
             write_statistics=True,
-            metadata_collector=self._footers,
         )
+
+    def _open_output(self) -> FooterSink:
+        if self._previous is None:
+            ensure_partition(self._context, self.file.partition)
+        self._output = self._context.storage.open_output(self.file.path)
+        self._tail = FooterSink(self._output.__enter__())
+        return self._tail
 
     def _finish(self) -> None:
         if self._writer is None:
@@ -224,9 +285,11 @@ class BaseFileWriter:
         self._writer.add_key_value_metadata(footer)
         assert self._tail is not None
         self._tail.hold()
-        self._writer.close()
-        if self._examined.nan_columns:
-            self._tail.omit_bounds(self._examined.nan_columns)
+        written = self._writer.close()
+        if written is not None:
+            self._footers.append(written)
+        if self.examined.nan_columns:
+            self._tail.omit_bounds(self.examined.nan_columns)
         if bloom is None:
             self._tail.release()
         else:
@@ -236,7 +299,7 @@ class BaseFileWriter:
             footer = self._footers.pop()
             # Commits state no ranges of columns that the metadata table indexes.
             self._ranges = column_ranges(footer) if self._context.indexed is None else {}
-            self._bounds = None if self._context.indexed is None else self._examined.finish([footer])
+            self._bounds = None if self._context.indexed is None else self.examined.finish([footer])
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
@@ -287,6 +350,34 @@ def ensure_partition(context: WriteContext, partition: str) -> None:
 def _constant(value: str, rows: int) -> pa.Array:
     indices = pa.array(np.zeros(rows, dtype=np.int32))
     return pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.string()))
+
+
+def numbered_texts(prefix: str, first: int, count: int) -> pa.Array:
+    """Return `count` strings: the prefix, which is ASCII, and the numbers from `first` on."""
+    # Numbers with equally many digits form a matrix of characters, which is much faster than a cast of each number.
+    parts, start, stop = [], first, first + count
+    while start < stop:
+        digits = len(str(start))
+        end = min(stop, 10**digits)
+        width, low = len(prefix) + digits, min(digits, _LOW_DIGITS)
+        texts = np.empty((end - start, width), np.uint8)
+        for begin in range(start - start % 10**low, end, 10**low):
+            # Only the last digits differ in this block.
+            block = slice(max(begin, start), min(begin + 10**low, end))
+            rows = texts[block.start - start : block.stop - start]
+            rows[:, :-low] = np.frombuffer(f"{prefix}{begin:0{digits}}"[:-low].encode(), np.uint8)
+            rows[:, -low:] = _digits()[block.start - begin : block.stop - begin, -low:]
+        offsets = np.arange(0, (end - start + 1) * width, width, dtype=np.int32)
+        parts.append(pa.StringArray.from_buffers(end - start, pa.py_buffer(offsets), pa.py_buffer(texts)))
+        start = end
+    return parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, pa.array([], pa.string())])
+
+
+@cache
+def _digits() -> np.ndarray:
+    """Return the last digits of the numbers 0, 1, ... as characters."""
+    numbers = np.arange(10**_LOW_DIGITS)[:, None] // 10 ** np.arange(_LOW_DIGITS)[::-1] % 10
+    return (numbers + ord("0")).astype(np.uint8)
 
 
 def _is_stored_as_integer(kind: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ caller names, as a reader converts the values.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
 
 #: Parquet writers omit bounds of strings that are longer than a few thousand bytes.
-_LONG_BYTES = 512
+LONG_BYTES = 512
 #: Row groups with more rows are larger than that; their bytes are not counted.
 _FEW_ROWS = 64
 _NAN = float("nan")
@@ -59,6 +59,7 @@ class RowBounds:
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         kinds = leaf_types(schema)
+        self._schema = schema
         self.columns = tuple(name for name in columns if name in kinds)
         self._kinds = kinds
         # Also of columns without statistics: the footer omits the bounds of all columns with NaN.
@@ -72,19 +73,35 @@ class RowBounds:
         """The columns and nested fields, by dotted path, that have NaN so far."""
         return frozenset(self._nan)
 
+    def roots(self, lacks_bounds: Callable[[str], bool]) -> list[str]:
+        """Return the columns of a stored row group that have to be added, because its footer omits such facts.
+
+        `lacks_bounds` returns whether the footer has no bounds of a column.
+        """
+        reals = {_root(self._schema, name) for name in self._reals}
+        texts = {_root(self._schema, name) for name in self._texts}
+        return sorted(reals | {name for name in texts if lacks_bounds(name)})
+
     def add(self, rows: pa.Table) -> None:
-        """Add the rows of one row group."""
+        """Add the rows of one row group, or some of its columns."""
+        names = set(rows.column_names)
         for name in self._reals:
-            if name not in self._nan and pc.any(pc.is_nan(_leaf(rows, name))).as_py():
+            if (
+                _root(self._schema, name) in names
+                and name not in self._nan
+                and pc.any(pc.is_nan(_leaf(rows, name))).as_py()
+            ):
                 self._nan.add(name)
-        if rows.num_rows <= _FEW_ROWS and rows.nbytes <= _LONG_BYTES:
+        if rows.num_rows <= _FEW_ROWS and rows.nbytes <= LONG_BYTES:
             return
         for name in self._texts:
+            if _root(self._schema, name) not in names:
+                continue
             texts = _leaf(rows, name)
-            if texts.nbytes <= _LONG_BYTES or pa.types.is_dictionary(texts.type):
+            if texts.nbytes <= LONG_BYTES or pa.types.is_dictionary(texts.type):
                 continue  # Dictionaries are the meta columns with one value.
             longest = pc.max(pc.binary_length(texts)).as_py()
-            if longest is not None and longest > _LONG_BYTES:
+            if longest is not None and longest > LONG_BYTES:
                 extremes = pc.min_max(texts.cast(pa.large_binary()))
                 self._widen(name, extremes["min"].as_py(), extremes["max"].as_py())
 
@@ -299,6 +316,11 @@ def _decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     valid = pa.array([value is not None for value in values], pa.bool_())
     whole = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [None, pa.py_buffer(data)])
     return pc.if_else(valid, whole, None).cast(kind)
+
+
+def _root(schema: pa.Schema, path: str) -> str:
+    """Return the column of a dotted path."""
+    return path if path in schema.names else path.split(".", maxsplit=1)[0]
 
 
 def _leaf(rows: pa.Table, path: str) -> Any:

@@ -46,6 +46,11 @@ class FileBloom:
         if stored is not None:
             self._inherited = stored if stored.remaining >= new_keys else None
 
+    @property
+    def hashes_stored(self) -> bool:
+        """Whether the keys of stored rows have to be added, because no filter of the previous version has them."""
+        return self.enabled and self._inherited is None
+
     def add(self, keys: pa.ChunkedArray, *, is_stored: bool) -> None:
         """Add the keys of rows; `is_stored` if the previous version of the file has them."""
         if not self.enabled or (is_stored and self._inherited is not None):
@@ -82,6 +87,15 @@ class FileBloom:
             assert self._builder is not None
             bloom, self._builder = self._builder.finish(), None
         return bloom
+
+    def complete(self) -> None:
+        """Hash the waiting keys after the last key was added; `finish` then returns the filter without delay."""
+        self._complete = self.finish()
+
+    @property
+    def hashing_bytes(self) -> float:
+        """The memory for hashing the waiting keys."""
+        return self._held_keys * self._bits_per_key
 
     @property
     def is_small(self) -> bool:

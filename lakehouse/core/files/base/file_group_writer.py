@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.files.base.base_writer import BaseFileWriter, kept_schema
+from lakehouse.core.files.base.group_rewrite import copyable, has_large_groups, rewrite_groups
 from lakehouse.core.files.base.partial_update_rows import Nulled
 from lakehouse.core.files.keys.key_lookup import KEY, match_file
 from lakehouse.core.files.keys.key_matches import (
@@ -67,7 +69,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             if reader is not None:
                 if writer.bloom.enabled:
                     writer.bloom.inherit(reader.bloom_filter(), inserts.rows)
-                updates, deletes = _merge(context, writer, changes, reader, matches())
+                updates, deletes = _next_version(context, writer, changes, reader, matches())
             inserted = 0
             for rows in inserts.windows():
                 writer.events.add(rows)
@@ -87,6 +89,23 @@ def _matches(context: WriteContext, task: GroupTask, reader: BaseFileReader | No
         return collector.ordered
     path = task.matches_file
     return lambda: iter(()) if path is None or reader is None else stream_matches(context, path)
+
+
+def _next_version(
+    context: WriteContext,
+    writer: BaseFileWriter,
+    changes: ChangeLog,
+    reader: BaseFileReader,
+    matches: Iterator[Matches],
+) -> tuple[int, int]:
+    """Write the stored rows and the rows that replace them to the next file; return (updates, deletes)."""
+    if writer.previous is None or not has_large_groups(context, reader):
+        return _merge(context, writer, changes, reader, matches)
+    with context.storage.open_input(reader.path) as source:
+        stored = copyable(context, writer.previous, source)
+        if stored is None or not writer.copies_from(stored.footer):
+            return _merge(context, writer, changes, reader, matches)
+        return rewrite_groups(writer, stored, partial(_merge_matches, context), _MatchWindow(context, matches).upto)
 
 
 def _merge(

@@ -85,7 +85,7 @@ def joinable(context: WriteContext, files: Sequence[BaseFile]) -> Joinable | Non
         if not agrees:
             return None
         with context.storage.open_input(file.path) as source:
-            footer = _footer(source, file)
+            footer = read_footer(source, file)
         first = first or footer
         if footer.get(_SCHEMA) != first.get(_SCHEMA) or footer.get(_ORDERS) != first.get(_ORDERS):
             return None
@@ -156,7 +156,8 @@ def _kinds(context: WriteContext) -> dict[str, pa.DataType]:
     return {name: kinds[name] for name in context.indexed or () if name in kinds}
 
 
-def _footer(source: InputFile, file: BaseFile) -> Struct:
+def read_footer(source: InputFile, file: BaseFile) -> Struct:
+    """Return the footer of an open base file; raise CorruptTableError if it has none."""
     size = source.size()
     source.seek(max(size - _TAIL.size, 0))
     tail = source.read(_TAIL.size)
@@ -188,7 +189,7 @@ def _copy(source: InputFile, output: object, stored: StoredGroup, name: str, num
         chunk = column.copy()
         chunk.set(_CHUNK, column.get(_CHUNK).copy(), STRUCT)
         if chunk.get(_CHUNK).get(_PATH)[1] == [FILE_NAME.encode()]:
-            chunk, data = _named(name, stored.rows)
+            chunk, data = named_chunk(name, stored.rows)
             at = output.tell()
             _move(chunk, at - _chunk_range(chunk)[0])
             output.write(data)
@@ -231,7 +232,7 @@ def _pieces(source: InputFile, size: int, file: BaseFile) -> Iterator[bytes]:
         yield piece
 
 
-def _named(name: str, rows: int) -> tuple[Struct, bytes]:
+def named_chunk(name: str, rows: int) -> tuple[Struct, bytes]:
     """Return the column chunk of one file name in `rows` rows: its entry for the footer, and its bytes."""
     indices = pa.array(np.zeros(rows, np.int32))
     column = pa.DictionaryArray.from_arrays(indices, pa.array([name], pa.string()))
@@ -249,7 +250,7 @@ def _named(name: str, rows: int) -> tuple[Struct, bytes]:
 
 def _values(context: WriteContext, groups: Sequence[StoredGroup]) -> Iterable[Struct]:
     """Yield the key-value metadata of the new file: its schema, and the filter and the range of its keys."""
-    made, bounds = _stored_filter(context, groups), _stored_bounds(groups)
+    made, bounds = _stored_filter(context, groups), key_bounds(groups)
     if bounds is None or (made is None and context.policy.bloom_enabled):
         made, bounds = _of_keys(context, groups)
     values: dict[str, bytes] = {"parquet.avro.schema": context.avro_schema.encode()}
@@ -283,7 +284,7 @@ def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> Bloo
     return joined(filters, _FILTER_ROWS)
 
 
-def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
+def key_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
     """Return the minimum and the maximum key by the statistics of row groups; None if these are not exact."""
     bounds: list[bytes | None] = []
     for stored in groups:

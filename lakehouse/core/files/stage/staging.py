@@ -26,7 +26,7 @@ from lakehouse.core.rows.absent_columns import LACKS, bits_of, bits_without
 from lakehouse.core.rows.casting import writable
 from lakehouse.core.rows.deduplicate import combine
 from lakehouse.core.rows.keys import (
-    partition_paths,
+    encoded_partition_paths,
     record_keys,
     refuse_ambiguous_keys,
     refuse_long_keys,
@@ -100,6 +100,15 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
 
     Raises UserError for rows without a valid key or partition path, before any row of the batch is written.
     """
+    rows, paths = keyed_rows(context, batch)
+    return rows.add_column(1, PATH, paths.dictionary_decode())
+
+
+def keyed_rows(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> tuple[pa.Table, pa.DictionaryArray]:
+    """Return the batch in the schema of the table, with the record key as first column, and the partition paths.
+
+    The dictionary of the paths has each path once. Raises UserError as `keyed` does.
+    """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     table = table if context.incoming.deletes_only else with_delete_flags(table, context.schema)
     # Keys are built from converted values. An int32 and an int64, or times of different units, must give one key.
@@ -112,7 +121,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         refuse_long_keys(keys, context.policy.max_key_bytes)
     if not context.keys.partition_fields or (context.layout.global_keys and context.incoming.deletes_only):
         # A delete with a global index finds its row in any partition, so its own partition does not matter.
-        paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
+        paths = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), pa.array([""], pa.string()))
     else:
         paths = _partition_paths(context, data)
     if context.incoming.ordered_deletes:
@@ -120,10 +129,10 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         data = align(table.select(ordering.names), ordering, exact=not context.rounds)
     elif context.incoming.deletes_only:
         data = pa.table({})
-    columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
+    columns = {KEY: keys, **{n: data.column(n) for n in data.column_names}}
     if context.incoming.lacks:
         columns[LACKS] = pa.array(bits_of(table) | bits_without(context.incoming.lacks, frozenset(table.column_names)))
-    return pa.table(columns)
+    return pa.table(columns), paths
 
 
 def check_partition_paths(context: WriteContext, rows: Any) -> None:
@@ -139,15 +148,15 @@ def check_partition_paths(context: WriteContext, rows: Any) -> None:
         _partition_paths(context, _aligned(table.select(schema.names), schema, context))
 
 
-def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
+def _partition_paths(context: WriteContext, data: pa.Table) -> pa.DictionaryArray:
     """Return the partition path of each row; a path that cannot exist contains no rows to delete."""
     if context.incoming.deletes_only:
-        return partition_paths(data, context.keys)
+        return encoded_partition_paths(data, context.keys)
 
     def exists(partition: str) -> bool:
         return partition in context.known_partitions or bool(context.storage.list_names(partition))
 
-    return partition_paths(data, context.keys, context.partition_limits, exists)
+    return encoded_partition_paths(data, context.keys, context.partition_limits, exists)
 
 
 def _named_columns(context: WriteContext, table: pa.Table) -> pa.Schema:

@@ -59,6 +59,8 @@ _BYTES_HERE = 8 * 1024 * 1024
 _SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 12 * 1024 * 1024
 #: Limits up to which this process does look-ups with filters itself: the filters exclude nearly all files.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
+#: Tasks that one process runs at the same time. An append needs an eighth of the memory budget, a rewrite all of it.
+_APPENDS_AT_ONCE, _REWRITES_AT_ONCE = 6, 2
 _NO_MATCH = "no stored row matches the batch"
 
 
@@ -157,9 +159,10 @@ def _write_groups(
         return conflict
     light = all(task.appends for task in tasks) and staged_bytes <= _LIGHT_BYTES * len(tasks)
     engine = LocalEngine(THREADS) if _writes_here(write, tasks, staged_bytes, light=light) else write.engine
+    engine, context = _within_budget(engine, write.context, tasks)
     sizes = [0] * len(tasks)
     with observed_stage(stage_of(write.table, "write", "file group", sizes)) as running, running.tasks(sizes):
-        written = engine.run(partial(_write_task, write.context, read), tasks, light=light)
+        written = engine.run(partial(_write_task, context, read), tasks, light=light)
     stats = [stat for of_task in written for stat in of_task]
     if not stats:
         # The tasks wrote no file, so there is nothing to roll back.
@@ -167,6 +170,25 @@ def _write_groups(
         return _no_changes("the batch changes nothing")
     owners = {task.file_id: task.value for task in tasks if task.value is not None}
     return WrittenRows(stats=stats, touched=touched, owners=owners)
+
+
+def _within_budget(engine: Engine, context: WriteContext, tasks: Sequence[GroupTask]) -> tuple[Engine, WriteContext]:
+    """Return the engine and the settings with which concurrent tasks of this process share one memory budget.
+
+    The share does not depend on the number of threads, because the size of row groups and filters depends on it.
+    """
+    if not isinstance(engine, LocalEngine):
+        return engine, context
+    if all(task.appends for task in tasks):
+        return engine.limited(_APPENDS_AT_ONCE), context
+    rewrites = min(_REWRITES_AT_ONCE, len(tasks))
+    return engine.limited(rewrites), _with_share(context, rewrites)
+
+
+def _with_share(context: WriteContext, tasks: int) -> WriteContext:
+    """Return the settings of one of several concurrent tasks of a process."""
+    share = context.policy.memory_budget_bytes // tasks
+    return replace(context, policy=replace(context.policy, memory_budget_bytes=share))
 
 
 def _announce(attempt: WriteAttempt, tasks: Sequence[GroupTask], touched: frozenset[Group]) -> Conflict | None:
@@ -201,8 +223,13 @@ def look_up(write: PreparedWrite, search: KeySearch, read: SliceContext) -> list
     )
     here = _lookups_here(lookups, engine)
     others = [task for task in lookups if not any(task is local for local in here)]
-    tag = partial(_tag, write.context, read)
-    tagged = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
+    context = write.context
+    if isinstance(engine, LocalEngine) and others:
+        context = _with_share(context, min(engine.parallelism, len(others)))
+    tagged = [
+        *LocalEngine(THREADS).run(partial(_tag, write.context, read), here),
+        *engine.run(partial(_tag, context, read), others, light=True),
+    ]
     return [result for results in tagged for result in results]
 
 
