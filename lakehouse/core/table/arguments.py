@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from functools import lru_cache, wraps
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
@@ -142,7 +142,9 @@ def _checked(function: Callable[..., Any], call: str) -> Callable[..., Any]:
 @lru_cache(maxsize=256)
 def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """Return the types of parameters and TypedDict arguments, and whether other arguments are allowed."""
-    hints = get_type_hints(function)
+    # The type of the result is not needed, and its module may not be imported yet.
+    parameters = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    hints = get_type_hints(SimpleNamespace(__annotations__=parameters), function.__globals__)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             hint = hints.get(parameter.name)
