@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -41,3 +43,16 @@ def test_names_of_files_are_found_without_comparing_all_of_them() -> None:
     assert found.to_pylist() == [*range(7, 50), None]
     repeated = pa.concat_arrays([stored, stored.slice(3, 1)])
     assert places_of_names(wanted, repeated) is None
+
+
+def test_numbers_of_names_take_few_bytes_for_each_name() -> None:
+    count = 10_000
+    names = pa.array([f"{number:032d}-abc-0_0-0-0_20250101000000000.parquet" for number in range(count)])
+    assert places_of_names(names, names) is not None
+    tracemalloc.start()
+    try:
+        assert places_of_names(names, names) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * count

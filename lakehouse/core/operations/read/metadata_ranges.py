@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.format.unaligned import load
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
@@ -302,7 +303,6 @@ def _mixed(stored: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.u
     numbers: Any = np.zeros(len(bounds) - 1, np.uint64)
     for begins in (bounds[:-1], bounds[1:] - _USED):
         for step in range(0, _USED, _WORD):
-            word = stored[(begins + step)[:, None] + np.arange(_WORD)].view(np.uint64)[:, 0]
-            numbers = (numbers ^ word) * _PRIME
+            numbers = (numbers ^ load(stored, begins + step, np.dtype(np.uint64))) * _PRIME
             numbers ^= numbers >> _SHIFT
     return np.asarray(numbers)
