@@ -1,7 +1,9 @@
-"""How many modules of the package a small write and a small read enter; the numbers may only shrink."""
+"""How many modules a small write and a small read enter, and a read imports; the numbers may only shrink."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +15,8 @@ import pytest
 
 import lakehouse
 from lakehouse import Table
+from lakehouse.core.table import operations
+from tests.architecture.sources import ROOT
 
 PACKAGE = str(Path(lakehouse.__file__).parent)
 WITHOUT_METADATA = {"hoodie.metadata.enable": "false"}
@@ -74,3 +78,27 @@ def test_entered_modules_contain_those_of_the_called_functions(tmp_path: Path) -
     files = entered(table.refresh)
     assert {"core/table/table.py", "core/timeline/timeline_store.py"} <= files
     assert "core/operations/write/write.py" not in files
+
+
+def test_first_read_of_a_process_imports_no_writes_and_no_services(tmp_path: Path) -> None:
+    small_table(tmp_path, {})
+    script = f"""
+import json, sys
+from lakehouse import Table
+assert Table.open({str(tmp_path / "table")!r}).scan().to_arrow().num_rows == 2
+print(json.dumps([name for name in sys.modules if name.partition(".")[0] in ("lakehouse", "yaml", "sqlalchemy")]))
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True, text=True)
+    imported = set(json.loads(run.stdout))
+    unneeded = {name for name in imported if name.startswith(("lakehouse.spec.table.table_spec", "yaml", "sqlalchemy"))}
+    groups = ("write", "services", "undo", "validate", "metadata", "placement")
+    unneeded |= {name for name in imported if name.startswith(tuple(f"lakehouse.core.operations.{g}" for g in groups))}
+    assert unneeded == set()
+    assert len(imported) <= 311, sorted(imported)
+
+
+def test_every_operation_of_a_table_is_importable_by_its_name() -> None:
+    assert sorted(operations.__all__) == list(operations.__all__)
+    assert [name for name in operations.__all__ if getattr(operations, name).__name__ != name] == []
+    with pytest.raises(AttributeError, match="no attribute 'wirte'"):
+        operations.wirte  # noqa: B018

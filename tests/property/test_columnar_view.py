@@ -179,3 +179,15 @@ def test_data_files_parses_names_as_the_parsers_of_single_names(found: list[tupl
     parsed = data_files(listing)
     assert [replace(f, size_bytes=f.size_bytes) for f in file_objects(parsed)] == expected
     assert file_paths(parsed).to_pylist() == [paths[file.size_bytes] for file in expected]
+
+
+def test_instants_are_not_compared_where_each_group_has_one_file() -> None:
+    files = files_table(
+        BaseFile(partition=f"p{number:03d}", file_id=f"f{number}-0", write_token="0-0-0", instant="20260101000000000")
+        for number in range(50)
+    )
+    assert duplicate_instants(files.drop_columns(["instant"]), layout=table_layout(9)) == frozenset()
+    twice = pa.concat_tables([files.slice(0, 1), files])
+    assert duplicate_instants(twice, layout=table_layout(9)) == frozenset()
+    other = files_table([BaseFile(partition="p000", file_id="f0-0", write_token="1-1-1", instant="20260101000000000")])
+    assert duplicate_instants(pa.concat_tables([other, files]), layout=table_layout(9)) == {"20260101000000000"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.index.file_index import plan_groups, plan_tags
 from lakehouse.core.index.hash.bucket import bucket_file_id, bucket_of
-from lakehouse.core.index.hash.bucket_index import BucketIndex
+from lakehouse.core.index.hash.hash_index import HashIndex, NumberedBuckets
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.model.files import BaseFile, FileSlice
@@ -190,7 +190,8 @@ def test_bucket_index_plans_one_file_group_for_each_bucket(data: st.DataObject, 
     entries, slices = data.draw(staged(bucket=True)), data.draw(stored(bucket=True))
     ids = SeededIds()
     sizing = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
-    index = BucketIndex(IndexSetup(sizing=sizing, looks_up=looks_up, buckets=BucketRules(4)))
+    setup = IndexSetup(sizing=sizing, looks_up=looks_up, buckets=BucketRules(4))
+    index = HashIndex(setup, NumberedBuckets(setup))
     tasks = index.groups(entries, slices, (), in_clustering=frozenset(), new_uuid=ids.uuid)
     stored_ids = {(s.partition, bucket_of(s.file_id)): s.file_id for s in slices}
     buckets = {(e.partition, e.bucket) for e in entries if e.upserts or (e.partition, e.bucket) in stored_ids}

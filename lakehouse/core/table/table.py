@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from os import PathLike, fspath
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,6 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
-from lakehouse.core.operations.create.create import create_table
 from lakehouse.core.operations.create.declare import (
     TableDeclaration,
     declared_properties,
@@ -29,12 +28,9 @@ from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable, load_table, require_merger, stored_options
-from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.cdc import CDC, check_format
 from lakehouse.core.operations.read.commit_range import commits_in_range
-from lakehouse.core.operations.read.describe import describe
 from lakehouse.core.operations.read.event_time import event_time_bound, version_at, watermark
-from lakehouse.core.operations.read.health import TableHealth, table_health
 from lakehouse.core.operations.read.queries import (
     EARLIEST,
     SNAPSHOT,
@@ -49,23 +45,15 @@ from lakehouse.core.operations.read.queries import (
     instant_text,
     range_bound,
 )
-from lakehouse.core.operations.services.ttl import partition_expiry
-from lakehouse.core.operations.undo.restore import Restored, restore
-from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_expired_writes, rollback
-from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
-from lakehouse.core.operations.validate.validate import validate
-from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import COPY_ON_WRITE, TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
+from lakehouse.core.table import operations
 from lakehouse.core.table.arguments import checks_arguments, option_texts, refuse_keys
 from lakehouse.core.table.describe import shown_table
-from lakehouse.core.table.inspection import TableInspection
-from lakehouse.core.table.metadata import TableMetadata
 from lakehouse.core.table.scan import TableScan
-from lakehouse.core.table.services import TableServices
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
@@ -75,11 +63,20 @@ from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
-from lakehouse.model.validation import ValidationReport
-from lakehouse.spec.contracts.tables import TableSummary
 from lakehouse.spec.options.parser import check_known, parse_options
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
+
+if TYPE_CHECKING:
+    # Types of results; their modules are imported with the operations.
+    from lakehouse.core.operations.read.health import TableHealth
+    from lakehouse.core.operations.undo.restore import Restored
+    from lakehouse.core.operations.undo.rollback import FailedWrites
+    from lakehouse.core.table.inspection import TableInspection
+    from lakehouse.core.table.metadata import TableMetadata
+    from lakehouse.core.table.services import TableServices
+    from lakehouse.model.validation import ValidationReport
+    from lakehouse.spec.contracts.tables import TableSummary
 
 Outcome = Committed | NothingToDo
 
@@ -226,7 +223,7 @@ class Table(Readable):
         if schema is not None:
             plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)
         policies = parse_options(declaration.call_options())
-        create_table(env, declared_properties(declaration), exist_ok=exist_ok, policies=policies)
+        operations.create_table(env, declared_properties(declaration), exist_ok=exist_ok, policies=policies)
         allowed = (declaration.merger,) if declaration.merger else ()
         return cls.open(location, options=declaration.call_options(), allowed_functions=allowed, env=env)
 
@@ -282,17 +279,17 @@ class Table(Readable):
     @property
     def services(self) -> TableServices:
         """The table services of this table."""
-        return TableServices(table=self.refresh(), policies=self._policies)
+        return operations.TableServices(table=self.refresh(), policies=self._policies)
 
     @property
     def metadata(self) -> TableMetadata:
         """The metadata table of this table."""
-        return TableMetadata(table=self.refresh(), policies=self._policies)
+        return operations.TableMetadata(table=self.refresh(), policies=self._policies)
 
     @property
     def services_as_loaded(self) -> TableServices:
         """The table services on the state of the last load, for several questions about one state; `run` reloads."""
-        return TableServices(table=self._loaded, policies=self._policies)
+        return operations.TableServices(table=self._loaded, policies=self._policies)
 
     def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Insert rows with new keys and update rows with stored keys, by the table's merge mode."""
@@ -351,10 +348,10 @@ class Table(Readable):
         for partition in paths:
             if partition not in stored:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
-        request = WriteRequest(
+        request = operations.WriteRequest(
             operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
         )
-        return _settled(write(table, LocalEngine(), self._policies, request))
+        return _settled(operations.write(table, LocalEngine(), self._policies, request))
 
     def scan(
         self,
@@ -431,18 +428,20 @@ class Table(Readable):
     def describe(self) -> TableSummary:
         """Return a summary of the table: configuration, schema, partitions, plans, latest commits."""
         loaded = self.refresh()
-        return describe(
-            loaded, partition_expiry(loaded, self._policies), small_bytes=self._policies.write.small_file_bytes
+        return operations.describe(
+            loaded,
+            operations.partition_expiry(loaded, self._policies),
+            small_bytes=self._policies.write.small_file_bytes,
         )
 
     def health(self) -> TableHealth:
         """Return measures that show whether a table service is overdue; the table is listed once."""
-        return table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
+        return operations.table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
 
     @property
     def inspection(self) -> TableInspection:
         """Return details for people: bars of the timeline, decoded instants, pages of file groups."""
-        return TableInspection(refresh=self.refresh, policies=self._policies)
+        return operations.TableInspection(refresh=self.refresh, policies=self._policies)
 
     def validate(self, *, deep: bool = False, keys: str = "partition", spark: Any = None) -> ValidationReport:
         """Check the invariants of the table and report violations; nothing is written.
@@ -458,7 +457,7 @@ class Table(Readable):
         """
         loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
         engine = session_engine(spark, self._policies.write.memory_budget_bytes)
-        return validate(loaded, engine, self._policies, deep=deep, keys=keys)
+        return operations.validate(loaded, engine, self._policies, deep=deep, keys=keys)
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
         """Return the completed writes of the active timeline with their metadata, in order of completion."""
@@ -498,22 +497,22 @@ class Table(Readable):
         Raises:
             UserError: A later write, a savepoint or cleaned files prevent the rollback.
         """
-        return rollback(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
+        return operations.rollback(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
     def rollback_failed(self, *, dry_run: bool = False) -> FailedWrites:
         """Roll back the failed writes, whose heartbeats expired; active writes are not changed."""
-        return roll_back_expired_writes(self.refresh(), self._policies.transaction, dry_run=dry_run)
+        return operations.roll_back_expired_writes(self.refresh(), self._policies.transaction, dry_run=dry_run)
 
     def savepoint(
         self, instant: str | None = None, *, user: str = "", comment: str = "", dry_run: bool = False
     ) -> Savepoint | NothingToDo:
         """Keep a completed write, by default the newest: no clean removes its files and no rollback undoes it."""
         policy = self._policies.transaction
-        return create_savepoint(self.refresh(), policy, instant, user=user, comment=comment, dry_run=dry_run)
+        return operations.create_savepoint(self.refresh(), policy, instant, user=user, comment=comment, dry_run=dry_run)
 
     def delete_savepoint(self, instant: str, *, dry_run: bool = False) -> Instant:
         """Delete the savepoint of the write `instant`, not the write; raise UserError if there is no such savepoint."""
-        return delete_savepoint(self.refresh(), self._policies.transaction, instant, dry_run=dry_run)
+        return operations.delete_savepoint(self.refresh(), self._policies.transaction, instant, dry_run=dry_run)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """Return the savepoints, ordered by the commit that they keep, oldest first."""
@@ -528,7 +527,7 @@ class Table(Readable):
             UserError: A later savepoint, cleaned files or another pending restore prevent the restore.
             RetryableError: A write is active, and `force` is False.
         """
-        return restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
+        return operations.restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
     def _shown(self) -> Shown:
         return shown_table(self._loaded)
@@ -549,7 +548,7 @@ class Table(Readable):
         policies = _overridden(self._policies, call.get("options") or {})
         batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
         batch.require(operation)
-        request = WriteRequest(
+        request = operations.WriteRequest(
             operation=operation,
             frame=batch.rows,
             extra=_metadata(call.get("commit_metadata")),
@@ -559,7 +558,7 @@ class Table(Readable):
             deletes_yield=batch.deletes_yield,
         )
         engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
-        return _settled(write(self.refresh(), engine, policies, request))
+        return _settled(operations.write(self.refresh(), engine, policies, request))
 
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.table.table_spec import TableSpec
+
+if TYPE_CHECKING:
+    # A local storage imports this module, but no spec.
+    from lakehouse.spec.table.table_spec import TableSpec
 
 HOME = "LAKEHOUSE_HOME"
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from lakehouse.core.files.stage.staging import KEY, StagedReader
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.hash.bucket import bucket_of
-from lakehouse.core.index.hash.bucket_index import BucketIndex, copied_deletes
 from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
-from lakehouse.core.index.hash.consistent_index import ConsistentBucketIndex
+from lakehouse.core.index.hash.hash_index import HashIndex, HashRanges, NumberedBuckets, copied_deletes
 from lakehouse.core.index.hash.places import entries_by_range
 from lakehouse.core.index.hash.resizes import PendingResize, RingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
@@ -48,8 +48,37 @@ from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.policies import Policies
 
 
+class HashPlacement(Placement, Protocol):
+    """A placement in which the hash of a key determines the file group."""
+
+    @property
+    def fixes_groups(self) -> bool:
+        """The key determines the file group."""
+        return True
+
+    @property
+    def appends_together(self) -> bool:
+        """Writers append to the log of a file group without conflict."""
+        return True
+
+    @property
+    def by_key_alone(self) -> Placement:
+        """The search of all partitions, whose deletes are copied for pending resizes."""
+        return SearchedDeletes(self)
+
+    def tasks(
+        self, write: PreparedWrite, search: KeySearch, tags: Sequence[TagResult], in_clustering: Groups
+    ) -> PlacedTasks:
+        """Return one task per file group, and tasks that copy rows for pending resizes."""
+        return PlacedTasks(tasks=search.groups(write, tags, in_clustering), resizes=tuple(search.resizes))
+
+    def resizes(self, write: PreparedWrite, partitions: Collection[str]) -> tuple[PendingResize, ...]:
+        """Return the pending resizes of partitions."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class ByBucket:
+class ByBucket(HashPlacement):
     """Places rows into numbered buckets."""
 
     @property
@@ -58,28 +87,13 @@ class ByBucket:
         return buckets
 
     @property
-    def fixes_groups(self) -> bool:
-        """The key determines the bucket."""
-        return True
-
-    @property
     def bucket_planner(self) -> BucketPlanner:
         """Plans changes of bucket counts, and sorted buckets."""
         return plan_numbers
 
-    @property
-    def appends_together(self) -> bool:
-        """Writers append to the log of a bucket without conflict."""
-        return True
-
-    @property
-    def by_key_alone(self) -> Placement:
-        """The search of all partitions, whose deletes are copied for pending resizes."""
-        return SearchedDeletes(self)
-
     def index(self, setup: IndexSetup) -> Index:
         """Return the index of numbered buckets."""
-        return BucketIndex(setup)
+        return HashIndex(setup, NumberedBuckets(setup))
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
         """Raise UserError for options that contradict the bucket counts."""
@@ -100,12 +114,6 @@ class ByBucket:
         setup = replace(_setup(write), buckets=write.context.layout.buckets, resizes=write.resizes, replaced=hidden)
         return _search(self, write, setup, runs)
 
-    def tasks(
-        self, write: PreparedWrite, search: KeySearch, tags: Sequence[TagResult], in_clustering: Groups
-    ) -> PlacedTasks:
-        """Return one task per bucket, and tasks that copy rows for pending resizes."""
-        return PlacedTasks(tasks=search.groups(write, tags, in_clustering), resizes=tuple(search.resizes))
-
     def resizes(self, write: PreparedWrite, _partitions: Collection[str]) -> tuple[PendingResize, ...]:
         """Return the pending resizes of the table, as they were when the write was prepared."""
         return write.resizes
@@ -120,7 +128,7 @@ class ByBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class ByRing:
+class ByRing(HashPlacement):
     """Places rows into ranges of hash values."""
 
     @property
@@ -129,28 +137,13 @@ class ByRing:
         return file_groups
 
     @property
-    def fixes_groups(self) -> bool:
-        """The key determines the range."""
-        return True
-
-    @property
     def bucket_planner(self) -> BucketPlanner:
         """Plans splits and merges of ranges, and sorted ranges."""
         return plan_rings
 
-    @property
-    def appends_together(self) -> bool:
-        """Writers append to the log of a range without conflict."""
-        return True
-
-    @property
-    def by_key_alone(self) -> Placement:
-        """The search of all partitions, whose deletes are copied for pending resizes."""
-        return SearchedDeletes(self)
-
     def index(self, setup: IndexSetup) -> Index:
         """Return the index of consistent hashing."""
-        return ConsistentBucketIndex(setup)
+        return HashIndex(setup, HashRanges(setup))
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
         """Raise UserError for a table or options that consistent hashing does not allow."""
@@ -173,12 +166,6 @@ class ByRing:
         cuts = _cuts([rings, *(resize.rings for resize in resizes)])
         runs = write.engine.run(partial(divide_run, write.context, cuts), runs, light=True)
         return _search(self, write, replace(_setup(write), rings=rings, resizes=resizes), runs)
-
-    def tasks(
-        self, write: PreparedWrite, search: KeySearch, tags: Sequence[TagResult], in_clustering: Groups
-    ) -> PlacedTasks:
-        """Return one task per range, and tasks that copy rows for pending resizes."""
-        return PlacedTasks(tasks=search.groups(write, tags, in_clustering), resizes=tuple(search.resizes))
 
     def resizes(self, write: PreparedWrite, partitions: Collection[str]) -> tuple[PendingResize, ...]:
         """Return the pending resizes of partitions."""
@@ -203,7 +190,7 @@ class SearchedDeletes:
     replace them.
     """
 
-    of_table: ByBucket | ByRing
+    of_table: HashPlacement
 
     @property
     def strategy(self) -> Strategy:
@@ -273,9 +260,7 @@ def _setup(write: PreparedWrite) -> IndexSetup:
     return replace(write.setup, new_in_logs=new_in_logs, fixed_ids=write.non_blocking)
 
 
-def _search(
-    placement: ByBucket | ByRing, write: PreparedWrite, setup: IndexSetup, runs: Sequence[StagedRun]
-) -> KeySearch:
+def _search(placement: HashPlacement, write: PreparedWrite, setup: IndexSetup, runs: Sequence[StagedRun]) -> KeySearch:
     index = placement.index(setup)
     if write.request.replaces:
         return KeySearch(index=index, runs=runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.format.unaligned import load
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
@@ -151,7 +153,7 @@ def _placed(metadata: MetadataTable, column: str, kind: pa.DataType, files: pa.T
 
     Each file group's statistics are reduced to bounds and positions, because names and keys are much larger.
     """
-    names = one_array(files.column("name"))
+    names = NumberedNames(one_array(files.column("name")))
 
     def placed(rows: pa.Table) -> pa.Table:
         rows = _of_column(rows, column)
@@ -205,7 +207,7 @@ def _aligned(rows: pa.Table, column: str, kind: pa.DataType, files: pa.Table) ->
     release_unused(after=rows)
     rows = _of_column(rows, column)
     stored, names = one_array(rows.column("name")), one_array(files.column("name"))
-    places = places_of_names(names, stored)
+    places = places_of_names(names, NumberedNames(stored))
     if places is not None:
         place = places
     elif pc.count_distinct(stored).as_py() == len(stored):
@@ -258,27 +260,43 @@ def _where(is_stated: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(is_stated, values, pa.scalar(None, values.type))
 
 
-def places_of_names(names: pa.Array, stored: pa.Array) -> pa.Array | None:
+class NumberedNames:
+    """File names that are searched by numbers, which are computed from them and sorted at the first search.
+
+    A hash table of 200,000 names takes 60 MB, and their sorted numbers 3 MB.
+    """
+
+    def __init__(self, names: pa.Array) -> None:
+        self.names = names
+
+    @cached_property
+    def by_number(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
+        """The order of the numbers, and the sorted numbers; None if a name is short or two numbers are equal."""
+        numbers = _numbers(self.names)
+        if numbers is None:
+            return None
+        order = np.argsort(numbers)
+        ordered = numbers[order]
+        return None if (ordered[1:] == ordered[:-1]).any() else (order, ordered)
+
+
+def places_of_names(names: pa.Array, stored: NumberedNames) -> pa.Array | None:
     """Return the position in `stored` of each file name, null for those that it lacks.
 
-    Names are found by numbers that are computed from them: a hash table of 200,000 names takes 60 MB, and their sorted
-    numbers 3 MB. Equal numbers prove nothing, so the names are compared.
+    Equal numbers prove nothing, so the names are compared.
 
     Returns None if that is not known, because a name is short, or occurs more than once in `stored`.
     """
-    numbers, known_numbers = _numbers(names), _numbers(stored)
-    if numbers is None or known_numbers is None:
+    numbers, by_number = _numbers(names), stored.by_number
+    if numbers is None or by_number is None:
         return None
-    order = np.argsort(known_numbers)
-    ordered = known_numbers[order]
-    if (ordered[1:] == ordered[:-1]).any():
-        return None
+    order, ordered = by_number
     near = np.minimum(np.searchsorted(ordered, numbers), max(len(ordered) - 1, 0))
     is_found = ordered[near] == numbers if len(ordered) else np.zeros(len(numbers), bool)
     place = pa.array(order[near] if len(ordered) else np.zeros(len(numbers), np.int64), mask=~is_found)
     for start in range(0, len(names), _COMPARED):
         some = place.slice(start, _COMPARED)
-        same = pc.equal(stored.take(some), names.slice(start, _COMPARED))
+        same = pc.equal(stored.names.take(some), names.slice(start, _COMPARED))
         if not pc.all(same, min_count=0).as_py():
             return None
     return place
@@ -302,7 +320,6 @@ def _mixed(stored: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.u
     numbers: Any = np.zeros(len(bounds) - 1, np.uint64)
     for begins in (bounds[:-1], bounds[1:] - _USED):
         for step in range(0, _USED, _WORD):
-            word = stored[(begins + step)[:, None] + np.arange(_WORD)].view(np.uint64)[:, 0]
-            numbers = (numbers ^ word) * _PRIME
+            numbers = (numbers ^ load(stored, begins + step, np.dtype(np.uint64))) * _PRIME
             numbers ^= numbers >> _SHIFT
     return np.asarray(numbers)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lakehouse.core.index.file_index import plan_groups
-from lakehouse.core.index.hash.bucket_index import BucketIndex
+from lakehouse.core.index.hash.hash_index import HashIndex, NumberedBuckets
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, row_hashes, run_seed, united
 from lakehouse.errors import UserError
@@ -160,7 +160,8 @@ def test_files_take_no_inserts_without_a_small_file_limit() -> None:
 
 def bucket_tasks(entries: list[StagedEntry], slices: list[FileSlice]) -> tuple[GroupTask, ...]:
     """Plan an upsert into a table with two buckets per partition."""
-    index = BucketIndex(IndexSetup(sizing=SIZING, looks_up=True, buckets=BucketRules(2)))
+    setup = IndexSetup(sizing=SIZING, looks_up=True, buckets=BucketRules(2))
+    index = HashIndex(setup, NumberedBuckets(setup))
     return index.groups(entries, slices, (), in_clustering=frozenset(), new_uuid=SeededIds().uuid)
 
 
