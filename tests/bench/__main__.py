@@ -22,6 +22,7 @@ BENCHES = (
     "merge_on_read",
     "hudi_logs",
     "read",
+    "dataset",
     "compaction",
     "memory_compaction",
     "clustering",
