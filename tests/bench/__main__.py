@@ -23,6 +23,7 @@ BENCHES = (
     "hudi_logs",
     "read",
     "tpch",
+    "dataset",
     "compaction",
     "memory_compaction",
     "clustering",
