@@ -1,5 +1,7 @@
 """Reads a planned scan as a DataFrame: base files by Spark's Parquet reader, slices with log files by Arrow workers.
 
+Of large base files with few log entries, Spark's reader reads the rows that no log changes (see `changed_rows`).
+
 Files whose commit declared other types than the table's are read with their stored schema and cast. So type changes
 that Spark's reader does not support, such as int to string, work too.
 """
@@ -26,6 +28,7 @@ from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.local_links import require_no_links
 from lakehouse.model.predicate import columns_of
+from lakehouse.spark.changed_rows import changed_rows, few_changes
 from lakehouse.spark.conditions import condition, is_evaluated_by_workers
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
@@ -41,21 +44,24 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     extra = dict.fromkeys(root_of(name, scan.table_schema) for name in used)
     names = [*columns, *(name for name in extra if name not in columns)]
     schema = pa.schema([scan.table_schema.field(name) for name in names])
-    groups: dict[pa.Schema, list[pa.Table]] = {}
     by_workers = scan.plan.residual is not None and is_evaluated_by_workers(scan.plan.residual, scan.table_schema)
-    is_merged = (scan.plan.slices.log_counts > 0) | by_workers
-    merged = scan.plan.slices.filter(is_merged)
-    plain = scan.plan.slices.filter(~is_merged).files
-    for instant in pc.unique(plain.column("instant")).to_pylist():
-        files = plain.filter(pc.equal(plain.column("instant"), instant))
-        groups.setdefault(_stored(scan, instant, schema), []).append(files)
-    frames = []
-    if groups:
-        frame = reduce(DataFrame.unionByName, [_read(spark, scan, *group, schema) for group in groups.items()])
+    slices = scan.plan.slices
+    is_merged = (slices.log_counts > 0) | by_workers
+    is_patched = np.zeros(len(slices), bool) if by_workers else few_changes(scan)
+    plain, patched = slices.filter(~is_merged), slices.filter(is_patched)
+    base, frames = _base_frames(spark, scan, plain, schema), []
+    if len(patched):
+        result = spark_schema(scan.plan.schema)
+        changes = changed_rows(spark, scan, patched, result, spark.sparkContext.defaultParallelism)
+        base += [changes.unchanged(frame) for frame in _base_frames(spark, scan, patched.base_only(), schema)]
+        frames.append(changes.rows)
+    if base:
+        frame = reduce(DataFrame.unionByName, base)
         if scan.plan.residual is not None:
             frame = frame.where(condition(scan.plan.residual, scan.table_schema))
         # A selection takes ten calls to the JVM for each column.
         frames.append(frame if names == columns else frame.drop(*[name for name in names if name not in columns]))
+    merged = slices.filter(is_merged & ~is_patched)
     if len(merged):
         frames.append(_merge(spark, scan, merged))
     if not frames:
@@ -106,6 +112,15 @@ def _stored(scan: Scan, instant: str, schema: pa.Schema) -> pa.Schema:
         return schema
     stored = with_meta_fields(declared)
     return pa.schema([f.with_type(stored.field(f.name).type) if f.name in stored.names else f for f in schema])
+
+
+def _base_frames(spark: SparkSession, scan: Scan, slices: FileSlices, schema: pa.Schema) -> list[DataFrame]:
+    """Return the rows of base files: one DataFrame for each schema with which files were stored."""
+    groups: dict[pa.Schema, list[pa.Table]] = {}
+    for instant in pc.unique(slices.files.column("instant")).to_pylist():
+        files = slices.files.filter(pc.equal(slices.files.column("instant"), instant))
+        groups.setdefault(_stored(scan, instant, schema), []).append(files)
+    return [_read(spark, scan, *group, schema) for group in groups.items()]
 
 
 def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[pa.Table], schema: pa.Schema) -> DataFrame:

@@ -28,6 +28,7 @@ from lakehouse.model.files import FileSlice
 
 _KEY_BYTES = 64
 _FEW_KEYS = 1_000
+_ROWS_AT_ONCE = 131_072
 #: Merges stored rows at some positions with entries: masks of those replaced and removed, and the replacing rows.
 _Merge: TypeAlias = Callable[[pa.Table, np.ndarray, pa.Table, np.ndarray], tuple[np.ndarray, np.ndarray, pa.Table]]
 
@@ -96,13 +97,7 @@ def read_slice(
             return
         sets = ColumnSets()
         base_instant = "" if file_slice.base is None else file_slice.base.instant
-        merge = LogMerge(
-            context,
-            merging,
-            sets,
-            directory=lambda: Path(stack.enter_context(scratch_directory("lakehouse-slice-"))),
-            base_instant=base_instant,
-        )
+        merge = LogMerge(context, merging, sets, partial(_directory, stack), base_instant)
         parts = merge.parts(file_slice.logs, partial(_merging_keys, context, reader, sets))
         seen = merge.seen
         counts.corrupt_blocks = sum(block.kind is BlockType.CORRUPT for block in seen)
@@ -120,6 +115,43 @@ def read_slice(
                 counts.inserted += rows.num_rows
                 if rows.num_rows:
                     yield RowOrigin.INSERTED, rows
+
+
+def read_changes(
+    context: SliceContext, file_slice: FileSlice, columns: pa.Schema
+) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """Yield the changes that the logs of a slice make to its base file, for readers that scan the base file themselves.
+
+    The rows of the slice are the base rows at other positions, and the rows of all changes. Of the base file only keys
+    and ordering columns are decoded, unless merged rows have values of several versions.
+
+    Args:
+        context: The settings for reading.
+        file_slice: A base file and its logs.
+        columns: Columns of the changed rows.
+
+    Yields:
+        The positions of base rows that are replaced or removed, and the rows that replace them or are inserted.
+    """
+    assert file_slice.base is not None, "a slice without base file has no rows to change"
+    merging = context.merging(columns)
+    with ExitStack() as stack:
+        reader = BaseFileReader(context.storage, file_slice.base.path)
+        stack.callback(reader.close)
+        sets = ColumnSets()
+        merge = LogMerge(context, merging, sets, partial(_directory, stack), file_slice.base.instant)
+        parts = merge.parts(file_slice.logs, partial(_merging_keys, context, reader, sets))
+        yield from _BaseMerge(context, columns, merging, sets, SliceCounts()).changes(reader, parts)
+        for part in parts:
+            for entries in part.unmatched():
+                rows = align(inserted_rows(entries, merging).select(columns.names), columns)
+                if rows.num_rows:
+                    yield np.array([], np.int64), rows
+
+
+def _directory(stack: ExitStack) -> Path:
+    """Create a directory that is deleted when the slice has been read."""
+    return Path(stack.enter_context(scratch_directory("lakehouse-slice-")))
 
 
 def _ordered_deletes(entries: pa.Table) -> pa.ChunkedArray:
@@ -245,6 +277,35 @@ class _BaseMerge:
             if unchanged.num_rows:
                 yield RowOrigin.KEPT, align(unchanged, columns)
             start = stop
+
+    def changes(self, reader: BaseFileReader, parts: list[LogPart]) -> Iterator[tuple[np.ndarray, pa.Table]]:
+        """Yield the positions of base rows that the logs replace or remove, and the replacing rows."""
+        start = 0
+        whole = not self.context.mixes_versions and len(self.sets.sets) == 1
+        merge = self._replaced if whole else self._mixed
+        for stored in self._deciding(reader) if whole else self._all_merging(reader):
+            stop = start + stored.num_rows
+            for part in parts:
+                matched = part.between(start, stop)
+                if matched is None:
+                    continue
+                for place, replaced, removed, rows in self._merges(merge, stored, matched[0] - start, part, matched[1]):
+                    gone = place[replaced | removed]
+                    if len(gone):
+                        yield gone + start, rows
+            start = stop
+
+    def _all_merging(self, reader: BaseFileReader) -> Iterator[pa.Table]:
+        return reader.batches(self.merging, reader.rows_within(self.context.budget_bytes // 16))
+
+    def _deciding(self, reader: BaseFileReader) -> Iterator[pa.Table]:
+        """Yield the base columns that decide which version wins; a column of nulls if the later commit wins."""
+        fields = [field for field in self.merging if field.name in self.context.rule.compared]
+        if fields:
+            yield from reader.batches(pa.schema(fields), reader.rows_within(self.context.budget_bytes // 16))
+            return
+        for start in range(0, reader.rows, _ROWS_AT_ONCE):
+            yield pa.table({KEY: pa.nulls(min(_ROWS_AT_ONCE, reader.rows - start), pa.string())})
 
     def _merges(
         self, merge: _Merge, stored: pa.Table, position: np.ndarray, part: LogPart, entry: np.ndarray
