@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
-from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.delete_objects import decode_any_deletes
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError
 from tests.interop.agreement import assert_hudi_reads_the_same
@@ -169,7 +169,7 @@ def test_delete_records_of_hudi_decode_to_the_serialized_values(serialize: Calla
     blocks = serialize([line(2, shared, entries) for _, shared, entries in cases])
     assert len(blocks) == len(cases)
     for (order, _, entries), block in zip(cases, blocks, strict=True):
-        read = decode_deletes(framed(2, block), [CLASSES[name][0] for name in order])
+        read = decode_any_deletes(framed(2, block), [CLASSES[name][0] for name in order])
         assert read.keys.to_pylist() == [key for key, _, _ in entries]
         assert read.partitions.to_pylist() == [partition for _, partition, _ in entries]
         assert read.default.tolist() == [values[0][2] is None for _, _, values in entries]
@@ -181,7 +181,7 @@ def test_keys_of_hudi_decode_to_the_serialized_keys(serialize: Callable[[list[st
     rng = random.Random(14)
     cases = [(shared, drawn(rng, ["Integer"])) for shared in (False, True) for _ in range(10)]
     for (_, entries), block in zip(cases, serialize([line(1, *case) for case in cases]), strict=True):
-        read = decode_deletes(framed(1, block), [pa.int32()])
+        read = decode_any_deletes(framed(1, block), [pa.int32()])
         assert read.keys.to_pylist() == [key for key, _, _ in entries]
         assert read.partitions.to_pylist() == [partition for _, partition, _ in entries]
         assert read.default.all()
@@ -192,7 +192,7 @@ def test_avro_strings_of_a_newer_hudi_are_rejected_as_an_unknown_class(
 ) -> None:
     (block,) = serialize([line(2, False, [("k", "p", [("Utf8", "dGV4dA==", "text")])])])
     with pytest.raises(UnsupportedError, match="an unknown class, registered as"):
-        decode_deletes(framed(2, block), [pa.string()])
+        decode_any_deletes(framed(2, block), [pa.string()])
 
 
 @pytest.mark.parametrize("event", [False, True], ids=["commit time", "event time"])

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.format.log.delete_block import DeletedKeys, decode_deletes
+from lakehouse.core.format.log.delete_block import DeletedKeys
+from lakehouse.core.format.log.delete_objects import decode_any_deletes
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from tests.support.delete_list import Entry, write_entries
 from tests.support.java_deletes import AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13, framed, write_objects
@@ -74,7 +75,7 @@ def in_version_3(value: tuple[str, Any] | None, *, within: bool = False) -> tupl
 
 def read_or_refused(content: bytes, kinds: list[pa.DataType]) -> DeletedKeys | str:
     try:
-        return decode_deletes(content, kinds)
+        return decode_any_deletes(content, kinds)
     except CorruptTableError as error:
         return error.message.partition(":")[0]
 
@@ -97,7 +98,7 @@ def test_java_objects_decode_like_version_3_entries(entries: list[Entry], shared
 @examples(100)
 @given(st.lists(st.tuples(TEXT, st.none() | TEXT, st.none()), max_size=8), st.booleans())
 def test_version_1_deletes_have_no_ordering_value(entries: list[Entry], shared: bool) -> None:
-    read = decode_deletes(write_objects(entries, 1, shared=shared), [pa.int64()])
+    read = decode_any_deletes(write_objects(entries, 1, shared=shared), [pa.int64()])
     assert read.keys.to_pylist() == [key for key, _, _ in entries]
     assert read.partitions.to_pylist() == [partition for _, partition, _ in entries]
     assert read.default.all()
@@ -111,7 +112,7 @@ def test_truncated_java_objects_are_corrupt(
     payload = write_objects(entries, version, shared=shared, utf8=utf8)[8:]
     cut = payload[: data.draw(st.integers(0, len(payload) - 1))]
     with pytest.raises(CorruptTableError):
-        decode_deletes(framed(version, cut), [pa.string()])
+        decode_any_deletes(framed(version, cut), [pa.string()])
 
 
 @examples(500)
@@ -124,7 +125,7 @@ def test_damaged_java_objects_are_refused_or_decode_to_complete_columns(
         content[data.draw(st.integers(8, len(content) - 1))] = data.draw(st.integers(0, 255))
     for kinds in ([pa.string()], [pa.decimal128(20, 5), pa.float64()], [pa.timestamp("us")], [pa.int8()]):
         try:
-            result = decode_deletes(bytes(content), kinds)
+            result = decode_any_deletes(bytes(content), kinds)
         except (CorruptTableError, UnsupportedError):
             continue
         result.keys.validate(full=True)
@@ -140,7 +141,7 @@ def test_damaged_java_objects_are_refused_or_decode_to_complete_columns(
 def test_random_bytes_are_refused(version: int, tail: bytes, after_the_head: bool) -> None:
     head = write_objects([("k", "p", ("Int", 1))], version)[8:-6] if after_the_head else b""
     try:
-        result = decode_deletes(framed(version, head + tail), [pa.int64()])
+        result = decode_any_deletes(framed(version, head + tail), [pa.int64()])
     except (CorruptTableError, UnsupportedError):
         return
     assert len(result.keys) == len(result.default)
@@ -160,7 +161,7 @@ def test_wrong_lengths_allocate_no_memory(tail: bytes) -> None:
         tracemalloc.start()
         try:
             with pytest.raises((CorruptTableError, UnsupportedError)):
-                decode_deletes(framed(2, head + tail), [pa.string()])
+                decode_any_deletes(framed(2, head + tail), [pa.string()])
             assert tracemalloc.get_traced_memory()[1] < 1 << 20
         finally:
             tracemalloc.stop()

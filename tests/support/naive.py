@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.delete_objects import decode_any_deletes
 from lakehouse.core.table.table import Table
 from lakehouse.model.commit import Operation
 from lakehouse.model.files import BaseFile, LogFile
@@ -166,8 +166,8 @@ class NaiveReader:
 
     def _deletes(self, content: bytes) -> Iterable[Entry]:
         if self.ordering is None:
-            return [Entry(key, None, default=True) for key in decode_deletes(content, []).keys.to_pylist()]
-        found = decode_deletes(content, [pa.int64()])
+            return [Entry(key, None, default=True) for key in decode_any_deletes(content, []).keys.to_pylist()]
+        found = decode_any_deletes(content, [pa.int64()])
         values = found.ordering[0].to_pylist() if found.ordering else [None] * len(found.keys)
         return [
             Entry(key, value, default=bool(default))

@@ -5,10 +5,14 @@ Only the reading half exists: `is_writable` is false, and every write and servic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lakehouse.core.format.file_names import pending_name, require_instant_time
+from lakehouse.core.format.log.delete_block import DeletedKeys
+from lakehouse.core.format.log.delete_objects import decode_any_deletes
 from lakehouse.core.format.metadata.schema import HUDI_1_0, RecordSchema
 from lakehouse.core.format.timeline.commit_metadata import encode_json_commit
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan, logs_to_roll_back
@@ -62,6 +66,10 @@ class LayoutV6:
     def encode_inflight(self, metadata: CommitMetadata) -> bytes:
         """Return the content of an inflight write, in JSON."""
         return self.encode_commit(metadata)
+
+    def decode_deletes(self, content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
+        """Return the entries of a delete block; releases before 0.14 wrote Java objects, serialized by Kryo."""
+        return decode_any_deletes(content, ordering)
 
     def decode_rollback_plan(self, data: bytes, *, base_path: str) -> RollbackPlan:
         """Decode a rollback plan; one that rolls back rows appended to an older log file is refused."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lakehouse.core.format.file_names import pending_name, require_instant_time
+from lakehouse.core.format.log.delete_block import DeletedKeys, decode_deletes
 from lakehouse.core.format.metadata.schema import CURRENT, HUDI_1_0, RecordSchema
 from lakehouse.core.format.timeline.commit_metadata import encode_avro_commit
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
@@ -66,6 +69,10 @@ class LayoutV8:
     def encode_inflight(self, metadata: CommitMetadata) -> bytes:
         """Return the content of an inflight write, in Avro."""
         return self.encode_commit(metadata)
+
+    def decode_deletes(self, content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
+        """Return the entries of a delete block, which are Avro."""
+        return decode_deletes(content, ordering)
 
     def decode_rollback_plan(self, data: bytes, *, base_path: str) -> RollbackPlan:
         """Decode a rollback plan; log files are files to delete, in whichever list they are."""

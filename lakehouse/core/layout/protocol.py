@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import pyarrow as pa
+
+from lakehouse.core.format.log.delete_block import DeletedKeys
 from lakehouse.core.format.metadata.schema import RecordSchema
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Instant
@@ -86,6 +89,12 @@ class TableLayout(Protocol):
 
     def encode_inflight(self, metadata: CommitMetadata) -> bytes:
         """Return the content of an inflight write: its operation and, if available, its workload profile."""
+
+    def decode_deletes(self, content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
+        """Return the entries of a delete block in a log file; `ordering` has the types of the ordering columns.
+
+        Raises UnsupportedError for a block of Java objects, where releases that write the version write none.
+        """
 
     def decode_rollback_plan(self, data: bytes, *, base_path: str) -> RollbackPlan:
         """Decode a rollback plan of the table at `base_path`.

@@ -13,6 +13,9 @@ _LAYOUTS: dict[int, TableLayout] = {layout.version: layout for layout in (Layout
 SUPPORTED_VERSIONS = tuple(_LAYOUTS)
 WRITABLE_VERSIONS = tuple(version for version, layout in _LAYOUTS.items() if layout.is_writable)
 
+#: The layout of the log files that a table had before Hudi upgraded it to a version with completion times.
+BEFORE_UPGRADE: TableLayout = LayoutV6()
+
 
 def table_layout(version: int) -> TableLayout:
     """Return the layout of a table version; raise UnsupportedError for a version that is not supported."""

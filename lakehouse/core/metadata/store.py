@@ -154,7 +154,7 @@ class MetadataStore:
 
     def _layers(self, done: Instant) -> LayerReader:
         completions = {done.requested: done.completion}
-        return LayerReader(self.inner.storage, self.cache, completions, appended=self.config.layout.appends_to_logs)
+        return LayerReader(self.inner.storage, self.cache, completions, self.config)
 
     def remove_files(self, paths: Iterable[str]) -> None:
         """Delete files of the metadata table, by their paths relative to it, and in the kept listings of folders."""

@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.core.format.log.delete_block import DecodeDeletes
 from lakehouse.core.format.properties import table_checksum
 from lakehouse.core.layout.protocol import TableLayout
-from lakehouse.core.layout.registry import SUPPORTED_VERSIONS, WRITABLE_VERSIONS, has_completion_times, table_layout
+from lakehouse.core.layout.registry import (
+    BEFORE_UPGRADE,
+    SUPPORTED_VERSIONS,
+    WRITABLE_VERSIONS,
+    has_completion_times,
+    table_layout,
+)
 from lakehouse.core.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.index_type import stored_index_type
@@ -68,6 +75,11 @@ class TableConfig:
         """Whether Hudi upgraded the table from version 6, so that it may contain log files with names of version 6."""
         created = self.raw.get(INITIAL_VERSION, str(self.version)).strip()
         return self.layout.has_completion_times and not has_completion_times(created)
+
+    @property
+    def decode_deletes(self) -> DecodeDeletes:
+        """Decodes the delete blocks of log files. A table that Hudi upgraded may have log files of version 6."""
+        return BEFORE_UPGRADE.decode_deletes if self.is_upgraded else self.layout.decode_deletes
 
     @property
     def is_merge_on_read(self) -> bool:

@@ -20,7 +20,7 @@ from lakehouse.core.files.base.base_reader import align, committed_file
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.delete_block import DecodeDeletes
 from lakehouse.core.format.log.scan import Placed, lost_blocks, settle_blocks
 from lakehouse.core.rows.keys import record_keys, required_columns
 from lakehouse.core.rows.log_entries import ColumnSets, delete_entries, record_entries
@@ -85,6 +85,7 @@ class SliceContext:
         rule: How versions of a record are merged.
         keys: How record keys are built.
         budget_bytes: The memory budget of the task.
+        decode_deletes: Decodes the delete blocks of log files, by the version of the table.
         visible: The instants whose log blocks are read.
         commit_times: Incremental reads: only rows of these commits are merged, as in Hudi, so that a row in the
             range is visible even if an older one takes precedence. Partial rows are completed by any stored row.
@@ -96,6 +97,7 @@ class SliceContext:
     rule: MergeRule
     keys: KeyConfig
     budget_bytes: int
+    decode_deletes: DecodeDeletes
     visible: VisibleBlocks = VisibleBlocks()
     commit_times: frozenset[str] | None = None
     skips_damage: bool = False
@@ -272,7 +274,7 @@ def _decode(
 ) -> Iterator[pa.Table]:
     if block.kind is BlockType.DELETE:
         types = [columns.field(name).type for name in context.rule.compared if name in columns.names]
-        deleted = decode_deletes(_content(source, block), types)
+        deleted = context.decode_deletes(_content(source, block), types)
         if len(deleted.keys):
             yield delete_entries(deleted.keys, deleted.ordering, deleted.default, columns, context.rule)
         return

@@ -21,8 +21,9 @@ compare the two.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +31,6 @@ import pyarrow.compute as pc
 
 from lakehouse.core.format.avro.varints import MARGIN, Window
 from lakehouse.core.format.log.delete_entries import Flags, Wrapper, find_entries
-from lakehouse.core.format.log.delete_java_values import ordering_of_values
-from lakehouse.core.format.log.delete_objects import decode_objects
 from lakehouse.core.format.log.delete_values import encode_values, joined, ordering_columns, texts, varints, written_as
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 
@@ -57,29 +56,29 @@ class DeletedKeys:
     default: Flags
 
 
+#: Decodes a delete block; the second argument has the types of the table's ordering columns, if any.
+DecodeDeletes: TypeAlias = Callable[[bytes, Sequence[pa.DataType]], DeletedKeys]
+
+
 def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
     """Return the entries of a delete block; `ordering` has the types of the table's ordering columns, if any.
 
-    Raises UnsupportedError for an ordering column of an unsupported type and for Java objects of an unknown class.
+    Raises UnsupportedError for an ordering column of an unsupported type and for a block of Java objects.
     Raises CorruptTableError if the entries do not fill the content exactly, have no key, or have an invalid value.
     """
-    if len(content) < _FRAME.size:
-        raise CorruptTableError(f"a delete block has {len(content)} bytes; expected at least {_FRAME.size}")
-    version, length = _FRAME.unpack_from(content)
-    if version not in (1, 2, VERSION) or length != len(content) - _FRAME.size:
-        raise CorruptTableError(
-            f"a delete block of version {version} has {len(content)} bytes, but declares {_FRAME.size} + {length};"
-            f" expected version 1 to {VERSION} and equal sizes"
-        )
+    version, payload = framed_payload(content)
     if version != VERSION:
-        return _of_objects(content[_FRAME.size :], version, ordering)
-    if content.endswith(_END) and length == len(_END):
+        raise UnsupportedError(
+            f"a delete block of version {version} has Java objects, which only log files of table version 6 have",
+            version=version,
+        )
+    if payload == _END:
         # File groups of the metadata table begin with a block without entries.
         empty = pa.array([], pa.string())
         columns = tuple(pa.array([], kind) for kind in ordering)
         return DeletedKeys(keys=empty, partitions=empty, ordering=columns, default=np.zeros(0, bool))
-    window = Window(np.frombuffer(content, np.uint8, offset=_FRAME.size))
-    stop = MARGIN + length
+    window = Window(np.frombuffer(payload, np.uint8))
+    stop = MARGIN + len(payload)
     entries = find_entries(window, stop)
     default, columns = ordering_columns(window, entries, tuple(ordering), stop)
     return DeletedKeys(
@@ -88,6 +87,19 @@ def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKe
         ordering=columns,
         default=default,
     )
+
+
+def framed_payload(content: bytes) -> tuple[int, memoryview]:
+    """Return the version of a delete block and its entries; raise CorruptTableError for a wrong version or length."""
+    if len(content) < _FRAME.size:
+        raise CorruptTableError(f"a delete block has {len(content)} bytes; expected at least {_FRAME.size}")
+    version, length = _FRAME.unpack_from(content)
+    if version not in (1, 2, VERSION) or length != len(content) - _FRAME.size:
+        raise CorruptTableError(
+            f"a delete block of version {version} has {len(content)} bytes, but declares {_FRAME.size} + {length};"
+            f" expected version 1 to {VERSION} and equal sizes"
+        )
+    return version, memoryview(content)[_FRAME.size :]
 
 
 def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = None) -> bytes:
@@ -128,17 +140,6 @@ def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = N
     entries = joined(*pieces) if values is None else joined(*pieces, values)
     payload = b"".join((_number(count), _bytes_of(entries), _END))
     return _FRAME.pack(VERSION, len(payload)) + payload
-
-
-def _of_objects(payload: bytes, version: int, ordering: Sequence[pa.DataType]) -> DeletedKeys:
-    objects = decode_objects(payload, version)
-    default, columns = ordering_of_values(objects.values, ordering)
-    return DeletedKeys(
-        keys=pa.array(objects.keys, pa.string()),
-        partitions=pa.array(objects.partitions, pa.string()),
-        ordering=columns,
-        default=default,
-    )
 
 
 def _number(value: int) -> bytes:

@@ -15,12 +15,24 @@ the whole content.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
+from lakehouse.core.format.log.delete_block import VERSION, DeletedKeys, decode_deletes, framed_payload
 from lakehouse.core.format.log.delete_entries import MOST_COLUMNS, Wrapper
-from lakehouse.core.format.log.delete_java_values import NO_ORDERING, NULL, PLAIN, SHARED, UTF8, Value, utf8_text
+from lakehouse.core.format.log.delete_java_values import (
+    NO_ORDERING,
+    NULL,
+    PLAIN,
+    SHARED,
+    UTF8,
+    Value,
+    ordering_of_values,
+    utf8_text,
+)
 from lakehouse.core.format.log.kryo import STRING, KryoReader, quoted_class
 from lakehouse.errors import CorruptTableError, UnsupportedError
 
@@ -48,6 +60,24 @@ class ObjectDeletes:
     keys: list[str]
     partitions: list[str | None]
     values: list[Value]
+
+
+def decode_any_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
+    """Return the entries of a delete block of any version, as `decode_deletes` does for version 3.
+
+    Raises UnsupportedError for Java objects of an unknown class, too.
+    """
+    version, payload = framed_payload(content)
+    if version == VERSION:
+        return decode_deletes(content, ordering)
+    objects = decode_objects(bytes(payload), version)
+    default, columns = ordering_of_values(objects.values, ordering)
+    return DeletedKeys(
+        keys=pa.array(objects.keys, pa.string()),
+        partitions=pa.array(objects.partitions, pa.string()),
+        ordering=columns,
+        default=default,
+    )
 
 
 def decode_objects(content: bytes, version: int) -> ObjectDeletes:

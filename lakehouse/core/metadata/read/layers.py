@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from lakehouse.core.format.hfile.entries import Entries, entry_bytes, entry_count, entry_mapping, entry_table
 from lakehouse.core.format.hfile.reader import KEPT_SHIFT, HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
-from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.merge import Layer
@@ -28,6 +27,7 @@ from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import mapped_file, open_hfile
 from lakehouse.core.metadata.read.slices import MetadataSlice
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
+from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
@@ -183,9 +183,10 @@ class LayerReader:
     """Opens the files of metadata slices; opened files stay in the cache."""
 
     def __init__(
-        self, storage: Storage, cache: MetadataCache, completions: Mapping[str, str], *, appended: bool
+        self, storage: Storage, cache: MetadataCache, completions: Mapping[str, str], config: TableConfig
     ) -> None:
-        self._storage, self._cache, self._appended = storage, cache, appended
+        self._storage, self._cache, self._appended = storage, cache, config.layout.appends_to_logs
+        self._decode_deletes = config.decode_deletes
         self._completions = completions
         self._small = SMALL_BYTES if "://" in storage.root else MAPPED_BYTES
 
@@ -314,7 +315,7 @@ class LayerReader:
                 if data is not None
                 else self._storage.get_range(path, block.offset, block.length)
             )
-            deleted = decode_deletes(bytes(stored), [pa.int32()])
+            deleted = self._decode_deletes(bytes(stored), [pa.int32()])
             partition = path.partition("/")[0]
             if not pc.all(pc.equal(deleted.partitions, partition), min_count=0).as_py():
                 raise CorruptTableError(f"a delete block has keys of another partition than {partition}")

@@ -123,9 +123,7 @@ class MetadataTable:
         """Create a reader of the usable index partitions; `slices` are the file slices by partition, if known."""
         self.usable = tuple(usable)
         self._store, self._validity = store, validity
-        self._layers = LayerReader(
-            store.inner.storage, store.cache, validity.completions, appended=store.config.layout.appends_to_logs
-        )
+        self._layers = LayerReader(store.inner.storage, store.cache, validity.completions, store.config)
         self._slices: dict[str, tuple[MetadataSlice, ...]] = dict(slices or {})
 
     @cached_property

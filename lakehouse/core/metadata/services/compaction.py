@@ -53,8 +53,7 @@ def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten 
     base, logs = file_slice.base, file_slice.logs
     if sum(log.size_bytes for log in logs) + (base.size_bytes if base else 0) > _FEW_BYTES:
         return None
-    completions, appended = rewrite.validity.completions, store.config.layout.appends_to_logs
-    reader = LayerReader(store.inner.storage, store.cache, completions, appended=appended)
+    reader = LayerReader(store.inner.storage, store.cache, rewrite.validity.completions, store.config)
     layers = reader.layers(file_slice, rewrite.merges)
     kind = record_kind(partition, state.definitions.get(partition))
     schema = written_schema(partition, state.definitions, store.records)
@@ -80,7 +79,8 @@ def _rewrite_many(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten
     state, storage, partition = rewrite.state, rewrite.state.store.inner.storage, operation.partition
     kind = record_kind(partition, state.definitions.get(partition))
     file_slice = rewrite.slice_of(operation)
-    layers = read_layers(storage, [log.path for log in file_slice.logs], rewrite.merges)
+    decode = state.store.config.decode_deletes
+    layers = read_layers(storage, [log.path for log in file_slice.logs], rewrite.merges, decode)
     base = None if file_slice.base is None else open_hfile(storage, file_slice.base.path)
     path = _new_path(rewrite, operation)
     try:
@@ -138,7 +138,7 @@ def _rewrite_logs(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten
     state, store, partition = rewrite.state, rewrite.state.store, operation.partition
     storage, requested = store.inner.storage, rewrite.instant.requested
     paths = [log.path for log in rewrite.slice_of(operation).logs]
-    layers = read_layers(storage, paths, lambda _requested: True)
+    layers = read_layers(storage, paths, lambda _requested: True, store.config.decode_deletes)
     replaced = sorted({block.instant for path in paths for block in scan_blocks(io.BytesIO(storage.get(path)))})
     if not replaced:
         return None

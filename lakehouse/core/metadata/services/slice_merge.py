@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakehouse.core.format.hfile.entries import ENTRIES, is_ascending
 from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.delete_block import DecodeDeletes
 from lakehouse.core.format.log.scan import settle_blocks
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.schema import SCHEMA, record_node
@@ -43,7 +43,9 @@ class LogLayer:
     schema: str = SCHEMA
 
 
-def read_layers(storage: Storage, paths: Sequence[str], is_valid: Callable[[str], bool]) -> list[LogLayer]:
+def read_layers(
+    storage: Storage, paths: Sequence[str], is_valid: Callable[[str], bool], decode_deletes: DecodeDeletes
+) -> list[LogLayer]:
     """Return the contents of the valid blocks in log files, oldest first.
 
     Raises:
@@ -57,11 +59,11 @@ def read_layers(storage: Storage, paths: Sequence[str], is_valid: Callable[[str]
     layers = []
     for number, block in settle_blocks(placed, is_valid):
         content = memoryview(contents[number])[block.offset : block.offset + block.length]
-        layers.append(_layer(block, content, f"{storage.root}/{paths[number]}"))
+        layers.append(_layer(block, content, f"{storage.root}/{paths[number]}", decode_deletes))
     return layers
 
 
-def _layer(block: LogBlock, content: memoryview, name: str) -> LogLayer:
+def _layer(block: LogBlock, content: memoryview, name: str, decode_deletes: DecodeDeletes) -> LogLayer:
     if block.kind is BlockType.DELETE:
         keys = decode_deletes(bytes(content), [pa.int32()]).keys.cast(pa.binary()).unique()
         return LogLayer(entries=ENTRIES.empty_table(), deletes=keys.take(pc.array_sort_indices(keys)))

@@ -385,6 +385,7 @@ def slice_context(
         rule=table.config.merge_rule,
         keys=table.config.keys,
         budget_bytes=budget,
+        decode_deletes=table.config.decode_deletes,
         visible=blocks,
         skips_damage=skips_damage,
     )

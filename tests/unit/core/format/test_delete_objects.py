@@ -7,6 +7,7 @@ version of Hudi and, where it matters, of Avro.
 from __future__ import annotations
 
 import math
+import pickle
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,9 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.delete_objects import decode_any_deletes
 from lakehouse.core.format.log.kryo import KryoReader
+from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
+from lakehouse.core.state.table_config import INITIAL_VERSION, MERGE_ON_READ, TableConfig
 from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from tests.support.delete_list import Entry
 from tests.support.java_deletes import AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13, framed, write_objects
 
@@ -117,24 +121,24 @@ VALUES: dict[str, tuple[bytes, pa.DataType, Any]] = {
 @pytest.mark.parametrize("name", VALUES)
 def test_ordering_values_of_each_java_class_are_read(name: str) -> None:
     data, kind, value = VALUES[name]
-    read = decode_deletes(framed(2, ONE + data), [kind])
+    read = decode_any_deletes(framed(2, ONE + data), [kind])
     assert (read.keys.to_pylist(), read.partitions.to_pylist()) == (["key1"], ["p=1"])
     assert read.ordering == (pa.array([value], kind),)
     assert read.default.tolist() == [False]
 
 
 def test_nan_is_an_ordering_value() -> None:
-    (ordering,) = decode_deletes(framed(2, ONE + b"\x04\x7f\xc0\0\0"), [pa.float32()]).ordering
+    (ordering,) = decode_any_deletes(framed(2, ONE + b"\x04\x7f\xc0\0\0"), [pa.float32()]).ordering
     assert math.isnan(ordering[0].as_py())
 
 
 @pytest.mark.parametrize(("data", "kind"), [(b"\x02\0", pa.int32()), (b"\0", pa.int64()), (b"\x09\x0e", pa.string())])
 def test_null_and_values_of_another_class_are_treated_as_no_ordering_value(data: bytes, kind: pa.DataType) -> None:
-    read = decode_deletes(framed(2, ONE + data), [kind])
+    read = decode_any_deletes(framed(2, ONE + data), [kind])
     assert read.default.tolist() == [True]
     assert read.ordering == (pa.nulls(1, kind),)
-    assert decode_deletes(framed(2, ONE + data), [pa.int64(), kind]).default.tolist() == [True]
-    assert decode_deletes(framed(2, ONE + data), []).default.tolist() == [True]
+    assert decode_any_deletes(framed(2, ONE + data), [pa.int64(), kind]).default.tolist() == [True]
+    assert decode_any_deletes(framed(2, ONE + data), []).default.tolist() == [True]
 
 
 def test_several_ordering_columns_are_read_from_an_array() -> None:
@@ -142,12 +146,12 @@ def test_several_ordering_columns_are_read_from_an_array() -> None:
     values = b"\x02\x02\x03\x01\x82x\x09\x0a\x01\x05java.time.LocalDat\xe5\x01\xe8\x0f\x01\x05\0"
     data = framed(2, ONE + ARRAY + b"\x06" + values)
     kinds = [pa.int32(), pa.string(), pa.int64(), pa.date32()]
-    assert decode_deletes(data, [*kinds, pa.int32()]).default.tolist() == [True]
+    assert decode_any_deletes(data, [*kinds, pa.int32()]).default.tolist() == [True]
     whole = framed(2, ONE + ARRAY + b"\x05" + values[:-1])
-    read = decode_deletes(whole, kinds)
+    read = decode_any_deletes(whole, kinds)
     assert [column.to_pylist() for column in read.ordering] == [[1], ["x"], [5], [date(2024, 1, 5)]]
-    assert decode_deletes(whole, kinds[::-1]).default.tolist() == [True]
-    assert decode_deletes(whole, kinds[:1]).default.tolist() == [True]
+    assert decode_any_deletes(whole, kinds[::-1]).default.tolist() == [True]
+    assert decode_any_deletes(whole, kinds[:1]).default.tolist() == [True]
 
 
 def test_version_1_deletes_have_no_ordering_value() -> None:
@@ -158,7 +162,7 @@ def test_version_1_deletes_have_no_ordering_value() -> None:
         + KEY
         + b"\x01\x01p=\xb1\x01key\xb1\x01\x01\x01\x01p=\xb1\x01\x82k\x01\x01\x01\x04\x01\x81"
     )
-    read = decode_deletes(framed(1, data), [pa.int64(), pa.list_(pa.int8())])
+    read = decode_any_deletes(framed(1, data), [pa.int64(), pa.list_(pa.int8())])
     assert (read.keys.to_pylist(), read.partitions.to_pylist()) == (["key1", "k", ""], ["p=1"] * 3)
     assert read.default.tolist() == [True] * 3
     assert [column.null_count for column in read.ordering] == [3, 3]
@@ -170,7 +174,7 @@ def test_references_to_earlier_objects_are_resolved() -> None:
         RECORDS + b"\x01\x05" + FIRST + b"\x01\x01p=\xb1\x01a\xb1\x01\x03java.math.BigDecima\xec\x01\x02\x0f\x02"
         b"\x01\x01\x01\x01\x02\x01\x05\x01b\xb1\x01\x03\x07\x01\x01\x03\x01\x01\x01\x01\x02\x01\0\x06\x09\x02"
     )
-    read = decode_deletes(framed(2, data), [pa.decimal128(5, 1)])
+    read = decode_any_deletes(framed(2, data), [pa.decimal128(5, 1)])
     assert read.keys.to_pylist() == ["a1", "b1", "a1", "a1"]
     assert read.partitions.to_pylist() == ["p=1", "p=1", "p=1", None]
     assert read.ordering[0].to_pylist() == [Decimal("1.5")] * 3 + [None]
@@ -191,7 +195,7 @@ def test_references_to_earlier_objects_are_resolved() -> None:
 )
 def test_references_to_earlier_utf8_objects_are_resolved(text: bytes) -> None:
     """The bytes are of the named release; the text has a cached hash and a cached string."""
-    read = decode_deletes(framed(2, TWO + text), [pa.string()])
+    read = decode_any_deletes(framed(2, TWO + text), [pa.string()])
     assert read.keys.to_pylist() == ["key1", "key2"]
     assert read.ordering[0].to_pylist() == ["utf8", "utf8"]
 
@@ -199,7 +203,7 @@ def test_references_to_earlier_utf8_objects_are_resolved(text: bytes) -> None:
 def test_the_relocated_utf8_of_hudis_flink_bundle_is_read() -> None:
     """The bytes are of Hudi 0.11.1 with the class name of the bundle."""
     name = b"\x01\x03org.apache.hudi.org.apache.avro.util.Utf\xb8"
-    read = decode_deletes(framed(2, ONE + name + b"\x01\x01\x05utf8\0\x08\x01utf\xb8"), [pa.string()])
+    read = decode_any_deletes(framed(2, ONE + name + b"\x01\x01\x05utf8\0\x08\x01utf\xb8"), [pa.string()])
     assert read.ordering[0].to_pylist() == ["utf8"]
 
 
@@ -209,7 +213,7 @@ def test_long_texts_with_a_length_are_read() -> None:
         RECORDS + b"\x01\x03" + FIRST + b"\x01\x01" + b"x" * 62 + b"\xf8\x01\xc1\x01" + b"x" * 64 + b"\x02\x02"
         b"\x01\x01\x01\x01\x02\x01\x01p\0\xf1\x01\xc9\x03" + b"y" * 200 + b"\x02\x04"
     )
-    read = decode_deletes(framed(2, data), [pa.int32()])
+    read = decode_any_deletes(framed(2, data), [pa.int32()])
     assert read.keys.to_pylist() == ["x" * 64, "y" * 200]
     assert read.partitions.to_pylist() == ["x" * 63, "p\0q"]
     assert read.ordering[0].to_pylist() == [1, 2]
@@ -217,7 +221,7 @@ def test_long_texts_with_a_length_are_read() -> None:
 
 def test_an_empty_array_has_no_deletes() -> None:
     """The bytes are equal in all releases since 0.11.1."""
-    assert len(decode_deletes(framed(2, RECORDS + b"\x01\x01"), [pa.int64()]).keys) == 0
+    assert len(decode_any_deletes(framed(2, RECORDS + b"\x01\x01"), [pa.int64()]).keys) == 0
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_an_empty_array_has_no_deletes() -> None:
 def test_unknown_classes_are_refused_with_their_byte_position(data: bytes, name: str) -> None:
     """The bytes are of Hudi 0.13.1; those of the class with the registered number 44 are of Hudi 1.2.0."""
     with pytest.raises(UnsupportedError, match=name) as raised:
-        decode_deletes(framed(2, ONE + data), [pa.string()])
+        decode_any_deletes(framed(2, ONE + data), [pa.string()])
     assert raised.value.facts["position"] in (142, 158)
 
 
@@ -311,8 +315,8 @@ DAMAGED: dict[str, tuple[int, bytes, str]] = {
 
 def test_nested_arrays_are_refused_and_empty_arrays_have_no_ordering_value() -> None:
     with pytest.raises(UnsupportedError, match="ArrayComparable' at byte "):
-        decode_deletes(framed(2, ONE + ARRAY + b"\x02\x01\x03\x01\x01\x04\x01\x01"), [pa.int32()])
-    assert decode_deletes(framed(2, ONE + ARRAY + b"\x01"), []).default.tolist() == [True]
+        decode_any_deletes(framed(2, ONE + ARRAY + b"\x02\x01\x03\x01\x01\x04\x01\x01"), [pa.int32()])
+    assert decode_any_deletes(framed(2, ONE + ARRAY + b"\x01"), []).default.tolist() == [True]
 
 
 def test_an_object_that_contains_itself_is_corrupt() -> None:
@@ -331,41 +335,41 @@ def test_texts_that_are_ambiguous_between_avro_versions_are_refused() -> None:
     data = RECORDS + b"\x01\x07" + FIRST + b"\x01\x01\x81\x01\x81\0" + (again + b"\0") * 3 + again
     data += b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x0a" + nine + b"\0\x12\x01" + nine[:-1] + b"\xbf\x01\x01\x03"
     with pytest.raises(UnsupportedError, match=r"valid both for Avro 1\.8 and for later versions"):
-        decode_deletes(framed(2, data), [pa.string()])
+        decode_any_deletes(framed(2, data), [pa.string()])
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_objects_are_corrupt(name: str) -> None:
     version, data, problem = DAMAGED[name]
     with pytest.raises(CorruptTableError, match=problem):
-        decode_deletes(framed(version, data), [pa.int64()])
+        decode_any_deletes(framed(version, data), [pa.int64()])
 
 
 def test_a_block_with_a_wrong_length_is_corrupt() -> None:
     with pytest.raises(CorruptTableError, match="of version 2 has"):
-        decode_deletes(framed(2, ONE + b"\x02\x02")[:-1], [])
+        decode_any_deletes(framed(2, ONE + b"\x02\x02")[:-1], [])
 
 
 def test_values_outside_the_range_of_their_type_are_corrupt() -> None:
     with pytest.raises(CorruptTableError, match="not a valid int16"):
-        decode_deletes(framed(2, ONE + b"\x02\xfe\xff\xff\xff\x0f"), [pa.int16()])
+        decode_any_deletes(framed(2, ONE + b"\x02\xfe\xff\xff\xff\x0f"), [pa.int16()])
     with pytest.raises(CorruptTableError, match="not a valid decimal128"):
-        decode_deletes(framed(2, ONE + VALUES["BigDecimal"][0]), [pa.decimal128(9, 2)])
+        decode_any_deletes(framed(2, ONE + VALUES["BigDecimal"][0]), [pa.decimal128(9, 2)])
     with pytest.raises(CorruptTableError, match="not a valid timestamp"):
-        decode_deletes(framed(2, ONE + b"\x01\x03java.sql.Timestam\xf0\x01" + b"\xff" * 8 + b"\x7f"), [US])
+        decode_any_deletes(framed(2, ONE + b"\x01\x03java.sql.Timestam\xf0\x01" + b"\xff" * 8 + b"\x7f"), [US])
 
 
 def test_unsupported_ordering_types_are_refused_if_a_delete_has_a_value() -> None:
     with pytest.raises(UnsupportedError, match="cannot be the ordering column of deletes"):
-        decode_deletes(framed(2, ONE + b"\x02\x02"), [pa.list_(pa.int8())])
+        decode_any_deletes(framed(2, ONE + b"\x02\x02"), [pa.list_(pa.int8())])
     for kind in (pa.list_(pa.int8()), pa.timestamp("ns")):
-        assert decode_deletes(framed(2, ONE + b"\x02\0"), [kind]).default.tolist() == [True]
+        assert decode_any_deletes(framed(2, ONE + b"\x02\0"), [kind]).default.tolist() == [True]
 
 
 def test_shared_texts_above_the_bound_are_refused() -> None:
     entries: list[Entry] = [(str(i), "p" * 100_000, ("Int", 1)) for i in range(3_000)]
     with pytest.raises(CorruptTableError, match="share 3000"):
-        decode_deletes(write_objects(entries, 2), [])
+        decode_any_deletes(write_objects(entries, 2), [])
 
 
 @pytest.mark.parametrize(
@@ -407,5 +411,29 @@ def test_the_test_encoder_writes_times_and_utf8_like_hudi() -> None:
 @pytest.mark.parametrize("utf8", [AVRO_8, AVRO_10])
 def test_the_test_encoder_writes_utf8_of_each_avro_version(utf8: str) -> None:
     entries: list[Entry] = [("k", None, ("Utf8", "abc")), ("l", "p", ("Utf8", "ab")), ("m", "p", ("Utf8", "abc"))]
-    read = decode_deletes(write_objects(entries, 2, utf8=utf8), [pa.string()])
+    read = decode_any_deletes(write_objects(entries, 2, utf8=utf8), [pa.string()])
     assert read.ordering[0].to_pylist() == ["abc", "ab", "abc"]
+
+
+def test_only_layouts_of_older_log_files_decode_java_objects() -> None:
+    block = framed(2, ONE + b"\x02\x02")
+    assert table_layout(6).decode_deletes(block, [pa.int32()]).keys.to_pylist() == ["key1"]
+    for version in WRITABLE_VERSIONS:
+        with pytest.raises(
+            UnsupportedError, match="version 2 has Java objects, which only log files of table version 6"
+        ):
+            table_layout(version).decode_deletes(block, [pa.int32()])
+
+
+@pytest.mark.parametrize(("initial", "reads"), [("6", True), ("9", False)])
+def test_upgraded_table_reads_java_objects_in_its_log_files(initial: str, reads: bool) -> None:
+    keys = KeyConfig(generator=KeyGeneratorType.SIMPLE, record_key_fields=("id",))
+    raw = {INITIAL_VERSION: initial}
+    config = TableConfig(name="t", version=9, table_type=MERGE_ON_READ, keys=keys, raw=raw)
+    decode = pickle.loads(pickle.dumps(config.decode_deletes))
+    block = framed(2, ONE + b"\x02\x02")
+    if reads:
+        assert len(decode(block, [pa.int32()]).keys) == 1
+    else:
+        with pytest.raises(UnsupportedError):
+            decode(block, [pa.int32()])
