@@ -68,9 +68,10 @@ class PinnedRead:
 
         Raises:
             CleanedHistoryError: A clean removed files of this version.
-            UserError: A later write changed the type of a column.
+            UserError: A later write changed the type of a column, or a restore removed this version.
         """
         table = self.table.refresh()
+        self._require_version(table)
         query = self.bounded.on(table)
         try:
             if isinstance(query, Changes):
@@ -92,6 +93,19 @@ class PinnedRead:
                     column=field.name,
                 )
         return scan
+
+    def _require_version(self, table: LoadedTable) -> None:
+        """Raise UserError if a restore removed the newest write of the version; older writes may be archived."""
+        newest = self.bounded.newest
+        if self.bounded.query == self.bounded.bounded:
+            return
+        completions = {instant.completion for instant in table.timeline.writes()}
+        had_writes = any(instant.completion == newest for instant in self.table.timeline.writes())
+        if had_writes and newest not in completions and newest >= min(completions, default=""):
+            raise UserError(
+                f"{table.env.storage.root}: the table was restored to a version before the version of this dataset, "
+                f"whose last write completed at {newest}. Call scan() again to read the newest version"
+            )
 
 
 def _both(first: str | Predicate | None, second: Predicate | None) -> str | Predicate | None:

@@ -13,6 +13,8 @@ import pytest
 
 from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.read import scan
+from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.dataset import TableDataset
@@ -179,6 +181,36 @@ def test_dataset_reads_one_version_after_later_commits(shape: Shape) -> None:
     earlier = table.commits()[0][0].requested
     assert table.scan(as_of=earlier).to_pyarrow_dataset().count_rows(pc.field("v") == "new") == 0
     assert table.scan().to_pyarrow_dataset().count_rows() == 13
+
+
+def test_table_that_changes_while_it_is_listed_is_read_in_the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(COPY_ON_WRITE)
+    dataset = table.scan().to_pyarrow_dataset()
+    before = dataset.to_table()
+    changes: list[object] = []
+
+    def changing(*arguments: Any, **options: Any) -> Any:
+        if not changes:
+            changes.append(table.upsert(batch([row("k77"), row("k1", p="b", v="newest", ts=9)])))
+            raise ChangedWhileListedError("the table changed")
+        return check_listing(*arguments, **options)
+
+    monkeypatch.setattr(scan, "check_listing", changing)
+    assert dataset.to_table() == before
+    assert changes
+
+
+def test_version_that_a_restore_removed_is_an_error() -> None:
+    table = filled(COPY_ON_WRITE)
+    first = table.commits()[0][0].requested
+    dataset, earlier = table.scan().to_pyarrow_dataset(), table.scan(as_of=first).to_pyarrow_dataset()
+    table.restore(first)
+    with pytest.raises(UserError, match=r"restored to a version before .* Call scan"):
+        dataset.to_table()
+    table.upsert(batch([row("k50")]))
+    with pytest.raises(UserError, match=r"restored to a version before .* Call scan"):
+        dataset.to_table()
+    assert earlier.count_rows() == 12
 
 
 @pytest.mark.parametrize("has_metadata", [False, True])
