@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any
 
 import pytest
 
 from lakehouse.core.engine import local
 from lakehouse.core.env import Env
+from lakehouse.core.system import threads
 from lakehouse.core.timeline import table_lock as lock
 from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
 from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
@@ -64,6 +65,7 @@ def simulated() -> Iterator[None]:
         for name, module in sorted(sys.modules.items()):
             if name.startswith("lakehouse.core.") and hasattr(module, "ThreadPoolExecutor"):
                 patch.setattr(module, "ThreadPoolExecutor", _Pool)
-        patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
+        patch.setattr(local, "available_cores", lambda: 2)
+        patch.setattr(threads, "_pool", lambda: _Pool(1))
         patch.setattr(lock, "open_lock", _open_lock)
         yield

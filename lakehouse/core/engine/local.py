@@ -70,12 +70,8 @@ class LocalEngine:
         if len(tasks) <= 1 or self._concurrent == 1:
             return [function(attempt, task) for attempt, task in zip(attempts, tasks, strict=True)]
         with ThreadPoolExecutor(self._concurrent) as pool:
-            futures = [pool.submit(function, *pair) for pair in zip(attempts, tasks, strict=True)]
-            try:
-                return [future.result() for future in futures]
-            finally:
-                # After an error no further task starts; those that run are awaited.
-                pool.shutdown(cancel_futures=True)
+            # After an error no further task starts; those that run are awaited.
+            return list(pool.map(function, attempts, tasks))
 
 
 def _reported(function: TaskFunction[T, R], finished: Callable[[int], None]) -> TaskFunction[T, R]:

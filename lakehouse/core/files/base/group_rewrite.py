@@ -285,7 +285,7 @@ def _changed_chunks(
 
 
 def _are_equal(stored: pa.ChunkedArray, fresh: pa.ChunkedArray | pa.Array) -> bool:
-    """Return whether all values are equal in every bit; False if that cannot be told."""
+    """Return whether all values are equal in every bit; False if it cannot be decided."""
     kind = stored.type
     if pa.types.is_floating(kind) or pa.types.is_nested(kind):
         # Zeros with different signs are equal numbers, and NaN is not equal to itself.
