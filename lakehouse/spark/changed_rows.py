@@ -40,7 +40,7 @@ from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 #: Bytes of the requested columns in base files from which the anti join is faster than merging all rows in workers.
-LEAST_BYTES = 16 << 20
+LEAST_BYTES = 32 << 20
 #: A slice with more bytes of logs, relative to its base file, is merged by workers.
 MOST_LOG_SHARE = 0.25
 #: The driver and each executor keep about 60 bytes for each changed row: about as much as its log entry takes.

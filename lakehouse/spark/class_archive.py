@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import broadcast
 
 
 def work(place: Path) -> None:
@@ -23,6 +24,7 @@ def work(place: Path) -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
         .getOrCreate()
     )
 
@@ -39,6 +41,12 @@ def work(place: Path) -> None:
     )
     joined.mapInArrow(same, joined.schema).collect()
     numbers.repartition(2, "k").sortWithinPartitions("s").mapInArrow(same, numbers.schema).toArrow()
+    # What a write and a snapshot read of a table with logs use: Python tasks on lists, a rebalance, an anti join.
+    spark.sparkContext.parallelize([1, 2], 2).map(str).collect()
+    files = spark.read.parquet(str(place / "parquet"))
+    files.hint("rebalance", "k").mapInArrow(same, files.schema).collect()
+    row = files.metadataColumn("_metadata").getField("row_index")
+    files.join(broadcast(numbers.select("id")), row == numbers["id"], "left_anti").collect()
     spark.stop()
 
 

@@ -102,8 +102,9 @@ class TableScan(Readable):
     def to_spark(self, spark: Any) -> Any:
         """Return the rows as a DataFrame of the session `spark`.
 
-        Spark's own Parquet reader reads slices without log files. Slices with log files and changes are read by Arrow
-        in Spark's Python workers. Raises UserError if `spark` is not a Spark session.
+        Spark's own Parquet reader reads slices without log files, and the unchanged rows of large base files with few
+        log entries. Changed rows, other slices with log files and changes are read by Arrow in Spark's Python workers.
+        Raises UserError if `spark` is not a Spark session.
         """
         adapter = session_adapter(spark)
         scan = self.plan()
