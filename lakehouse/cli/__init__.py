@@ -1,1 +1,1 @@
-"""The command line, for people and for spark-submit."""
+"""Command line of the package. Users call it in a shell, and Airflow calls it through spark-submit."""

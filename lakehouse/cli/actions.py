@@ -1,4 +1,4 @@
-"""`lakehouse action`: actions of users, as pages request them and the DAG `lakehouse.actions` does them."""
+"""`lakehouse action`: actions that users request on pages and that the DAG `lakehouse.actions` runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def list_actions(given: Given) -> None:
 
 
 def run_action(given: Given) -> int:
-    """Do or request an action; its result is in the catalog afterwards."""
+    """Run or request an action. The catalog then contains its result."""
     request = ActionRequest(
         id=given.id, table=given.table or "", action=given.action or "", parameters=_parameters(given.set)
     )

@@ -1,4 +1,4 @@
-"""`lakehouse alarms`: alarms of tables, their rules and silences, and the claims of notifiers."""
+"""`lakehouse alarms`: table alarms, their rules and silences, and the notifiers that send them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LISTED = ("severity", "table", "rule", "text", "action", "raised")
 
 
 def list_alarms(given: Given) -> None:
-    """Print the open alarms, or also the resolved ones."""
+    """Print the open alarms; with `--all` also the resolved ones."""
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog:
         alarms = catalog.alarms.find(tables=tables, state=None if given.all else AlarmState.OPEN, limit=given.limit)
@@ -64,7 +64,7 @@ def rules(given: Given) -> None:
 def silence(given: Given) -> None:
     """Silence alarms for a time."""
     if given.table is not None and given.namespace is not None:
-        raise UserError("a silence is about --table or about --namespace, not both; without them, about all tables")
+        raise UserError("a silence takes --table or --namespace, not both; without them it applies to all tables")
     names = names_of(load_rules(os.environ).rules)
     if given.rule and given.rule not in names:
         raise UserError(f"no rule {given.rule!r}.{nearest(given.rule, names)} Known: {', '.join(names)}.")
@@ -97,7 +97,7 @@ def silences(given: Given) -> None:
 
 
 def check(given: Given) -> None:
-    """Evaluate the rules that need no look at a table on all tables."""
+    """Evaluate, for all tables, the rules that need no read of table storage."""
     with load_catalog(given.catalog) as catalog, metrics() as measures:
         loaded = load_rules(os.environ)
         changes = watch_tables(catalog, loaded, measures).changes
@@ -126,7 +126,7 @@ def settle(given: Given) -> None:
 
 
 def alarm_entry(alarm: Alarm) -> AlarmEntry:
-    """Return the contract of an alarm."""
+    """Convert an alarm to its contract."""
     return mirror(
         AlarmEntry,
         alarm,
@@ -151,7 +151,7 @@ def _rule(rule: AlarmRule) -> AlarmRuleEntry:
 
 
 def silence_entry(silence: Silence) -> SilenceEntry:
-    """Return the contract of a silence."""
+    """Convert a silence to its contract."""
     return mirror(SilenceEntry, silence, until=_time(silence.until_ms))
 
 

@@ -1,4 +1,7 @@
-"""Arguments of several commands. They never contain secrets, because every user of the host can list them."""
+"""Parsers for arguments that several commands share.
+
+Arguments never contain secrets, because every user of the host can list them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ CommandT = TypeVar("CommandT", bound=JobArguments)
 
 
 def option_pairs(options: Sequence[str]) -> dict[str, str]:
-    """Parse `--option key=value` arguments; raise UserError for another syntax and for a value with a secret."""
+    """Parse `--option key=value` arguments. Raise UserError if the syntax is wrong or a value contains a secret."""
     pairs = dict(option.partition("=")[::2] for option in options)
     wrong = next((option for option in options if "=" not in option), None)
     if wrong is not None:
@@ -25,14 +28,17 @@ def option_pairs(options: Sequence[str]) -> dict[str, str]:
 
 
 def catalog_argument(text: str) -> str:
-    """Return the value of `--catalog`, a name or a URL; raise UserError for a URL with a password."""
+    """Return the value of `--catalog`, which is a name or a URL. Raise UserError if the URL contains a password."""
     if "://" in text:
         refuse_secret_url(text, "--catalog", "Set LAKEHOUSE_CATALOG_<NAME> to it, and give --catalog <name>.")
     return text
 
 
 def job_command(given: Given, kind: type[CommandT], options: Sequence[str] = ()) -> CommandT:
-    """Return the job of this kind that the flags describe; `options` are more `key=value` pairs. Raises UserError."""
+    """Build the job command of class `kind` from the flags and from additional `options`.
+
+    Raises UserError for invalid flags.
+    """
     words = [given.noun, given.verb]
     for flag in ALL_FLAGS:
         value = getattr(given, flag.field, ())
@@ -41,5 +47,5 @@ def job_command(given: Given, kind: type[CommandT], options: Sequence[str] = ())
         else:
             words += [word for text in value for word in (flag.flag, text)]
     command = parse_command([*words, *(word for pair in options for word in ("--option", pair))])
-    assert isinstance(command, kind), f"{command.title} is declared with the function of another job"
+    assert isinstance(command, kind), f"{command.title} is declared with the function of a different job"
     return command

@@ -1,4 +1,4 @@
-"""Commands about the tables and the database of a catalog."""
+"""Commands that list and change a catalog's tables, or upgrade its database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def register(given: Given) -> None:
 
 
 def accept(given: Given) -> None:
-    """Register the table that is at the location of an entry now."""
+    """Register the table that is now at the location of a catalog entry."""
     name, table = catalog_table(given)
     with load_catalog(name) as catalog:
         opened = catalog.accept_table(table, new_id=given.new_id)
@@ -57,7 +57,7 @@ def _show_registered(table: str, opened: Table, output: str) -> None:
 
 
 def update(given: Given) -> None:
-    """Put a spec in force as the next version in the catalog."""
+    """Apply a table spec: store it as the next version in the catalog."""
     spec = spec_of(given.table)
     if spec is None:
         raise UserError(f"--table {given.table!r} is not a table spec; give the path of a YAML file", table=given.table)

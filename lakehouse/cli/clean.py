@@ -1,4 +1,4 @@
-"""`lakehouse clean orphans`: list or delete data files that no write names."""
+"""`lakehouse clean orphans`: list or delete data files that belong to no write."""
 
 from __future__ import annotations
 

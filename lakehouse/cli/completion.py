@@ -1,4 +1,4 @@
-"""`lakehouse completion`: print the script that completes the words of `lakehouse` in a shell."""
+"""`lakehouse completion`: print the script for shell completion of `lakehouse`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 from lakehouse.cli.group import Given
 
-#: The environment variable with which the completion script requests completions from `lakehouse`.
+#: Environment variable that the completion script sets to request completions from `lakehouse`.
 VARIABLE = "_LAKEHOUSE_COMPLETE"
 
 

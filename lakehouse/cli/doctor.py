@@ -1,4 +1,4 @@
-"""`lakehouse doctor`: check what a deployment needs, and say what to do."""
+"""`lakehouse doctor`: check the requirements of a deployment, and suggest corrections."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from lakehouse.errors import UserError
 from lakehouse.model.texts import printable
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckState, DoctorReport
 
-#: Libraries that log errors of connections.
+#: Libraries that log connection errors.
 _NOISY = ("thrift", "kazoo")
 _HOW = "The column `what to do` of the result says how to correct them"
-#: Width of the table, in characters, if the output is not a terminal; least width of a cell.
+#: Width of the table if the output is not a terminal, and minimum width of a cell, in characters.
 _WIDTH, _LEAST_CELL = 160, 30
 
 
 def run_doctor(given: Given) -> int:
-    """Run the checks of this environment, print the results, and raise UserError if one failed."""
+    """Run the checks of this environment, print the results, and raise UserError if a check failed."""
     for library in _NOISY:
-        # The table has the error; the libraries would print it with a traceback.
+        # The printed table contains the error; the libraries would print it a second time with a traceback.
         logging.getLogger(library).setLevel(logging.CRITICAL)
     report = examine_here(given.environment, tuple(given.check))
     if given.output == "json":
@@ -42,9 +42,11 @@ def run_doctor(given: Given) -> int:
 
 
 def examine_here(environment: str, names: tuple[str, ...] = ()) -> DoctorReport:
-    """Run the checks of an environment; `auto` is Airflow's if Airflow is installed here, and Spark's otherwise.
+    """Run the checks of an environment.
 
-    The checks of Airflow's environment also start those of Spark's environment in a process there.
+    `auto` means Airflow's environment if Airflow is installed here, otherwise Spark's.
+
+    The checks of Airflow's environment also start the checks of Spark's environment in a child process there.
     """
     in_airflow = find_spec("airflow") is not None
     if environment == CheckedEnvironment.AIRFLOW and not in_airflow:
@@ -52,7 +54,7 @@ def examine_here(environment: str, names: tuple[str, ...] = ()) -> DoctorReport:
             f"--environment airflow: there is no Airflow in {sys.prefix}. Run `lakehouse doctor` in its environment"
         )
     if environment == CheckedEnvironment.AIRFLOW or (environment == "auto" and in_airflow):
-        # Only Airflow's environment has the package.
+        # The package is installed in Airflow's environment only.
         airflow: Any = import_module("lakehouse_airflow.doctor")
         report: DoctorReport = airflow.examine(os.environ, names)
         return report
@@ -67,7 +69,7 @@ def examine_here(environment: str, names: tuple[str, ...] = ()) -> DoctorReport:
 
 
 def text_table(report: DoctorReport, width: int) -> str:
-    """Return the results as a table for people, with cells of several lines."""
+    """Format the results as a text table, with long cells wrapped over several lines."""
     names = [len(check.name) for check in report.checks]
     first, second = max([len("check"), *names]), max(len(state.value) for state in CheckState)
     rest = max(width - first - second - 6, 2 * _LEAST_CELL)
@@ -79,7 +81,7 @@ def text_table(report: DoctorReport, width: int) -> str:
 
 
 def _lines(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """Yield the lines of one row."""
+    """Yield the output lines of one table row."""
     cells = [textwrap.wrap(text, width) or [""] for text, width in zip(row, widths, strict=True)]
     for number in range(max(map(len, cells))):
         parts = [

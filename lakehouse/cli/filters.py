@@ -1,4 +1,4 @@
-"""`lakehouse index filters`: bloom filters in footers; under spark-submit executors read and write them."""
+"""`lakehouse index filters`: bloom filters in file footers. Under spark-submit, executors read and write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lakehouse services pass | release`: one pass of the fleet scheduler, and the release of runs that did not begin."""
+"""`lakehouse services pass | release`: run one pass of the fleet scheduler, or release runs that did not start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakehouse.spec.contracts.fleet import FleetPass, ReleasedRuns
 from lakehouse.spec.quantities import parse_duration, parse_size
 from lakehouse.spec.table.services import SERVICES
 
-#: Decisions without news for people.
+#: Decisions that are not printed, because they contain nothing new for a user.
 _QUIET = (DecisionReason.NOT_DUE, DecisionReason.DISABLED)
 
 
@@ -41,7 +41,7 @@ def run(given: Given) -> None:
 
 
 def release(given: Given) -> None:
-    """Release the chosen runs of passes that have ended, and print them."""
+    """Release the runs that ended passes chose and that did not start, and print them."""
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog:
         document = ReleasedRuns(runs=release_claims(catalog, given.claim, tables=tables, services=given.service))
@@ -78,7 +78,7 @@ def _document(result: PassResult) -> FleetPass:
 
 
 def service_decision(choice: Choice) -> ServiceDecision:
-    """Return a decision as the contract of the commands."""
+    """Convert a decision to the contract that commands print."""
     assessed = choice.assessed
     return ServiceDecision(
         table=assessed.table,

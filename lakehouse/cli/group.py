@@ -1,7 +1,8 @@
-"""Groups and commands of the command line, on click.
+"""Groups and commands of the command line, built on click.
 
-A command is declared with the name of its function, such as `table:read` for `lakehouse.cli.table.read`. The module of
-the function is imported when the command runs, so help, shell completion and usage errors never import Spark or Arrow.
+A declaration contains the name of the command's function, such as `table:read` for `lakehouse.cli.table.read`. The
+function's module is imported when the command runs, so help, shell completion and usage errors never import Spark or
+Arrow.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ import click
 
 from lakehouse.errors import nearest
 
-#: Commands of earlier releases, and what to do instead.
-_REMOVED = {"demo": "the demo is no part of the package; run `make demo` in a clone of the project"}
+#: Commands of earlier releases, each with its replacement.
+_REMOVED = {"demo": "the demo is not in the package; run `make demo` in a clone of the project"}
 _CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110}
 
 
 class Given(SimpleNamespace):
-    """The values of the flags of a command, by their names with underscores."""
+    """Flag values of a command, by flag name with underscores."""
 
 
 @dataclass(slots=True)
 class Settings:
-    """Settings of one call of the program. `debug` prints the traceback of an error."""
+    """Settings for one call of the program. `debug` prints the traceback of an error."""
 
     debug: bool = False
 
 
 def debug_option() -> click.Option:
-    """Return the flag `--debug`, which works before and after the verb."""
+    """Return the flag `--debug`, which is accepted before and after the verb."""
     return click.Option(
         ["--debug"],
         is_flag=True,
@@ -45,9 +46,9 @@ def debug_option() -> click.Option:
 
 
 class Command(click.Command):
-    """A verb: flags, texts, examples, and the function that runs it.
+    """A verb of the command line: its flags, help, examples, and the function that runs it.
 
-    The function gets the values of the flags, the `fixed` values of the declaration, and `debug`.
+    The function receives the flag values, the `fixed` values of the declaration, and `debug`.
     """
 
     # parameters: the parts of a declaration
@@ -80,7 +81,7 @@ class Command(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
-            # Errors of click's parser do not always know their command.
+            # Errors from click's parser do not always contain their command.
             error.ctx = error.ctx or ctx
             if isinstance(error, click.MissingParameter) and given and not given[0].startswith("-"):
                 raise self._unexpected(given[0], ctx) from None
@@ -93,7 +94,7 @@ class Command(click.Command):
         has_table = any("--table" in parameter.opts for parameter in self.params)
         names = [one.human_readable_name for one in self.params if isinstance(one, click.Argument)]
         advice = f"this command takes {' and '.join(names)}, and flags" if names else "this command takes flags only"
-        advice = f"a table is named by a flag: --table {word}" if has_table else advice
+        advice = f"give the table by a flag: --table {word}" if has_table else advice
         return click.UsageError(f"unexpected argument {word!r}; {advice}", ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -109,7 +110,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A noun: its verbs. A word that is not a verb is an error that names the nearest one."""
+    """A noun of the command line: the group of its verbs. The error for an unknown verb suggests a similar one."""
 
     command_class = Command
 
@@ -129,13 +130,13 @@ class Group(click.Group):
         )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of their declaration."""
+        """Return the verbs in declaration order."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb that the words name; raise UsageError for an unknown one."""
+        """Find the command for a verb; raise UsageError for an unknown verb."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             verbs = self.list_commands(ctx)
@@ -153,7 +154,7 @@ class Noun:
     """A noun of the command line.
 
     Attributes:
-        module: Module below `lakehouse.cli.commands` whose mapping `COMMANDS` has the noun.
+        module: Module below `lakehouse.cli.commands` whose mapping `COMMANDS` contains the noun.
         text: One sentence for the list of commands.
         section: Heading of the list of commands.
     """
@@ -164,7 +165,7 @@ class Noun:
 
 
 class MainGroup(click.Group):
-    """The program: its nouns are a static table, and the module of a noun is imported when the noun is used."""
+    """The program. Its nouns are a static table; the module of a noun is imported when the noun is used."""
 
     def __init__(self, name: str, text: str, nouns: Mapping[str, Noun], parameters: Sequence[click.Parameter]) -> None:
         super().__init__(
@@ -184,7 +185,7 @@ class MainGroup(click.Group):
         return list(self.nouns)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a noun and return its group or command; None for an unknown noun."""
+        """Import the module of a noun, and return its group or command. Return None for an unknown noun."""
         noun = self.nouns.get(cmd_name)
         if noun is None:
             return None
@@ -194,7 +195,7 @@ class MainGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the noun that the words name; raise UsageError for an unknown one."""
+        """Find the group or command for a noun; raise UsageError for an unknown noun."""
         if args[0] in _REMOVED:
             raise click.UsageError(f"the command {args[0]!r} was removed: {_REMOVED[args[0]]}", ctx)
         if args[0] not in self.nouns and not ctx.resilient_parsing:
@@ -205,7 +206,7 @@ class MainGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the nouns by section, each with its sentence, without an import of their modules."""
+        """Write the nouns by section, each with its sentence. Their modules are not imported."""
         width = max(map(len, self.nouns))
         for section in dict.fromkeys(noun.section for noun in self.nouns.values()):
             with formatter.section(section):
@@ -214,12 +215,12 @@ class MainGroup(click.Group):
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of a text, without its period."""
+    """Return the first sentence of a help text, without its period."""
     return text.partition("\n\n")[0].partition(". ")[0].replace("\n", " ").removesuffix(".")
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
-    """Write command lines as they are, below a heading."""
+    """Write example command lines unwrapped, below a heading."""
     if examples:
         with formatter.section("Examples" if len(examples) > 1 else "Example"):
             for example in examples:

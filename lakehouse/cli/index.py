@@ -1,4 +1,4 @@
-"""`lakehouse index list | create | drop`; under spark-submit executors read the rows."""
+"""`lakehouse index list | create | drop`. Under spark-submit, executors read the rows."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def list_indexes(given: Given) -> None:
 
 
 def create(given: Given) -> None:
-    """Declare an index, and build it unless `--defer` leaves that to the service."""
+    """Declare an index and build it. With `--defer`, the next run of the index service builds it."""
     if bool(given.column) == bool(given.expression):
         raise UserError("lakehouse index create needs either --column or --expression")
     if given.name and given.expression:
-        raise UserError("--name is the name of a secondary index; an expression names its index itself")
+        raise UserError("--name is only for a secondary index; --expression contains the name of its index")
     services = open_table(given.table, given.option).services
     if given.column:
         index = services.create_index(given.column, name=given.name)

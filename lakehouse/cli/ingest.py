@@ -51,9 +51,9 @@ from lakehouse.spec.table.location import location_of, stream_location
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
-#: Returns storage options.
+#: A function that returns the storage options.
 _Access = Callable[[], Mapping[str, str]]
-#: Id of a run that a person starts.
+#: Run id of an ingestion that a person starts.
 _BY_HAND = "ingest by hand"
 
 
@@ -63,7 +63,7 @@ def ingest(given: Given) -> int:
 
 
 def zoned(command: IngestCommand) -> IngestCommand:
-    """Return the command with a data interval in UTC; bounds without an offset are in the time zone of the spec."""
+    """Convert the data interval of a command to UTC. Bounds without an offset are in the time zone of the spec."""
     if command.interval_start is None or command.interval_end is None:
         return command
     try:
@@ -72,7 +72,7 @@ def zoned(command: IngestCommand) -> IngestCommand:
         zone = ZoneInfo("UTC" if section is None else section.timezone)
         start, end = (_in_zone(bound, zone) for bound in (command.interval_start, command.interval_end))
     except (LakehouseError, ValueError):
-        # The job reports the error.
+        # The job reads the spec again and reports this error.
         return command
     return replace(command, interval_start=start, interval_end=end)
 
@@ -83,7 +83,7 @@ def _in_zone(bound: str, zone: ZoneInfo) -> str:
 
 
 def stream(given: Given) -> int:
-    """Ingest continuously and print the report of each commit, and their sum."""
+    """Ingest continuously; print a report per commit, and their sum at the end."""
     return run_job(job_command(given, StreamCommand), _stream_work, _check)
 
 
@@ -112,7 +112,7 @@ def _stream_work(command: StreamCommand) -> IngestReport:
 
 
 def _stream_settings(spec: TableSpec, command: StreamCommand) -> StreamSpec:
-    """Return the times of a stream: those of the command, of the spec, or the default, which has no end."""
+    """Return the interval and duration of a stream from the command, the spec, or the default, which has no end."""
     declared = None if spec.ingest is None else spec.ingest.stream
     settings = StreamSpec(run_for_s=0) if declared is None else declared
     if command.every is not None:
@@ -123,13 +123,13 @@ def _stream_settings(spec: TableSpec, command: StreamCommand) -> StreamSpec:
 
 
 def replay(given: Given) -> int:
-    """Replay dead letters and print the report."""
+    """Replay dead letters, and print the report of the commit."""
     return run_job(job_command(given, ReplayCommand), _work, _check)
 
 
 def _work(command: IngestCommand | ReplayCommand) -> IngestReport:
     spec, warning = _spec_of(command)
-    # Errors in the metrics settings are raised before the ingestion starts.
+    # This raises errors in the metrics settings before the ingestion starts.
     with metrics() as measures:
         report = with_warning(_recorded(spec, command, measures), warning)
     print_report(command, report)
@@ -137,12 +137,12 @@ def _work(command: IngestCommand | ReplayCommand) -> IngestReport:
 
 
 def _end_if_idle(command: IngestCommand) -> IngestReport | None:
-    """End a run that has nothing to read, as `_work` ends it, and return its report; None for another run."""
+    """End a run that has nothing to read in the way of `_work`, and return its report. Return None if there is work."""
     spec, warning = _spec_of(command)
     try:
         idle = _idle(identified(spec), command)
     except LakehouseError as error:
-        # The run ends with this error.
+        # The run itself raises this error again.
         record_refusal(spec, error, command.run_id or _BY_HAND)
         raise
     if idle is None:
@@ -171,9 +171,9 @@ def _checked(spec: TableSpec, command: IngestJob) -> tuple[str, ...]:
 
 
 def _spec_of(command: IngestJob) -> tuple[TableSpec, str]:
-    """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file.
+    """Load a spec from a file or a catalog. The second value is a warning if the catalog's spec differs from its file.
 
-    The spec of a table with several inputs is that of the input that the command names.
+    If the table has several inputs, the spec contains only the input that the command names.
     """
     identifier = catalog_name(command.table)
     if identifier is None:
@@ -193,9 +193,9 @@ def _recorded(
     tables: OpenedTables | None = None,
     idle: IngestReport | None = None,
 ) -> IngestReport:
-    """Run once and record the run; the runs of a stream share the tables that stay open.
+    """Run one ingestion and record it in the catalog. The runs of a stream share open tables.
 
-    `idle` is the report of a run that has nothing to read, if that is known.
+    `idle` is the report if the caller already determined that there is nothing to read.
     """
     run_id = command.run_id or _BY_HAND
     catalog, table_id, spec = begin(spec, run_id)
@@ -203,7 +203,7 @@ def _recorded(
         sync = _sync(spec, command)
         for note in () if idle is not None else _checked(spec, command):
             logger.info("%s", note)
-        # A stream has a session, and spark-submit a JVM: its caller has looked with --end-if-idle.
+        # A stream already has a session, and spark-submit a JVM. For them the caller checks with --end-if-idle.
         looks = tables is None and not is_submitted(os.environ)
         if idle is None and looks and isinstance(command, IngestCommand):
             idle = _idle(spec, command)
@@ -211,7 +211,7 @@ def _recorded(
             report, access = _run(spec, command, tables)
         else:
             report, access = idle, partial(submitted_storage_options, os.environ)
-        # Also after a run without new data, because an earlier sync may have failed.
+        # A run without new data also syncs, because an earlier sync may have failed.
         report = report if sync is None else sync(report, access)
         report = with_lineage(report, lambda: _lineage(spec, report, access()))
     except (Exception, JobStop) as error:
@@ -233,7 +233,7 @@ def _recorded(
 def _run(
     spec: TableSpec, command: IngestCommand | ReplayCommand, tables: OpenedTables | None
 ) -> tuple[IngestReport, _Access]:
-    """Run in a Spark session, and return the report and a function that returns the session's storage options."""
+    """Ingest in a Spark session. Return the report, and a function that returns the session's storage options."""
     session = job_session(f"lakehouse ingest {spec.table}")
     if isinstance(command, ReplayCommand):
         report = run_replay(session, spec, command, environ=os.environ)
@@ -250,7 +250,7 @@ def _lineage(spec: TableSpec, report: IngestReport, storage_options: Mapping[str
 
 
 def _sync(spec: TableSpec, command: IngestJob) -> Callable[[IngestReport, _Access], IngestReport] | None:
-    """Return the function that syncs the table to the metastore, None if sync is not enabled.
+    """Return the function that syncs the table to the metastore. Return None if sync is disabled.
 
     Raises UserError if the client is not installed, or if no metastore is configured.
     """
@@ -278,7 +278,7 @@ def _sync(spec: TableSpec, command: IngestJob) -> Callable[[IngestReport, _Acces
 
 
 def _synced(report: IngestReport, location: str, options: Mapping[str, str], access: Mapping[str, str]) -> IngestReport:
-    """Sync an ingested table to the metastore; an error becomes a warning in the report.
+    """Sync an ingested table to the metastore; convert an error to a warning in the report.
 
     The rows are committed, so an error of the metastore must not fail the job. The next run syncs all changes.
     """

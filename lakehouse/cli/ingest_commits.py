@@ -23,7 +23,7 @@ def show_commits(given: Given) -> int:
     location = location_of(spec, os.environ)
     if spec.is_template != bool(given.target):
         raise UserError(
-            f"--target {given.target}: {spec.table} is one table; remove the flag"
+            f"--target {given.target}: the spec of {spec.table} fills one table only; remove the flag"
             if given.target
             else f"--target is missing: the spec {spec.table} fills several tables; name one of them",
             flag="--target",
@@ -38,13 +38,13 @@ def show_commits(given: Given) -> int:
 
 
 def _declared(name: str) -> TableSpec:
-    """Return the spec of a file or of a table of the catalog."""
+    """Load the spec from a file or from a catalog table."""
     spec = spec_of(name)
     if spec is not None:
         return spec
     identifier = catalog_name(name)
     if identifier is None:
-        raise UserError(f"--table {name}: name the table spec, such as orders.yaml, or namespace.table", flag="--table")
+        raise UserError(f"--table {name}: give a table spec, such as orders.yaml, or namespace.table", flag="--table")
     with load_catalog(identifier[0]) as catalog:
         entry = catalog.entry(identifier[1])
         return replace(entry.spec, location=entry.location)

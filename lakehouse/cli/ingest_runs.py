@@ -1,4 +1,4 @@
-"""Record ingestions in the catalog: the table and the run of one spec, and of each table of a template.
+"""Record ingestion runs in the catalog, for one table or for each table of a template.
 
     begin               register the table, and record the start of the run
     end                 record the outcome
@@ -6,7 +6,7 @@
     record_targets      record the outcome of each table of a template; a table with its first commit is registered
     record_failure      record the failure of a whole run of a template for its registered tables
 
-An ingestion runs also without the database of the catalog: what is not recorded is logged.
+An ingestion also runs if the catalog database is unavailable; a log line then reports the missing record.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ SERVICE = "ingest"
 
 
 def begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec]:
-    """Record the table and the run in the catalog, if one is configured; ingest also without its database.
+    """Record the table and the start of the run in the catalog, if a catalog is configured.
 
-    Returns the catalog, the id of the entry, and the spec with the recorded identity of its table.
+    An unavailable database does not stop the run.
+
+    Returns the catalog, the id of the table's entry, and the spec with the recorded identity of its table.
 
     Raises:
         UserError: The spec contradicts the table or the catalog; the run is recorded as failed.
@@ -47,7 +49,7 @@ def begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec]
         return None, 0, identified(spec)
     try:
         catalog = load_catalog()
-        # The first rows create the table: settings that no row has tested would be fixed otherwise.
+        # The first commit creates the table. Creating it here would fix settings that no row has tested.
         entry = catalog.ensure_table(spec, author=author(os.environ), create=False)
         catalog.history.start(run_id, entry.id, SERVICE)
     except RetryableError as error:
@@ -61,7 +63,7 @@ def begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec]
 
 
 def end(catalog: Catalog | None, table_id: int, run_id: str, report: IngestReport) -> None:
-    """Record the outcome of a run, and close the catalog; None for a run that is not recorded."""
+    """Record the outcome of a run, and close the catalog. Without a catalog, do nothing."""
     if catalog is None:
         return
     with catalog:
@@ -72,7 +74,7 @@ def end(catalog: Catalog | None, table_id: int, run_id: str, report: IngestRepor
 
 
 def adopt(catalog: Catalog | None, spec: TableSpec, report: IngestReport) -> None:
-    """Record the identity of a table that the run created; a later run repeats it."""
+    """Record the identity of a table that the run created. If this fails, a later run records it."""
     if catalog is None or spec.table in spec.identities or report.status is not JobStatus.COMMITTED:
         return
     try:
@@ -83,7 +85,7 @@ def adopt(catalog: Catalog | None, spec: TableSpec, report: IngestReport) -> Non
 
 
 def record_refusal(spec: TableSpec, error: BaseException, run_id: str) -> None:
-    """Record that a run of a registered table failed before it began; a template has its tables recorded."""
+    """Record that a run failed before it began, for a registered table or for each registered table of a template."""
     if not is_configured(os.environ):
         return
     if spec.is_template:
@@ -99,7 +101,7 @@ def record_refusal(spec: TableSpec, error: BaseException, run_id: str) -> None:
 
 
 def record_targets(spec: TableSpec, report: IngestReport, run_id: str) -> None:
-    """Register the tables that a run of a template wrote, so that services work on them, and record all their runs."""
+    """Register the tables that a run of a template wrote, so that services process them, and record their runs."""
     if not is_configured(os.environ):
         return
     storage_options = submitted_storage_options(os.environ)
@@ -113,14 +115,14 @@ def record_targets(spec: TableSpec, report: IngestReport, run_id: str) -> None:
 
 
 def record_failure(spec: TableSpec, error: BaseException, run_id: str) -> None:
-    """Record that the whole run of a template failed, for each of its tables that is registered."""
+    """Record that the whole run of a template failed, for each registered table of the template."""
     if is_configured(os.environ):
         failed = IngestReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
         _record_registered(spec, lambda _: failed, run_id)
 
 
 def _record_registered(spec: TableSpec, report_of: Callable[[str], IngestReport | None], run_id: str) -> None:
-    """Record the runs of the registered tables of a template, as far as there is a report for their name."""
+    """Record a run for each registered table of a template that has a report."""
     try:
         with load_catalog() as catalog:
             for name in _registered(catalog, spec):
@@ -132,7 +134,7 @@ def _record_registered(spec: TableSpec, report_of: Callable[[str], IngestReport 
 
 
 def _registered(catalog: Catalog, spec: TableSpec) -> Iterable[str]:
-    """Return the names of the registered tables of a template: with its namespace, as the reports have them."""
+    """Return the names of a template's registered tables, including the namespace as in the reports."""
     names = catalog.identities(spec)
     default = f"{DEFAULT_NAMESPACE}."
     return [name for name in names if f"{default}{name}" in names or not name.startswith(default)]

@@ -1,4 +1,4 @@
-"""All commands with their texts and flags, without running one: for the reference of the documentation."""
+"""Lists all commands with their help texts and flags, without running them. The generated reference uses it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class ParameterPage:
     """A flag or argument of a command.
 
     Attributes:
-        flags: Its spellings, such as `--table`; an argument has its name.
-        value: Form of its value, empty for a flag without one.
-        text: What it does.
-        default: Its default as text, empty for none.
+        flags: Its spellings, such as `--table`; for an argument, its name.
+        value: Form of its value; empty if the flag has no value.
+        text: Its help text.
+        default: Its default as a string; empty if it has none.
         required: Whether the command needs it.
         repeatable: Whether it can be given several times.
     """
@@ -34,10 +34,10 @@ class CommandPage:
     """A group or a command of the command line.
 
     Attributes:
-        path: Its words after `lakehouse`, such as `("table", "read")`; empty for the program.
-        text: Its whole help text.
+        path: The words after `lakehouse`, such as `("table", "read")`; empty for the program.
+        text: Its full help text.
         is_group: Whether verbs follow.
-        usage: Line that shows its form.
+        usage: Line that shows its syntax.
         examples: Command lines that users can copy.
         parameters: Its flags, without `--help`.
     """

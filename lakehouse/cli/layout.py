@@ -1,4 +1,4 @@
-"""Text tables that fit a terminal: columns are shortened to its width, or rows become blocks of lines."""
+"""Text tables that fit a terminal: columns are shortened to its width, or each row becomes a block of lines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _GAP = 2
-#: A column is not made narrower than this. A table that needs it is printed as blocks.
+#: Minimum width of a column. A table whose columns would be narrower is printed as blocks.
 _NARROWEST = 12
 _CUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The lines of a table; `heads` are the numbers of the lines with names. `shortened` names the cut columns."""
+    """The output lines of a table.
+
+    `heads` are the indices of lines with column names; `shortened` lists the cut columns.
+    """
 
     lines: tuple[str, ...]
     heads: frozenset[int] = frozenset()
@@ -22,12 +25,12 @@ class Layout:
 
 
 def lay_out(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, *, may_cut: bool) -> Layout:
-    """Return a table with a line of names and a rule.
+    """Format a table with a header line and a rule below it.
 
     Args:
-        names: Names of the columns.
-        rows: Texts of each row.
-        width: Columns of the terminal; None prints cells in full.
+        names: Column names.
+        rows: Cells of each row, as strings.
+        width: Width of the terminal in characters; None prints cells in full.
         may_cut: Whether cells may be shortened. Otherwise a table that is too wide is printed as blocks of lines.
     """
     widths = [max(map(_length, column)) for column in zip(names, *rows, strict=True)]
@@ -50,7 +53,7 @@ def _lines(names: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence
 
 
 def _narrowed(widths: Sequence[int], names: Sequence[str], width: int) -> list[int] | None:
-    """Return widths that fit, taken from the widest columns; None if columns would be too narrow."""
+    """Shorten the widest columns until the table fits. Return None if columns would be too narrow."""
     least = [max(_NARROWEST, _length(name)) for name in names]
     narrow = list(widths)
     while _total(narrow) > width:
@@ -59,14 +62,14 @@ def _narrowed(widths: Sequence[int], names: Sequence[str], width: int) -> list[i
             return None
         widest = max(able, key=narrow.__getitem__)
         others = [narrow[number] for number in able if narrow[number] < narrow[widest]]
-        # Take as much as needed, but not more than down to the second widest column.
+        # Shorten the widest column as far as needed, but at most to the width of the second widest.
         step = min(_total(narrow) - width, narrow[widest] - max([least[widest], *others]))
         narrow[widest] -= max(step, 1)
     return narrow
 
 
 def _blocks(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Layout:
-    """Return each row as lines `name  value`, with an empty line between rows."""
+    """Format each row as lines `name value`, with an empty line between rows."""
     wide = max(map(_length, names))
     lines: list[str] = []
     for row in rows:
@@ -81,7 +84,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _length(text: str) -> int:
-    """Return the columns that a text takes on a terminal: wide characters take two, combining ones none."""
+    """Return the display width of a string: wide characters take two columns, combining characters none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

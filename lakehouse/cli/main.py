@@ -1,7 +1,7 @@
 """Entry point of the command line: the program, its errors and its exit codes.
 
-Commands print text for people, and contracts of `lakehouse.spec.contracts` with `--output json`. An error is one
-paragraph on standard error; its traceback is printed with `--debug` only.
+Commands print text for people; with `--output json` they print contracts of `lakehouse.spec.contracts`. An error is one
+paragraph on standard error, and `--debug` adds its traceback.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from lakehouse.spec.secrets import redact_text
 _HELP = """\
 Tables in the Apache Hudi format, written and read natively on Spark and Arrow.
 
-Each COMMAND is a noun whose verbs `lakehouse COMMAND --help` lists. `lakehouse COMMAND VERB --help` describes the flags
-and shows an example. A table is named by --table: a table spec (YAML), its location, or [catalog:]namespace.table.
+Each COMMAND is a noun; `lakehouse COMMAND --help` lists its verbs. `lakehouse COMMAND VERB --help` describes the flags
+and shows an example. --table takes a table spec (YAML), its location, or [catalog:]namespace.table.
 """
 
-#: Control characters that are kept in messages.
+#: Control characters that messages may contain.
 _LINES = "\n\t"
 
 
 def program() -> click.Command:
-    """Return the command line: all nouns, which are imported when they are used."""
+    """Return the command line with all nouns. The module of a noun is imported when the noun is used."""
     return MainGroup("lakehouse", _HELP, NOUNS, [_version_option()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code (0, or that of the error's class)."""
+    """Run one command and return its exit code: 0, or the code of the error's class."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and VARIABLE in os.environ:
         return shell_complete(program(), {}, "lakehouse", VARIABLE, os.environ[VARIABLE])
@@ -54,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words, settings)
     except BrokenPipeError:
-        # The reading process, such as `head`, has ended.
+        # The process that reads the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except JobStop as stop:
-        # The signal came while the job wrote its report.
+        # The signal arrived while the job wrote its report.
         print(f"{type(stop.error).__name__}: {stop}", file=sys.stderr)
         return stop.error.exit_code
     except Exception as error:
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one command for another command in this process, and raise its error as a LakehouseError if it is one."""
+    """Run one command on behalf of another command in this process. Expected errors are raised as LakehouseError."""
     try:
         return _dispatch(list(words), Settings())
     except click.UsageError as error:
@@ -99,11 +99,11 @@ def _dispatch(words: list[str], settings: Settings) -> int:
 
 
 def _failure(error: Exception) -> LakehouseError | None:
-    """Return an error as one of this package; None for an unexpected one."""
+    """Convert an exception to a LakehouseError; return None for an unexpected exception."""
     if isinstance(error, click.UsageError):
         return user_error(error)
     if isinstance(error, OSError) and error.filename is not None:
-        # The error is about a file outside of a store, such as a report. Errors without a file name are unexpected.
+        # The error concerns a file outside of a store, such as a report. An OSError without a file name is unexpected.
         return translate(error, str(error.filename), writing=True)
     return error if isinstance(error, LakehouseError) else None
 
@@ -124,25 +124,25 @@ def _configure_logging() -> None:
     for handler in logging.getLogger().handlers:
         if not any(isinstance(log_filter, _NoSecrets) for log_filter in handler.filters):
             handler.addFilter(_NoSecrets())
-    # Users of an embedded catalog do not need the log of its migrations.
+    # Users of an embedded catalog do not need the log lines of its schema migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 class _NoSecrets(logging.Filter):
-    """Log filter that hides passwords and escapes control characters, also in the log lines of libraries."""
+    """Log filter that hides passwords and escapes control characters. It also covers log lines of libraries."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Redact the record and keep it."""
+        """Redact the log record, and always emit it."""
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
-            # The handler reports the record as wrongly formatted.
+            # Keep the record unchanged: the handler then reports that its format is wrong.
             return True
         redacted = printable(redact_text(message), keep=_LINES)
         if redacted != message:
             record.msg, record.args = redacted, ()
         if record.exc_info and not record.exc_text:
-            # Formatters reuse a text that is already set.
+            # Formatters reuse `exc_text` if it is already set.
             record.exc_text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
         if record.exc_text:
             shown = redact_text(record.exc_text)
@@ -155,21 +155,21 @@ class _NoSecrets(logging.Filter):
 def _without_secrets(
     kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return an exception with the same name whose message has no passwords.
+    """Return an exception with the same class name and a message without passwords.
 
-    Some formatters read the exception instead of the text of its traceback, such as pyspark's JSON formatter.
+    Some formatters, such as pyspark's JSON formatter, read the exception instead of the formatted traceback.
     """
     named: type[BaseException] = type(kind.__name__ if kind else "Exception", (Exception,), {})
     return named, named(redact_text(str(error))), trace
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an unexpected error and its traceback without passwords."""
+    """Print an unexpected error and its traceback, with passwords removed."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
 
 
 def user_error(error: click.UsageError) -> UserError:
-    """Return a usage error of click as UserError: one paragraph that names the command and what to do."""
+    """Convert a usage error of click to a UserError: one paragraph with the command and the correction."""
     where = "lakehouse" if error.ctx is None else error.ctx.command_path
     return UserError(f"{where}{_message(error)}")
 

@@ -1,4 +1,4 @@
-"""`lakehouse metadata show | validate | rebuild`; under spark-submit executors read the files."""
+"""`lakehouse metadata show | validate | rebuild`. Under spark-submit, executors read the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakehouse.spec.contracts.metadata import MetadataDescription, MetadataRebui
 
 
 def show(given: Given) -> None:
-    """Print the partitions of the metadata table, and what readers use."""
+    """Print the partitions of the metadata table, and which of them readers use."""
     document = MetadataDescription.of(open_table(given.table, given.option).metadata.show())
     show_document(document, given.output)
 

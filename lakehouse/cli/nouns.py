@@ -1,4 +1,4 @@
-"""The nouns of the command line: a static table, so that `lakehouse --help` imports no command."""
+"""Static table of the command line's nouns, so that `lakehouse --help` imports no command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lakehouse.cli.group import Noun
 from lakehouse.spec.table.services import SERVICE_SPECS
 
-#: By section: noun, module below `lakehouse.cli.commands`, and one sentence for the list of commands.
+#: For each section: noun, module below `lakehouse.cli.commands`, and one sentence for the list of commands.
 _SECTIONS = {
     "Tables": (
         ("table", "table", "Create, describe, read, delete from and validate tables; compare spec files"),
@@ -25,11 +25,11 @@ _SECTIONS = {
         ("services", "services", "Decide which services run now, and explain why"),
         ("alarms", "alarms", "Show and silence alarms of tables, and show their rules"),
         ("policy", "catalog", "Change settings of services for a namespace, a table or some partitions"),
-        ("action", "action", "Do the actions that users request on pages, and list them"),
+        ("action", "action", "Run the actions that users request on pages, and list them"),
         ("catalog", "catalog", "Upgrade the database schema of a shared catalog"),
     ),
     "Tools": (
-        ("doctor", "doctor", "Check what a deployment needs, and say what to do"),
+        ("doctor", "doctor", "Check the requirements of a deployment, and suggest corrections"),
         ("options", "options", "List every option with its default"),
         ("completion", "completion", "Print the completion script of a shell"),
     ),

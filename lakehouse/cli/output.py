@@ -1,8 +1,8 @@
-"""Output of commands: text for people, JSON for programs.
+"""Prints the results of commands: text for people, JSON for programs.
 
-Text has rounded sizes, local times and durations (`lakehouse.cli.values`). On a terminal, tables fit its width, and
-names of columns are bold unless NO_COLOR is set. A shortened table names what it lacks. Rows that are read from a table
-are printed in full.
+Output for people has rounded sizes, local times and durations (`lakehouse.cli.values`). On a terminal, tables fit its
+width, and column names are bold unless NO_COLOR is set. A note lists the shortened columns. Rows that are read from a
+table are printed in full.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lakehouse.cli.layout import Layout, lay_out
 from lakehouse.cli.values import Texts, header_of, verbatim
 from lakehouse.spec.contracts.document import Document, encode
 
-#: Rows of a table inside of a document that are printed.
+#: Maximum number of rows to print of a table inside a document.
 _MOST_ROWS = 20
-#: Columns with a sentence, which several rows often share, and columns that name a row.
+#: Columns that contain a sentence, which several rows often share, and columns that identify a row.
 _REASONS = ("reason", "why")
 _LABELS = ("table", "service", "partition")
 
 
 def show(value: Any, output: str) -> None:
-    """Print a mapping or rows of a table as JSON or as text: `name  value` lines for a mapping, a table for rows.
+    """Print a mapping or table rows as JSON or as text: `name value` lines for a mapping, a text table for rows.
 
     The values of rows are printed as they are stored, neither rounded nor shortened.
     """
@@ -46,9 +46,9 @@ def show(value: Any, output: str) -> None:
 def show_document(
     document: Document, output: str, rows: Sequence[Mapping[str, Any]] | None = None, *, omitted: Sequence[str] = ()
 ) -> None:
-    """Print a contract as JSON, or as text for people: the `rows` as a table, or else the fields.
+    """Print a contract as JSON, or for people: a text table of its `rows`, or its fields if it has no rows.
 
-    Field names are printed with spaces instead of underscores. The text lacks the fields `omitted`.
+    Field names are printed with spaces instead of underscores. Output for people omits the fields `omitted`.
     """
     if output == "json":
         print(json.dumps(document.to_mapping(), indent=2, ensure_ascii=False))
@@ -60,24 +60,27 @@ def show_document(
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows of a contract as a table for people; a reason that several rows share is printed once, below."""
+    """Print the rows of a contract as a text table.
+
+    A reason that several rows share is printed once below the table.
+    """
     page = _Page()
     page.table(rows)
     page.end()
 
 
 def rows_of(values: Sequence[object]) -> list[dict[str, Any]]:
-    """Return dataclasses as rows of a text table; column names have spaces instead of underscores."""
+    """Convert dataclasses to rows of a text table; column names have spaces instead of underscores."""
     return [_with_spaces(encode(value)) for value in values]
 
 
 def grid(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of a contract as a text table of any width; the keys of the first row are the column names."""
+    """Format contract rows as a table of unlimited width. The keys of the first row are the column names."""
     return "\n".join(_laid_out(rows, Texts(), None).lines)
 
 
 class _Page:
-    """The text of one command: its tables, and notes on times and shortened columns at the end."""
+    """Output of one command: its tables, then notes about time zones and shortened columns."""
 
     def __init__(self) -> None:
         self._texts, self._shortened = Texts(), dict[str, None]()
@@ -94,7 +97,7 @@ class _Page:
         self.end()
 
     def table(self, rows: Sequence[Mapping[str, Any]], *, most: int | None = None, indent: str = "") -> None:
-        """Print rows as a table; at most `most` of them, followed by the number of the others."""
+        """Print at most `most` rows as a table, followed by the number of omitted rows."""
         shown, reasons = _without_repeated_reasons(rows[:most])
         width = _width()
         layout = _laid_out(shown, self._texts, None if width is None else width - len(indent))
@@ -107,7 +110,7 @@ class _Page:
             print(f"{indent}... and {len(rows) - most:,} more (--output json prints all)")
 
     def end(self) -> None:
-        """Print the notes: the zone of times, and the names of shortened columns."""
+        """Print the notes: the time zone, and the names of shortened columns."""
         notes = [self._texts.footnote()]
         if self._shortened:
             notes.append(f"shortened to the terminal: {', '.join(self._shortened)} (--output json prints all)")
@@ -126,7 +129,7 @@ def _laid_out(rows: Sequence[Mapping[str, Any]], texts: Texts, width: int | None
 def _without_repeated_reasons(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[Sequence[Mapping[str, Any]], dict[str, list[str]]]:
-    """Return rows without the column of reasons, and the names of the rows by reason, if a reason is repeated."""
+    """If a reason is repeated, remove the column of reasons. Return the rows, and the row names by reason."""
     column = next((name for name in _REASONS if rows and name in rows[0]), None)
     labels = [name for name in _LABELS if rows and name in rows[0]]
     if column is None or not labels:
@@ -149,7 +152,7 @@ def _is_rows(value: Any) -> bool:
 
 
 def _width() -> int | None:
-    """Return the columns of the terminal; None if the output is not a terminal."""
+    """Return the width of the terminal in characters, or None if the output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,4 +1,4 @@
-"""Flags of many commands, and the types of their values. They import nothing heavy."""
+"""Flags that many commands share, and the types of their values. The module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.table.services import SERVICES
 
 TABLE_TEXT = "A table spec (YAML), a table's location, or [catalog:]namespace.table."
-NAME_TEXT = "The name of a table in the catalog: namespace.table."
+NAME_TEXT = "Name of a catalog table: namespace.table."
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """One of some words; the error for another word names the nearest one. `aliases` are accepted, too."""
+    """A value from a list of words.
+
+    The error for another word suggests a similar one. `aliases` are accepted, too.
+    """
 
     name = "word"
 
@@ -29,11 +32,11 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         self.words, self.aliases = tuple(words), aliases or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return the words as help shows them."""
+        """Return the words in the format of the help."""
         return f"[{'|'.join(self.words)}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word; fail for an unknown one."""
+        """Return the word, or fail if it is unknown."""
         value = self.aliases.get(str(value).upper(), value)
         if value not in self.words:
             near = nearest(str(value), self.words)
@@ -41,12 +44,12 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the words that begin with the typed text."""
+        """Return the words that begin with the typed characters."""
         return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number with a lower bound; None for the word `all` if it is allowed."""
+    """A whole number with a lower bound. The word `all`, if allowed, gives None."""
 
     name = "number"
 
@@ -54,7 +57,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         self.least, self.allow_all = least, allow_all
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """Return the number; fail for another text and for a number below the bound."""
+        """Return the number, or fail if the value is not a number or is below the bound."""
         if self.allow_all and value == "all":
             return None
         try:
@@ -70,12 +73,12 @@ class Count(click.ParamType):  # type: ignore[type-arg]
 
 
 class TableName(click.ParamType):  # type: ignore[type-arg]
-    """The name of a table; the shell completes names of the default catalog, and files."""
+    """Name of a table. The shell completes tables of the default catalog, and file names."""
 
     name = "table"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the tables of the catalog whose names begin with the typed text, and ask the shell for files."""
+        """Return catalog tables whose names begin with the typed characters, and let the shell add file names."""
         names = import_module("lakehouse.cli.table_names").table_names(ctx.params.get("catalog"))
         matches = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*matches, CompletionItem(incomplete, type="file")]
@@ -87,38 +90,38 @@ class CatalogName(click.ParamType):  # type: ignore[type-arg]
     name = "catalog"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text; raise UserError for a URL with a password."""
+        """Return the value; raise UserError if it is a URL with a password."""
         return catalog_argument(str(value))
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
-    """`KEY=VALUE` of a `hoodie.*` option; the shell completes the keys."""
+    """A `hoodie.*` option as `KEY=VALUE`; the shell completes the key."""
 
     name = "KEY=VALUE"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the keys that begin with the typed text."""
+        """Return the keys that begin with the typed characters."""
         keys = [str(declared["key"]) for declared in declarations()]
         return [CompletionItem(f"{key}=") for key in keys if key.startswith(incomplete)]
 
 
 def table(text: str = TABLE_TEXT, *, required: bool = True) -> click.Option:
-    """Return `--table`, the only way to name a table."""
+    """Return the flag `--table`, the only way to name a table."""
     return click.Option(["--table"], type=TableName(), metavar="TABLE", required=required, help=text)
 
 
 def tables(text: str) -> click.Option:
-    """Return `--table` of a command about several tables."""
+    """Return the flag `--table` for a command that takes several tables."""
     return click.Option(["--table"], type=TableName(), metavar="TABLE", multiple=True, help=text)
 
 
 def catalog(text: str = "Name or URL of the catalog.", *, default: str | None = "default") -> click.Option:
-    """Return `--catalog`."""
+    """Return the flag `--catalog`."""
     return click.Option(["--catalog"], type=CatalogName(), metavar="NAME|URL", default=default, help=text)
 
 
 def options() -> click.Option:
-    """Return `--option KEY=VALUE`, whose value is a mapping."""
+    """Return the flag `--option KEY=VALUE`, whose value is a mapping."""
     return click.Option(
         ["--option", "option"],
         type=KeyValue(),
@@ -130,7 +133,7 @@ def options() -> click.Option:
 
 
 def output() -> click.Option:
-    """Return `--output`."""
+    """Return the flag `--output`."""
     return click.Option(
         ["--output"],
         type=OneOf(("text", "json")),
@@ -140,12 +143,12 @@ def output() -> click.Option:
 
 
 def services(text: str = "A table service; repeatable. Default: all.") -> click.Option:
-    """Return `--service` of a command about several services."""
+    """Return the flag `--service` for a command that takes several services."""
     return click.Option(["--service"], type=OneOf(SERVICES), multiple=True, help=text)
 
 
 def service(text: str = "The table service.") -> click.Option:
-    """Return `--service` of a command about one service."""
+    """Return the flag `--service` for a command that takes one service."""
     return click.Option(["--service"], type=OneOf(SERVICES), required=True, help=text)
 
 
@@ -155,14 +158,14 @@ def flag(name: str, text: str) -> click.Option:
 
 
 def value(name: str, text: str, *, also: Sequence[str] = (), **more: Any) -> click.Option:
-    """Return a flag with a value; `also` are more spellings, `more` are parameters of `click.Option`."""
-    # Help shows no empty default. The field of the command is named by the first spelling.
+    """Return a flag with a value. `also` are additional spellings; `more` are parameters of `click.Option`."""
+    # Help shows no empty default. The first spelling gives the command's field its name.
     field = name.lstrip("-").replace("-", "_")
     return click.Option([name, *also, field], help=text, show_default=more.get("default", "") != "", **more)
 
 
 class JobOption(click.Option):
-    """A flag of a job. It collects all values, because the decoder of commands reports a flag that is given twice."""
+    """A flag of a job. It collects all values, because the command decoder reports a flag that is given twice."""
 
     def __init__(self, declarations: Sequence[str], *, repeatable: bool, **more: Any) -> None:
         super().__init__(declarations, **more)
@@ -170,7 +173,10 @@ class JobOption(click.Option):
 
 
 def job_flags(kind: type[JobCommand], *, without: Sequence[str] = ()) -> list[click.Parameter]:
-    """Return the flags of a job. Flags of other jobs and those in `without` are accepted, and hidden in its help."""
+    """Return the flags of a job.
+
+    Help hides the flags of other jobs and the flags in `without`, but the parser accepts them.
+    """
     names = {*field_names(kind), "tables"}
     # Every command has --debug.
     flags = [flag for flag in ALL_FLAGS if flag.flag != "--debug" and (flag in JOB_FLAGS or flag.field in names)]

@@ -1,4 +1,4 @@
-"""Convert the plans of services to their contracts, and print them: one function per type of plan with a contract."""
+"""Converts service plans to contracts and prints them, with one function per type of plan."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _ROOT = "(root)"
 
 @singledispatch
 def plan_document(plan: Any, service: str) -> ServicePlan:
-    """Return the contract of a plan that a service made: without a view for its type, its fields by name."""
+    """Convert the plan of a service to its contract. A plan type without its own view is shown as its fields."""
     return PlanFields(service=service, plan=encode(plan))
 
 
 def show_plan(document: ServicePlan, output: str) -> None:
-    """Print the contract of a plan: as text, a plan that rewrites file groups is a table of them."""
+    """Print the contract of a plan. For people, a plan that rewrites file groups is a table of file groups."""
     if isinstance(document, CompactionPlanDocument) and document.operations:
         show_document(document, output, [_with_metrics(row) for row in rows_of(document.operations)])
     elif isinstance(document, ClusteringPlanDocument) and document.groups:
@@ -170,7 +170,7 @@ def _(plan: SyncPlan, service: str) -> ServicePlan:
 
 
 def orphan_view(orphan: Orphan) -> OrphanFile:
-    """Return the contract of an orphan file."""
+    """Convert an orphan file to its contract."""
     return OrphanFile(
         file=orphan.path,
         bytes=orphan.size_bytes,
@@ -180,7 +180,7 @@ def orphan_view(orphan: Orphan) -> OrphanFile:
 
 
 def expired_view(expiry: Expiry) -> ExpiredPartition:
-    """Return the contract of an expired partition."""
+    """Convert an expired partition to its contract."""
     return mirror(ExpiredPartition, expiry, bytes=expiry.size_bytes)
 
 
@@ -196,5 +196,5 @@ def _synced_partitions(plan: TablePlan) -> list[SyncedPartition]:
 
 
 def _with_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with a column for each metric."""
+    """Return a table row with one column per metric."""
     return {**{name: value for name, value in row.items() if name != "metrics"}, **row["metrics"]}

@@ -36,7 +36,7 @@ def remove_policy(given: Given) -> None:
 
 
 def show_policies(given: Given) -> None:
-    """Print the settings of all services of a table with their origins, and the policies without effect."""
+    """Print all service settings of a table with the place that declares each, and the policies without effect."""
     name, table = catalog_table(given)
     with open_backend(name) as backend:
         policies = backend.policies(table, given.partition)
@@ -46,7 +46,7 @@ def show_policies(given: Given) -> None:
     for dead in policies.dead:
         print(f"no effect: {dead.text}")
     if not policies.partitions_known:
-        print("the table cannot be read, so patterns were not compared with its partitions")
+        print("the table cannot be read, so patterns were not checked against its partitions")
     return None
 
 
@@ -68,7 +68,7 @@ def _rows(policies: TablePolicies, *, defaults: bool) -> list[dict[str, Any]]:
 
 
 def _scope(given: Given) -> tuple[str, PolicyScope]:
-    """Return the catalog, and the policy with its table or namespace."""
+    """Return the catalog, and the scope of the policy."""
     name, table = (given.catalog, None) if given.table is None else catalog_table(given)
     return name, PolicyScope(service=given.service, table=table, namespace=given.namespace, pattern=given.pattern)
 

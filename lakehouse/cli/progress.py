@@ -1,9 +1,9 @@
-"""Shows the progress of long operations: bars on a terminal, otherwise a line at the end of each stage.
+"""Shows the progress of long operations: progress bars on a terminal, otherwise one line at the end of each stage.
 
     with lakehouse.progress():
         table.services.compaction.run(spark=spark)
 
-On Spark, a bar moves when the driver learns that a task has ended. rich is imported when the first bar is drawn.
+On Spark, a bar moves when the driver is notified that a task has ended. rich is imported when the first bar is drawn.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from lakehouse.model.texts import printable
 
 @contextmanager
 def progress(file: TextIO | None = None) -> Iterator[None]:
-    """Show the progress of the operations in this block on `file`, by default the standard error stream.
+    """Show the progress of the operations in a `with` block on `file`, by default the standard error stream.
 
-    A terminal shows bars. Another stream, such as that of a notebook, gets one line at the end of each stage.
+    A terminal shows progress bars. Other streams, such as the output of a notebook, get one line at the end of each
+    stage.
     """
     stream = sys.stderr if file is None else file
     shown: TerminalProgress | LineProgress = TerminalProgress(stream) if stream.isatty() else LineProgress(stream)
@@ -34,7 +35,7 @@ def progress(file: TextIO | None = None) -> Iterator[None]:
 
 @contextmanager
 def terminal_progress() -> Iterator[None]:
-    """Show bars for the operations in this block if the standard error stream is a terminal; else show nothing."""
+    """Show progress bars for the operations in a `with` block, but only if standard error is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
@@ -59,7 +60,7 @@ class LineProgress:
         self._done: dict[Stage, tuple[int, int]] = {}
 
     def started(self, stage: Stage) -> None:
-        """Begin to count."""
+        """Start the counts of a stage."""
         with self._lock:
             self._done[stage] = (0, 0)
 
@@ -78,11 +79,11 @@ class LineProgress:
             self._stream.flush()
 
     def close(self) -> None:
-        """Do nothing: each line was flushed."""
+        """Do nothing, because each line is flushed when it is written."""
 
 
 class TerminalProgress:
-    """Draws a bar for each stage on a terminal; the bars of ended stages stay."""
+    """Draws a progress bar for each stage on a terminal. The bars of ended stages stay on the screen."""
 
     def __init__(self, stream: TextIO, console: Any = None) -> None:
         self._stream, self._console = stream, console
@@ -101,14 +102,14 @@ class TerminalProgress:
             self._tasks[stage] = self._bars.add_task(_title(stage), total=stage.total, counts=_counts(stage, 0, 0))
 
     def advanced(self, stage: Stage, units: int, size: int) -> None:
-        """Advance the bar; a thread of rich draws it."""
+        """Advance the bar; a thread of the library rich draws it."""
         with self._lock:
             done, size_done = self._done[stage]
             self._done[stage] = done, size_done = done + units, size_done + size
             self._bars.update(self._tasks[stage], advance=units, counts=_counts(stage, done, size_done))
 
     def ended(self, stage: Stage, *, failed: bool) -> None:
-        """Draw the bar for the last time; the screen is released when no stage runs."""
+        """Draw the bar for the last time. The screen is released when no stage runs."""
         with self._lock:
             task = self._tasks.pop(stage)
             if failed:
@@ -119,7 +120,7 @@ class TerminalProgress:
                 self._release()
 
     def close(self) -> None:
-        """Release the screen, also after an error between two calls."""
+        """Release the screen. This also works after an error between two calls."""
         with self._lock:
             self._release()
 
@@ -143,7 +144,7 @@ def _counts(stage: Stage, done: int, size: int) -> str:
 
 
 def _bars(console: Any, stream: TextIO) -> Any:
-    """Return the bars of rich. Names of tables may contain brackets, which are markup otherwise."""
+    """Create the progress bars of rich. Markup is disabled, because table names may contain brackets."""
     rich: Any = import_module("rich.progress")
     columns = (
         rich.TextColumn("{task.description}", markup=False),

@@ -1,6 +1,7 @@
 """`lakehouse publish`: `run` is a job, the other verbs need no Spark.
 
-The table is a spec file or a name in a catalog. Its publication is declared in the section `services.publish`.
+The table is given as a spec file or as a catalog name. The spec declares the publication in the section
+`services.publish`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def _check(command: PublishCommand) -> tuple[str, ...]:
 
 
 def declared_spec(name: str) -> tuple[TableSpec, str]:
-    """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file."""
+    """Load a spec from a file or a catalog.
+
+    The second value is a warning if the catalog's spec differs from its file.
+    """
     spec = spec_of(name)
     if spec is not None:
         return spec, ""
@@ -103,7 +107,7 @@ def declared_spec(name: str) -> tuple[TableSpec, str]:
 
 
 def opened(name: str, options: Mapping[str, str], *, spec: TableSpec | None = None) -> PublishJob:
-    """Open a table and its publication; raise UserError if its spec does not declare one."""
+    """Open a table and its publication; raise UserError if its spec declares no publication."""
     declared = spec or declared_spec(name)[0]
     require_publication(declared, name)
     return open_publication(open_table(name, options), declared, options)
@@ -126,7 +130,7 @@ def show_due(given: Given) -> None:
 
 
 def show_plan(given: Given) -> None:
-    """Print what a run would do with every partition, and why."""
+    """Print the action of a run for every partition, and the reason."""
     job = opened(given.table, given.option)
     plan = due(job, _request(given))
     rows = [{"partition": name, "would be": "continued", "version": "", "why": "begun"} for name in plan.begun]
@@ -185,7 +189,7 @@ def _iso(ms: int | None) -> str:
 
 
 def show_status(given: Given) -> None:
-    """Print the state of partitions."""
+    """Print the publication state of partitions."""
     job = opened(given.table, given.option)
     document = PublicationStatus(target=job.target, partitions=status(job, given.partition))
     show_document(document, given.output, rows=[_status_row(partition) for partition in document.partitions])

@@ -1,10 +1,10 @@
-"""A process that stays and runs the read commands of pages: `python -m lakehouse.cli.reader IDLE_SECONDS`.
+"""Long-running process that runs the read commands of pages: `python -m lakehouse.cli.reader IDLE_SECONDS`.
 
     standard input    one `ReaderRequest` per line
     standard output   one `ReaderAnswer` per line, in the same order
 
-Opened tables stay open between commands, so a command reads only what is new. The process ends when its input is
-closed, or after IDLE_SECONDS without a request.
+Tables stay open between commands, so a command reads only new instants. The process ends when its input is closed, or
+after IDLE_SECONDS without a request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ = 65_536
 
 
 def serve(requests: int, answers: int, idle_s: float) -> None:
-    """Answer the requests of one file descriptor on another until the input is closed or idle.
+    """Read requests from one file descriptor and write answers to another, until the input is closed or idle.
 
     Raises UserError for a line that is not a request.
     """
@@ -41,7 +41,7 @@ def serve(requests: int, answers: int, idle_s: float) -> None:
 
 
 def answer(request: ReaderRequest) -> ReaderAnswer:
-    """Run one command and return what it printed. A command that ends the process is a failed command."""
+    """Run one command and return its output. A command that tries to exit the process counts as failed."""
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
         try:
@@ -57,10 +57,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    # The protocol has descriptors of its own: a library that prints to standard output does not disturb it.
+    # The protocol uses duplicated descriptors, so a library that prints to standard output does not corrupt it.
     _requests, _answers = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    # Handlers get the stream that is standard error now; a command's own messages go into its answer.
+    # Log handlers keep the original standard error. The messages of a command go into its answer.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     serve(_requests, _answers, float(sys.argv[1]))

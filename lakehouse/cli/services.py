@@ -52,7 +52,7 @@ def due(given: Given) -> None:
 
 
 def explain(given: Given) -> None:
-    """Print why services of a table run or wait."""
+    """Print why the services of a table run or wait."""
     name, table = catalog_table(given)
     with open_backend(name) as backend:
         explanation = backend.explanation(table, given.service)
@@ -65,16 +65,16 @@ def explain(given: Given) -> None:
         print(f"\n{service}")
         fields = _words(explained)
         decision = {name.replace("_", " "): part for name, part in (fields.pop("decision") or {}).items()}
-        show({**(decision or {"decision": "none: `lakehouse services due` was not run yet"}), **fields}, given.output)
+        show({**(decision or {"decision": "none: `lakehouse services due` has not run yet"}), **fields}, given.output)
 
 
 def _words(value: object) -> dict[str, Any]:
-    """Return the fields of a contract for people: with spaces instead of underscores."""
+    """Return the fields of a contract by name, with spaces instead of underscores."""
     return {name.replace("_", " "): part for name, part in encode(value).items()}
 
 
 def request(given: Given) -> None:
-    """Record the request of a service."""
+    """Record a request to run a service."""
     name, table = catalog_table(given)
     with open_backend(name) as backend:
         recorded = backend.request(table, given.service, given.partition, given.by)
@@ -97,7 +97,7 @@ def health(given: Given) -> None:
             try:
                 numbers_of_table = catalog.load_table(name).health()
             except Exception as error:
-                # A fault of one table must not hide the health of the others.
+                # An error of one table must not hide the health of the others.
                 rows.append(
                     TableHealth(table=name, error=None if _is_not_created(catalog, name) else error_text(error))
                 )
@@ -114,7 +114,7 @@ def _is_not_created(catalog: Catalog, table: str) -> bool:
         entry = catalog.registered_entry(table)
         return isinstance(entry, TableEntry) and is_not_created(entry)
     except LakehouseError:
-        # The first error is the one to report.
+        # The caller reports the first error, so this second one is dropped.
         return False
 
 

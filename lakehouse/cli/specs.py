@@ -1,7 +1,7 @@
 """`lakehouse table sync | drift | history`: spec files and their versions in the catalog.
 
-Jobs of Airflow put the spec files beside its DAGs in force automatically (LAKEHOUSE_SYNC_SPECS). In a shell only
-`table sync` does this; other commands warn about a file that differs, because a user's working copy can be old.
+Airflow jobs apply the spec files next to its DAGs automatically (LAKEHOUSE_SYNC_SPECS). In a shell only `table sync`
+applies spec files. Other commands only warn about a difference, because a user's working copy can be old.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from lakehouse.spec.table.changes import spec_changes
 from lakehouse.spec.table.folder import SpecFolder, read_specs, spec_paths
 
 logger = logging.getLogger(__name__)
-#: Directories of specs that a job puts in force before it opens a table by name; Airflow's operators set it.
+#: Directories of spec files that a job applies before it opens a table by name. Airflow operators set this variable.
 SYNC = "LAKEHOUSE_SYNC_SPECS"
-#: Directories of the specs from which Airflow's DAGs are built.
+#: Directories of the spec files from which Airflow's DAGs are built.
 SPECS = "LAKEHOUSE_SPECS"
-#: Author of new versions; default: the user of the operating system.
+#: Author of new spec versions. Default: the user of the operating system.
 AUTHOR = "LAKEHOUSE_AUTHOR"
 
 
 def author(environ: Mapping[str, str]) -> str:
-    """Return the author of changes: set by Airflow, or else the user of the operating system and the host."""
+    """Return the author of changes: the one that Airflow set, otherwise user and host of this process."""
     if environ.get(AUTHOR):
         return environ[AUTHOR]
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # The user id of a container may have no name.
+        # In a container, the user id may have no user name.
         user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"
 
 
 def specs_in_force(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str, str]:
-    """Put the specs of a job's tables in force if Airflow started the job; return warnings by table.
+    """Apply the spec files of a job's tables if Airflow started the job. Return warnings by table.
 
-    A warning says that a spec file is not in force. Without `tables`, all tables of the catalog are checked.
+    A warning reports a spec file that was not applied. Empty `tables` means all tables of the catalog.
     """
     if os.environ.get(SYNC):
         folder = _folder(_present(os.environ[SYNC]), tables)
@@ -67,19 +67,19 @@ def specs_in_force(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str,
 
 
 def drift_warnings(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str, str]:
-    """Return warnings about spec files that differ from the catalog, by table; change nothing."""
+    """Return, by table, warnings about spec files that differ from the catalog. Nothing is changed."""
     named = _present(os.environ.get(SYNC) or os.environ.get(SPECS) or "")
     folder = _folder(named, tables) if named else recorded_files(catalog, tables)
     return warnings_of(compare(catalog, folder, tables))
 
 
 def with_warning(report: ReportT, warning: str | None) -> ReportT:
-    """Return the report with an additional warning; None adds nothing."""
+    """Return the report with an additional warning, or unchanged if `warning` is None."""
     return replace(report, warning="; ".join(filter(None, (report.warning, warning)))) if warning else report
 
 
 def spec_in_force(catalog: Catalog, table: str) -> SpecInForce:
-    """Return the version of a table's spec in the catalog, and its difference from the spec file."""
+    """Return the version of a table's spec in the catalog, and its differences from the spec file."""
     entry = catalog.entry(table)
     return SpecInForce(
         spec_version=entry.spec_version,
@@ -91,7 +91,7 @@ def spec_in_force(catalog: Catalog, table: str) -> SpecInForce:
 
 
 def sync(given: Given) -> None:
-    """Put spec files in force, or compare them with `--dry-run`."""
+    """Apply spec files; with `--dry-run` only compare them with the catalog."""
     with load_catalog(given.catalog) as catalog:
         folder = _folder(_directories(_given_paths(given)), given.table)
         if given.dry_run:
@@ -104,11 +104,11 @@ def sync(given: Given) -> None:
     refused = [status for status in statuses if status.state is SpecState.REFUSED]
     if refused:
         problems = "; ".join(f"{status.table or status.file}: {status.problem}" for status in refused)
-        raise UserError(f"{len(refused)} spec files are not in force: {problems}")
+        raise UserError(f"{len(refused)} spec files were not applied: {problems}")
 
 
 def drift(given: Given) -> None:
-    """Compare spec files with their versions in the catalog, and with the settings that their tables store."""
+    """Compare spec files with their versions in the catalog, and with the properties of their tables."""
     with load_catalog(given.catalog) as catalog:
         named = _given_paths(given) or _paths(os.environ.get(SPECS, ""))
         folder = _folder(named, given.table) if named else recorded_files(catalog, given.table)
@@ -117,7 +117,7 @@ def drift(given: Given) -> None:
 
 
 def history(given: Given) -> None:
-    """Print the versions of a table's spec."""
+    """Print all versions of a table's spec."""
     with load_catalog(given.catalog) as catalog:
         versions = catalog.spec_history(given.table)
     history: list[SpecVersion] = []
@@ -158,7 +158,7 @@ def _folder(directories: Sequence[Path], tables: Sequence[str]) -> SpecFolder:
     missing = [directory for directory in directories if not directory.is_dir()]
     if missing:
         raise UserError(f"{missing[0]} is not a directory; give a directory of table specs", path=str(missing[0]))
-    # A spec file can omit the namespace `default`.
+    # A spec file may omit the namespace `default`.
     names = {name for table in tables for name in (table, table.removeprefix("default."))}
     return read_specs(spec_paths([directory.absolute() for directory in directories]), names)
 
@@ -166,16 +166,16 @@ def _folder(directories: Sequence[Path], tables: Sequence[str]) -> SpecFolder:
 def _directories(given: Sequence[Path]) -> Sequence[Path]:
     paths = given or _paths(os.environ.get(SPECS, ""))
     if not paths:
-        raise UserError(f"no spec files: give their directory by --specs, or set {SPECS}")
+        raise UserError(f"no spec files: give their directory with --specs, or set {SPECS}")
     return paths
 
 
 def _present(text: str) -> list[Path]:
-    """Return the directories that exist on this machine; log a warning for the others."""
+    """Return the directories that exist on this host; log a warning for the others."""
     folders = {path: path.is_dir() for path in _paths(text)}
     for path, present in folders.items():
         if not present:
-            logger.warning("%s is not a directory: none of its specs is put in force or compared", path)
+            logger.warning("%s is not a directory: none of its spec files is applied or compared", path)
     return [path for path, present in folders.items() if present]
 
 

@@ -1,6 +1,6 @@
-"""`lakehouse ingest status` and `stop`: the stream of a table as seen without Spark.
+"""`lakehouse ingest status` and `stop`: show or end the stream of a table, without Spark.
 
-A trigger of Airflow runs them as short processes every few seconds, so that this module imports little.
+An Airflow trigger runs them as short processes every few seconds, so this module imports little.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ def show_status(given: Given) -> int:
 
 
 def stop(given: Given) -> int:
-    """Ask the stream of a table to end, and print its state."""
+    """Request that the stream of a table ends, and print its state."""
     spec, env = _opened(given, os.environ)
     state = read_state(env, spec.ingestion_name, spec.input)
     run_id = given.run_id or (state.status.run_id if state.alive and state.status is not None else "")
     if not run_id:
-        raise UserError(f"no stream fills table {spec.ingestion_name}, so there is nothing to stop", table=spec.table)
+        raise UserError(
+            f"table {spec.ingestion_name} has no running stream, so there is nothing to stop", table=spec.table
+        )
     within_s = parse_duration("--within", given.within)
     request = StopRequest(run_id=run_id, within_s=within_s, by=f"`lakehouse ingest stop` of process {os.getpid()}")
     is_its_own = state.alive and state.status is not None and state.status.run_id == run_id
@@ -47,7 +49,7 @@ def stop(given: Given) -> int:
 
 
 def _show(state: StreamState, output: str) -> None:
-    """Print a state as JSON, or what people want to know of it."""
+    """Print the state of a stream as JSON, or a summary for people."""
     if output == "json":
         show_document(state, output)
         return
@@ -61,14 +63,14 @@ def _show(state: StreamState, output: str) -> None:
 
 
 def _described(state: StreamState) -> str:
-    """Return one phrase about the stream."""
+    """Describe the state of the stream in one phrase."""
     host = state.host or "unknown"
     if state.alive:
-        return f"runs on host {host}" + (", and was asked to end" if state.stop_asked else "")
+        return f"runs on host {host}" + (", and has a request to end" if state.stop_asked else "")
     if state.status is None:
         return "none has run"
     if not state.status.ended:
-        return f"died on host {host}; the next one continues from the last commit"
+        return f"crashed on host {host}; the next stream continues from the last commit"
     error = state.status.report.error
     return f"has ended on host {host}" + ("" if error is None else f" with an error: {error.message}")
 
@@ -78,9 +80,9 @@ def _moment(milliseconds: int) -> str:
 
 
 def _opened(given: Given, environ: Mapping[str, str]) -> tuple[TableSpec, Env]:
-    """Return the spec, and the environment of the folder that has the lease."""
+    """Load the spec, and open the storage folder that contains the stream's lease."""
     path = Path(given.table)
     if path.suffix not in (".yaml", ".yml"):
-        raise UserError(f"--table {given.table}: name the file of the table spec, such as orders.yaml", flag="--table")
+        raise UserError(f"--table {given.table}: give the file of a table spec, such as orders.yaml", flag="--table")
     spec = load_spec(path.absolute()).of_input(given.input)
     return spec, Env(storage=open_storage(stream_location(spec, environ), submitted_storage_options(environ)))

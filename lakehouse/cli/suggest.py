@@ -41,9 +41,9 @@ def suggest(given: Given) -> None:
 
 def _suggested(given: Given, limits: Limits) -> str:
     if given.topic is not None and given.tables:
-        raise UserError("--topic and --tables: a source is one of both")
+        raise UserError("--topic and --tables exclude each other: give the one that fits the source")
     if given.topic is not None:
-        # Only these sources need their clients.
+        # Imported here, because only these sources need the client libraries.
         topics: Any = import_module("lakehouse.platform.suggest.kafka")
         sample = topics.sample_topic(given.source, given.topic, limits, os.environ)
         return suggested_spec(sample, table=given.name, location=given.location)
@@ -54,7 +54,7 @@ def _suggested(given: Given, limits: Limits) -> str:
         return write(sample, table=given.name, location=given.location)
     _refuse_connection(given.source)
     if "://" in given.source:
-        refuse_secret_url(given.source, "SOURCE", "Give the access to the storage by environment variables.")
+        refuse_secret_url(given.source, "SOURCE", "Set environment variables that give access to the storage.")
     sample = sample_files(given.source, given.format or "", limits, os.environ, storage_options(given.source))
     return suggested_spec(sample, table=given.name, location=given.location)
 
@@ -70,12 +70,15 @@ def _refuse_connection(source: str) -> None:
 
 
 def check(given: Given) -> None:
-    """Check a spec without a Spark session, and print what its first run will do; with --sample also its first rows."""
+    """Check a spec without a Spark session, and print the plan of its first run.
+
+    With --sample also print its first rows.
+    """
     spec = load_spec(Path(given.spec).absolute())
     inputs = (given.input,) if given.input is not None else (*spec.inputs,) or (None,)
     notes: tuple[str, ...] = ()
     if spec.ingest is not None or spec.inputs:
-        # The checks import the sources.
+        # Imported here, because the checks import all sources.
         check_ingest: Any = import_module("lakehouse.platform.ingest.check").check_ingest
         for name in inputs:
             part = spec.of_input(name)
@@ -98,8 +101,11 @@ def check(given: Given) -> None:
 
 
 def _show_sample(spec: TableSpec, given: Given) -> None:
-    """Print the first rows of a sample and its bad records; raise UserError if a run would fail because of these."""
-    # Only a sample starts Spark.
+    """Print the first rows and the bad records of a sample.
+
+    Raise UserError if a run would fail because of bad records.
+    """
+    # Imported here, because only --sample starts Spark.
     session: Any = import_module("lakehouse.spark.session").job_session(f"lakehouse spec check {spec.table}")
     sample_ingestion: Any = import_module("lakehouse.platform.ingest.sample").sample_ingestion
     limits = Limits(rows=given.rows, files=given.files)
@@ -123,7 +129,7 @@ def _show_sample(spec: TableSpec, given: Given) -> None:
 
 
 def storage_options(*places: str) -> dict[str, str]:
-    """Return the options of the storage of some places; local paths need none, so that Spark is not imported."""
+    """Return the storage options for some paths. Local paths need none, so Spark is not imported for them."""
     if not any("://" in place or "${" in place for place in places):
         return {}
     options: dict[str, str] = import_module("lakehouse.spark.submitted").submitted_storage_options(os.environ)
@@ -131,7 +137,7 @@ def storage_options(*places: str) -> dict[str, str]:
 
 
 def _yesterday() -> tuple[str, str]:
-    """Return the data interval of the day before this one, for paths that are read by interval."""
+    """Return the data interval of yesterday, for source paths that depend on the interval."""
     today = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).replace(
         hour=0, minute=0, second=0, microsecond=0
     )

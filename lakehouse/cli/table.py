@@ -1,4 +1,4 @@
-"""Commands about one table and its timeline, and the table that `--table` names; no command needs a Spark session."""
+"""Commands on one table, and functions that open the table of `--table`. No command needs a Spark session."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
 _SPECS = (".yaml", ".yml")
-# A name in a catalog, which is neither a path nor a URL.
+# Matches a catalog name, which is neither a path nor a URL.
 _IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
-#: Tables that stay open between the commands of a process; None if every command opens its own.
+#: Tables that stay open between the commands of a process; None if every command opens its tables itself.
 _KEPT: ContextVar[OpenedTables | None] = ContextVar("kept_tables", default=None)
 
 
 @contextmanager
 def keep_tables() -> Iterator[None]:
-    """Keep the tables of a catalog open between the commands of this block, which then read only what is new."""
+    """Keep catalog tables open between the commands of a `with` block, which then read only new instants."""
     token = _KEPT.set(OpenedTables())
     try:
         yield
@@ -58,10 +58,10 @@ def keep_tables() -> Iterator[None]:
 
 
 def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
-    """Open the table of a spec file, at a location, or of a catalog: `[catalog:]namespace.table`.
+    """Open a table by its spec file, its location, or its catalog name: `[catalog:]namespace.table`.
 
-    A table of a spec or of a catalog is opened with its declared options; `options` replace these. Raises UserError if
-    the location contains another table than the declared or registered one.
+    A table from a spec or catalog is opened with its declared options; `options` override them. Raises UserError if the
+    location contains a different table than the declared or registered one.
     """
     spec = spec_of(name)
     if spec is not None:
@@ -75,7 +75,7 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
 
 
 def identified(spec: TableSpec) -> TableSpec:
-    """Return a spec with the identities that the default catalog records of its tables, if a catalog is configured."""
+    """Add the table identities of the default catalog to a spec, if a catalog is configured."""
     if not is_configured(os.environ):
         return spec
     try:
@@ -87,7 +87,7 @@ def identified(spec: TableSpec) -> TableSpec:
 
 
 def catalog_name(name: str) -> tuple[str, str] | None:
-    """Return catalog and identifier of a table name; None for a spec, a path or a URL."""
+    """Split a table name into catalog and identifier. Return None if it is a spec file, a path or a URL."""
     match = _IDENTIFIER.fullmatch(name)
     if match is None or Path(name).suffix in _SPECS or Path(name).exists():
         return None
@@ -95,12 +95,12 @@ def catalog_name(name: str) -> tuple[str, str] | None:
 
 
 def catalog_table(given: Given) -> tuple[str, str]:
-    """Return the catalog and the name of the table that `--table` and `--catalog` name."""
+    """Return the catalog and the table name from `--table` and `--catalog`."""
     return _named(given.table, given.catalog)
 
 
 def catalog_tables(given: Given) -> tuple[str, list[str]]:
-    """Return the catalog and the names of the tables that repeated `--table` and `--catalog` name."""
+    """Return the catalog and the table names from repeated `--table` and from `--catalog`."""
     identifiers = [_named(table, given.catalog) for table in given.table]
     catalogs = sorted({catalog for catalog, _ in identifiers})
     if len(catalogs) > 1:
@@ -176,7 +176,7 @@ def read(given: Given) -> None:
         show([asdict(step) for step in scan.explain()], given.output)
         return
     rows = (row for batch in scan.to_batches() for row in rows_of_batch(batch))
-    # One row more than is shown says whether the output is complete.
+    # One additional row is read to determine whether the output is complete.
     first_rows = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))
     shown = first_rows[: given.limit]
     show(shown, given.output)
@@ -203,7 +203,7 @@ def delete(given: Given) -> None:
 
 
 def spec_of(name: str) -> TableSpec | None:
-    """Return the spec in the file `name`; None if `name` is not a spec file."""
+    """Load the spec file `name`; return None if `name` is not a spec file."""
     path = Path(name)
     return load_spec(path) if path.suffix in _SPECS else None
 
@@ -233,14 +233,14 @@ def _refuse_contradictions(given: Given) -> None:
     if given.read_optimized and not one:
         one = ["--read-optimized"]
     if len(one) > 1:
-        raise UserError(f"{' and '.join(one)} each name the version to read; give one of them")
+        raise UserError(f"{' and '.join(one)} each select the version to read; give one of them")
     if one and other:
         raise UserError(
             f"{one[0]} reads one version of the table, but {other[0]} reads the changes between two instants; give "
             "one of them"
         )
     if given.columns is not None and not _split(given.columns):
-        raise UserError("--columns is empty; name columns, comma separated, or leave it out for all columns")
+        raise UserError("--columns is empty; give comma-separated columns, or leave it out for all columns")
 
 
 def _refuse_empty_condition(given: Given) -> None:
@@ -251,14 +251,14 @@ def _refuse_empty_condition(given: Given) -> None:
 
 
 def note_of_more(shown: int, what: str, remedy: str, *, total: int | None = None) -> None:
-    """Say on standard error that more values exist than were printed, and how to see them."""
+    """Print on standard error that more values exist than were printed, and which flag shows them."""
     sys.stdout.flush()
     number = f"{total}" if total is not None else f"at least {shown + 1}"
     print(f"{shown} of {number} {what} shown; {remedy}", file=sys.stderr)
 
 
 def rows_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch; a date or time that Python cannot hold (year 0, year 58058) is text."""
+    """Yield the rows of a batch. A date or time outside of Python's range (year 0, year 58058) becomes a string."""
     columns = [_plain_values(batch.column(name)) for name in batch.schema.names]
     for values in zip(*columns, strict=True):
         yield dict(zip(batch.schema.names, values, strict=True))

@@ -1,4 +1,4 @@
-"""Names of the tables of a catalog, for shell completion."""
+"""Lists table names of a catalog, for shell completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from lakehouse.platform.catalog.connect import DEFAULT, is_configured
 
 
 def table_names(catalog: str | None) -> list[str]:
-    """Return the names of all tables of a catalog; nothing if no catalog answers, because a shell shows no errors."""
+    """Return all table names of a catalog.
+
+    Return nothing if the catalog is unavailable, because a shell shows no errors.
+    """
     name = catalog or DEFAULT
     if name == DEFAULT and not is_configured(os.environ):
         return []

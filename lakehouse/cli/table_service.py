@@ -1,7 +1,7 @@
 """The verbs `due`, `plan` and `run` of every table service.
 
-`due` and `plan` work without Spark. `run` is a job: under spark-submit its work runs on executors, else in threads of
-this process. `run --dry-run` is not a job: it prints the same as `plan --dry-run`.
+`due` and `plan` work without Spark. `run` is a job: under spark-submit its work runs on executors, otherwise in threads
+of this process. `run --dry-run` is not a job: it prints the same as `plan --dry-run`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from lakehouse.spec.job_flags import JOB_FLAGS
 from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
 from lakehouse.spec.table.services import ServiceSpec, service_spec
 
-#: Short flags of clustering, and the options that they set.
+#: Short flags for clustering, each with the option that it sets.
 _SHORT = {"short_partitions": PARTITIONS, "sort_columns": SORT_COLUMNS, "layout": LAYOUT}
-#: Flags of a job that also describe a plan.
+#: Job flags that `run --dry-run` also accepts.
 _OF_PLANS = ("tables", "options", "force", "output", "debug")
 
 
@@ -58,7 +58,7 @@ def plan(given: Given) -> None:
     spec = service_spec(given.noun)
     service, pinned = _service(spec, given), list(given.pin)
     if given.dry_run or spec.action is None:
-        # The plan of a rewrite is printed although it is not due: it shows what a forced run would do.
+        # The plan of a rewrite is printed even if it is not due, because it shows the work of a forced run.
         planned = service.plan(force=given.force or spec.holds_file_groups, pinned=pinned)
         show_plan(plan_document(planned, spec.name), given.output)
         return
@@ -74,7 +74,9 @@ def run(given: Given) -> int:
     """Run a service as a job, or print its plan with `--dry-run`."""
     if not given.dry_run:
         if given.pin:
-            raise UserError("--pin works with --dry-run only: a run keeps what the table's options and readers pin")
+            raise UserError(
+                "--pin works with --dry-run only: a run keeps the versions that the table's options and readers pin"
+            )
         return run_service_job(job_command(given, ServiceCommand, _short_options(given)))
     useless = [flag.flag for flag in JOB_FLAGS if flag.field not in _OF_PLANS and getattr(given, flag.field)]
     if useless or len(given.tables) > 1:
@@ -104,7 +106,7 @@ def _short_options(given: Given) -> list[str]:
 
 
 def run_service_job(command: ServiceCommand) -> int:
-    """Run a service; under spark-submit on Spark, else in threads of this process."""
+    """Run a service: on Spark under spark-submit, otherwise in threads of this process."""
     return run_job(command, _work, check_service_job)
 
 
@@ -133,8 +135,8 @@ def _work(command: ServiceCommand) -> ServiceReport:
 def check_service_job(command: ServiceCommand) -> tuple[str, ...]:
     """Check a table service; raise UserError if it cannot run on the table.
 
-    Of several tables only the names and the options are checked: one wrong table does not stop the others, and its
-    report names the error.
+    If there are several tables, only their names and the options are checked. A wrong table does not stop the others,
+    and its report contains the error.
     """
     check_command(command, os.environ)
     if len(command.tables) == 1:
@@ -143,7 +145,7 @@ def check_service_job(command: ServiceCommand) -> tuple[str, ...]:
     names = {table: catalog_name(table) for table in command.tables}
     unknown = next((table for table, name in names.items() if name is None), None)
     if unknown is not None:
-        raise UserError(f"several tables in one run must be names of a catalog, but {unknown!r} is not", table=unknown)
+        raise UserError(f"several tables in one run must be catalog names, but {unknown!r} is not", table=unknown)
     catalogs = sorted({name[0] for name in names.values() if name is not None})
     if len(catalogs) > 1:
         raise UserError(f"the tables of one run must be in one catalog, not in {', '.join(catalogs)}")
@@ -155,6 +157,7 @@ def _opened(command: ServiceCommand) -> Table:
     if identifier is None:
         return open_table(command.table, command.options)
     with load_catalog(identifier[0]) as catalog:
-        # The run puts the spec file in force, too. A check of the previous spec would report corrected errors.
+        # The run also applies the spec file. A check of the previous spec would report errors that are already
+        # corrected.
         specs_in_force(catalog, [identifier[1]])
         return catalog.load_table(identifier[1], options=command.options)

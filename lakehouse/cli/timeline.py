@@ -1,4 +1,4 @@
-"""`lakehouse timeline show`: instants in the words of table services."""
+"""`lakehouse timeline show`: print instants, each with the table service or write that made it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from lakehouse.spec.quantities import duration_text, parse_duration
 
 _DURATION = re.compile(r"\s*\d+\s*[wdhmsWDHMS]")
 _DIGITS = re.compile(r"\d{14}|\d{17}")
-#: The path of a table without partitions in other commands.
+#: Other commands also use this name for the partition of an unpartitioned table.
 _ROOT = "(root)"
 
 
 def show(given: Given) -> None:
-    """Print the newest instants of a table, or those of its archive."""
+    """Print the newest instants of a table's active timeline or archive."""
     table = open_table(given.table)
     wanted = TimelineFilter(
         services=tuple(given.service),
@@ -48,7 +48,7 @@ def show(given: Given) -> None:
 
 
 def _moment(table: Table, flag: str, text: str | None) -> int | None:
-    """Return a time in UTC milliseconds: a duration before now, instant digits, or ISO 8601, UTC without a zone."""
+    """Parse a time to UTC milliseconds: a duration before now, instant digits, or ISO 8601 (UTC if it has no zone)."""
     if text is None:
         return None
     if _DURATION.match(text):
@@ -64,7 +64,7 @@ def _moment(table: Table, flag: str, text: str | None) -> int | None:
 
 
 def _with_runs(name: str, document: TimelineInstants) -> TimelineInstants:
-    """Return the instants with the runs of services that the catalog records, if the table is in a catalog."""
+    """Add the service runs that the catalog records to the instants, if the table is in a catalog."""
     identifier = catalog_name(name)
     if identifier is None:
         return document
@@ -75,7 +75,7 @@ def _with_runs(name: str, document: TimelineInstants) -> TimelineInstants:
 
 
 def _with_run(instant: TimelineInstant, runs: Mapping[tuple[str, str], str]) -> TimelineInstant:
-    # A savepoint has the requested time of its commit, and the run is the one of the commit.
+    # A savepoint has the requested time of its commit, so the matching run made the commit, not the savepoint.
     run = runs.get((instant.requested, instant.service))
     return instant if instant.run or run is None else replace(instant, run=run)
 
@@ -97,7 +97,7 @@ def _row(instant: TimelineInstant) -> dict[str, Any]:
 
 
 def _duration(seconds: float | None) -> str | None:
-    """Return a duration; most instants take less than a minute, so fractions count."""
+    """Format a duration. Fractions of seconds are shown, because instants often take less than a minute."""
     if seconds is None:
         return None
     return f"{seconds:.1f} s" if seconds < 90 else duration_text(round(seconds))

@@ -109,5 +109,5 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # The user id of a container may have no name.
+        # In a container, the user id may have no user name.
         return ""

@@ -1,4 +1,4 @@
-"""`lakehouse table validate`: check the invariants of the format, and report repairs."""
+"""`lakehouse table validate`: check the format's invariants, and report how to repair violations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Values of contracts as text for people: rounded sizes, separators of thousands, local times, durations.
+"""Formats contract values for people: rounded sizes, thousands separators, local times, durations.
 
-The name of a field states its unit: `bytes` and `*_bytes` are sizes, `seconds` and `*_s` durations, `at`, `modified`,
-`since` and `deadline` times in UTC. JSON keeps the numbers, and times in UTC.
+The unit follows from the field name: `bytes` and `*_bytes` are sizes, `seconds` and `*_s` durations, `at`, `modified`,
+`since` and `deadline` times in UTC. JSON output keeps plain numbers and UTC times.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from lakehouse.model.display import number_text, size_text
 from lakehouse.model.texts import printable
 from lakehouse.spec.quantities import duration_text
 
-#: Parts of a list that a cell shows.
+#: Maximum number of list elements in a cell.
 MOST_PARTS = 10
 _TIMES = frozenset({"at", "modified", "since", "deadline"})
 _UTC = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(Z|\+00:00)?")
-# Numbers that count nothing.
+# Numeric fields that are not counts, so they get no thousands separators.
 _NUMBERED = ("version", "request", "id", "port", "offset", "revision")
 
 
 class Texts:
-    """Converts values to text and collects the names of the zones of the times that it converted."""
+    """Converts values to strings, and collects the time zones of the converted times."""
 
     def __init__(self) -> None:
         self.zones: dict[str, None] = {}
 
     def of(self, name: str, value: Any) -> str:
-        """Return the value of a field as text; `name` may have spaces instead of underscores."""
+        """Format the value of a field; `name` may have spaces instead of underscores."""
         field = name.replace(" ", "_").lower()
         if value is None or value == "":
             return "-"
@@ -47,7 +47,7 @@ class Texts:
         return printable(str(value))
 
     def footnote(self) -> str:
-        """Return a line that names the zone of the times; empty without times."""
+        """Return a line with the time zone, or an empty string if no time was converted."""
         return f"times are in {', '.join(self.zones)}" if self.zones else ""
 
     def _time(self, field: str, text: str) -> str:
@@ -66,12 +66,12 @@ class Texts:
 
 
 def header_of(name: str) -> str:
-    """Return the header for a column: its name without the unit ` s`, which the displayed values contain."""
+    """Return the header of a column: its name without the unit ` s`, which the displayed values contain."""
     return name.removesuffix(" s")
 
 
 def verbatim(value: Any) -> str:
-    """Return a stored value as text that is neither rounded nor shortened; control characters are escaped."""
+    """Format a stored value without rounding or shortening; control characters are escaped."""
     if value is None:
         return "-"
     if isinstance(value, Mapping):
@@ -90,6 +90,6 @@ def _number(field: str, value: float) -> str:
 
 
 def _zone(local: datetime) -> str:
-    """Return the zone of a time, such as `CET (UTC+01:00)`."""
+    """Return the time zone of a local time, such as `CET (UTC+01:00)`."""
     offset = f"{local:%z}"
     return "UTC" if offset == "+0000" else f"{local.tzname()} (UTC{offset[:3]}:{offset[3:5]})"

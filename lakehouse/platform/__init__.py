@@ -1,4 +1,4 @@
-"""What runs around tables: catalog, metastore, publication, sources, ingestion, jobs, alarms, service runs.
+"""Code that runs around tables: catalog, metastore, publication, sources, ingestion, jobs, alarms, service runs.
 
 The packages, from the top: `doctor`, `services`, `alarms`, `jobs`, `ingest`, `sources`, `publish`, `metastore`,
 `catalog`.

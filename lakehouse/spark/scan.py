@@ -59,7 +59,7 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
         frame = reduce(DataFrame.unionByName, base)
         if scan.plan.residual is not None:
             frame = frame.where(condition(scan.plan.residual, scan.table_schema))
-        # A selection takes ten calls to the JVM for each column.
+        # A selection needs ten calls to the JVM per column, so it is made only if needed.
         frames.append(frame if names == columns else frame.drop(*[name for name in names if name not in columns]))
     merged = slices.filter(is_merged & ~is_patched)
     if len(merged):
@@ -87,7 +87,7 @@ def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
 
 
 def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
-    """Distribute slices to tasks of similar size: enough tasks for all cores, and none much too large."""
+    """Distribute slices over tasks of similar size, so that all cores are used and no task is much too large."""
     sizes = slices.sizes
     tasks = max(_TASKS_PER_CORE * cores, -(-int(sizes.sum()) // _TASK_BYTES))
     loads = [(0, number) for number in range(min(tasks, len(slices)))]

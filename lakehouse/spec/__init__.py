@@ -1,1 +1,4 @@
-"""Declarations of users: table specs, options, services; contracts between processes. Imports only light packages."""
+"""Declarations by users (table specs, options, services) and contracts between processes.
+
+Imports only light packages.
+"""

@@ -1,4 +1,4 @@
-"""Actions of users: their parameters, and the commands that show and do them.
+"""Actions of users: their parameters, and the commands that preview and run them.
 
 service actions    request_service, stop_run                                       the catalog, or a task of Airflow
 policies           pause_service, resume_service, edit_policy, remove_policy       write a row of the catalog
@@ -30,11 +30,11 @@ class ActionSpec:
     Attributes:
         name: Name of the action.
         text: Sentence for the form.
-        required: Parameters without which it cannot be done.
+        required: Parameters that the action needs.
         optional: Other parameters.
-        command: Words of the command that does it: flags are followed by the name of a parameter in braces, which is
-            left out with its flag if the parameter is not given, and repeated for a list.
-        preview: Words of the command that shows the effect; empty: the catalog computes it.
+        command: Words of the command that runs it. A parameter name in braces follows its flag. Both are omitted if the
+            parameter is not given, and repeated for each value of a list.
+        preview: Words of the command that shows the effect; empty if the catalog computes it.
         subjects: The objects of the action: a table, all tables of a namespace, or alarms.
     """
 
@@ -48,12 +48,12 @@ class ActionSpec:
 
     @property
     def is_of_service(self) -> bool:
-        """Whether the action is about a service, so that it needs the permission for the DAG of the service."""
+        """Whether the action concerns a service, so that it needs permission for the DAG of the service."""
         return "service" in self.required
 
     @property
     def by_dag(self) -> bool:
-        """Whether a DAG run does the action."""
+        """Whether a DAG run executes the action."""
         return bool(self.preview)
 
 
@@ -66,7 +66,7 @@ class Effects:
 
     @classmethod
     def none(cls, reason: str) -> Effects:
-        """Return the effects of an action that would change nothing, for a reason without a full stop."""
+        """Return the effects of an action that would change nothing. `reason` has no full stop."""
         return cls(sentences=(f"Nothing to do: {reason}.",), nothing_to_do=True)
 
 
@@ -163,7 +163,7 @@ ACTIONS = (
     ),
     ActionSpec(
         name="silence",
-        text="Show alarms of a rule and a scope, but do not send them, for a time such as 2h.",
+        text="Stop sending alarms of a rule and a scope for a time such as 2h; they are still shown.",
         required=("duration", "reason"),
         optional=("rule", "scope"),
         subjects=("alarms",),
@@ -175,7 +175,7 @@ ACTIONS = (
         subjects=("alarms",),
     ),
 )
-#: Bytes of an action's parameters as JSON.
+#: Maximum size in bytes of an action's parameters as JSON.
 LONGEST_PARAMETERS = 65_536
 ACTION_NAMES = tuple(spec.name for spec in ACTIONS)
 
@@ -192,24 +192,25 @@ def action_spec(name: str) -> ActionSpec:
 def action_on(subject: str, name: str) -> ActionSpec:
     """Return the spec of an action on a kind of subject: `table`, `namespace` or `alarms`.
 
-    Raises UserError if there is no such action, or if it is about something else.
+    Raises UserError if there is no such action, or if it concerns a different kind of subject.
     """
     spec = action_spec(name)
     if subject not in spec.subjects:
         allowed = ", ".join(action.name for action in ACTIONS if subject in action.subjects)
-        raise UserError(f"{name} is no action on a {subject}; these are {allowed}", action=name)
+        raise UserError(f"{name} is not an action on a {subject}; allowed are {allowed}", action=name)
     return spec
 
 
 def dag_run_id(action: int) -> str:
-    """Return the id of the DAG run that does an action; it is the same when the start is repeated."""
+    """Return the id of the DAG run that executes an action. It is the same for each attempt to start the run."""
     return f"lakehouse_action_{action}"
 
 
 def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
-    """Raise UserError for a missing or unknown parameter, an unknown service, or a value that cannot be used.
+    """Raise UserError for a missing or unknown parameter, an unknown service, or an invalid value.
 
-    A value has a wrong type, is too long, or has characters that databases and commands do not accept.
+    A value is invalid if its type is wrong, if it is too long, or if databases or commands do not accept its
+    characters.
     """
     _check_storable(spec, parameters)
     names = (*spec.required, *spec.optional)
@@ -227,7 +228,7 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
 
 
 def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any], *, namespace: str = "") -> list[str]:
-    """Return the words of a command with the values of parameters; flags without a value are left out."""
+    """Insert parameter values into the words of a command; flags without a value are omitted."""
     values = {**parameters, "table": table, "namespace": namespace}
     arguments: list[str] = []
     for word in words:
@@ -235,7 +236,7 @@ def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any
             arguments.append(word)
             continue
         flag, given = arguments.pop(), _texts(values.get(word.strip("{}")))
-        # One argument of the form --flag=value: a value that begins with a dash is no flag.
+        # One argument --flag=value, so that a value that begins with a dash is not parsed as a flag.
         arguments += [f"{flag}={text}" for text in given]
     return arguments
 
@@ -285,4 +286,4 @@ def _check_value(spec: ActionSpec, name: str, value: Any) -> None:
         what = {"partitions": "a list of partitions", "settings": "an object of settings"}.get(name, "a text")
         raise UserError(f"{spec.name}: {name} is {repr(value)[:_SHOWN]}, not {what}")
     if isinstance(value, list | tuple) and not all(isinstance(part, str) for part in value):
-        raise UserError(f"{spec.name}: {name} is {repr(value)[:_SHOWN]}, not a list of texts")
+        raise UserError(f"{spec.name}: {name} is {repr(value)[:_SHOWN]}, not a list of strings")

@@ -31,7 +31,7 @@ from lakehouse.spec.table.location import location_of, resolve
 from lakehouse.spec.table.services import SERVICES, require_by_partition, service_spec
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
-#: Commands of ingestions.
+#: Command classes of ingestions.
 INGESTIONS = (IngestCommand, StreamCommand, ReplayCommand)
 #: Sources whose dead letters can be replayed.
 REPLAYED = ("files", "kafka")
@@ -39,7 +39,7 @@ _SPECS = (".yaml", ".yml")
 
 
 def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
-    """Check the verb, the tables, the options and the interval of a command, and the specs that it names as files.
+    """Check the verb, tables, options and interval of a command, and the spec files that it uses.
 
     Args:
         command: The command of the job.
@@ -56,7 +56,8 @@ def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
         if Path(name).suffix in _SPECS:
             check_declared(load_spec(Path(name)), command, environ)
         else:
-            # The other options of the table are stored, so options that need each other are checked with the table.
+            # The table's other options are stored in the table, so options that depend on each other are checked with
+            # the table later.
             creates = isinstance(command, INGESTIONS)
             check_known(command.options, also_known=CREATE_OPTIONS if creates else frozenset())
 
@@ -129,7 +130,7 @@ def _check_ingest(spec: TableSpec, command: IngestJob, environ: Mapping[str, str
 
 
 def _check_replay(spec: TableSpec, command: ReplayCommand) -> None:
-    """Raise UserError if a replayed record could replace a newer row, and the command does not accept that."""
+    """Raise UserError if a replayed record could replace a newer row and the command has no --force."""
     assert spec.ingest is not None, "the caller checks it"
     if spec.ingest.source.KIND not in REPLAYED:
         raise UserError(

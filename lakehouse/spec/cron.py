@@ -1,6 +1,6 @@
-"""The next time of a cron expression, for the scheduler of services, which avoids writers that start soon.
+"""Computes the next time of a cron expression. The service scheduler uses it to avoid writers that start soon.
 
-Airflow starts the runs. For other forms of expressions the next time is unknown.
+Airflow starts the runs. For schedules in other forms the next time is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _LONGEST_DAYS = 62
 
 
 def problem_of_fields(expression: str) -> str:
-    """Return why a cron expression has too many fields; empty if it does not. Airflow checks the rest of it."""
+    """Return the problem if a cron expression has too many fields, otherwise an empty string.
+
+    Airflow checks the rest.
+    """
     count = len(expression.split())
     if count <= len(_BOUNDS):
         return ""
@@ -35,7 +38,7 @@ def problem_of_fields(expression: str) -> str:
 def next_time_ms(expression: str, now_ms: int, timezone: str = "UTC") -> int | None:
     """Return the first time after `now_ms` at which a cron expression of a time zone fires, in UTC milliseconds.
 
-    None for an expression that is not understood, or that does not fire within two months.
+    Returns None for an unsupported expression, or if it does not fire within two months.
     """
     fields = _fields(expression)
     if fields is None:
@@ -49,7 +52,7 @@ def next_time_ms(expression: str, now_ms: int, timezone: str = "UTC") -> int | N
         for hour in sorted(hours):
             for minute in sorted(minutes):
                 moment = day.replace(hour=hour, minute=minute)
-                # Python compares two times in one zone by local clock time.
+                # Python compares two times in one zone by local clock time, so both are converted to UTC.
                 if moment.timestamp() > now.timestamp():
                     return round(moment.timestamp() * 1000)
     return None

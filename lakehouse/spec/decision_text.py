@@ -1,4 +1,4 @@
-"""Describe the work and the benefit of a service run in a sentence, made from the predicted numbers. Pure.
+"""Describe the work and the benefit of a service run in one sentence, from the predicted numbers. Pure.
 
 This is the only place that turns these numbers into words: decisions, pages and the CLI show its result, and nothing
 parses it. The sentence of a service is the template `work` of its `ServiceSpec`, with these fields:
@@ -26,7 +26,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 class _Count(int):
-    """A number whose format is a noun: `f"{_Count(2):file}"` is `2 files`."""
+    """A number that is formatted with a noun: `f"{_Count(2):file}"` is `2 files`."""
 
     def __format__(self, noun: str) -> str:
         """Return the number with the noun in singular or plural."""
@@ -34,7 +34,7 @@ class _Count(int):
 
 
 def work_text(service: str, predicted: Mapping[str, Any]) -> str:
-    """Return the work of a run and its benefit as a sentence; an empty string without a prediction.
+    """Describe the work of a run and its benefit; the result is empty if there is no prediction.
 
     Args:
         service: Name of the service.
@@ -47,7 +47,7 @@ def work_text(service: str, predicted: Mapping[str, Any]) -> str:
         return ""
     size, benefit = int(predicted.get("bytes") or 0), round(float(predicted.get("benefit") or 0))
     time = about(float(predicted.get("seconds") or 0))
-    # A catalog may contain decisions of a service that another release had.
+    # A catalog may contain decisions about a service that only exists in a different release.
     spec = next((spec for spec in SERVICE_SPECS if spec.name == service), None)
     if spec is not None and spec.work:
         return spec.work.format(files=_Count(files), size=size_text(size), benefit=_Count(benefit), time=time)
@@ -57,7 +57,7 @@ def work_text(service: str, predicted: Mapping[str, Any]) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return a predicted or elapsed time, rounded: ` in about 10 s`; empty for an unknown time."""
+    """Format a predicted or elapsed time, rounded: ` in about 10 s`; empty for an unknown time."""
     return f" in about {elapsed_text(seconds)}" if seconds > 0 else ""
 
 

@@ -23,7 +23,7 @@ class EnvironmentVariable:
     Attributes:
         name: Its name; `<...>` is a placeholder.
         text: Sentence that describes the setting.
-        default: Behaviour without it.
+        default: Behaviour if it is not set.
         reader: The process that reads it: SHELL, JOB, AIRFLOW or COMPOSE.
     """
 
@@ -52,7 +52,7 @@ ENVIRONMENT = (
     EnvironmentVariable(name="LAKEHOUSE_CATALOG_<NAME>", text="URL of the catalog NAME."),
     EnvironmentVariable(
         name="LAKEHOUSE_API",
-        text="URL of Airflow: commands about the catalog then call its REST API instead of the database.",
+        text="URL of Airflow. If set, commands about the catalog call its REST API instead of the database.",
         default="the database of the catalog",
     ),
     EnvironmentVariable(
@@ -66,7 +66,7 @@ ENVIRONMENT = (
     EnvironmentVariable(
         name="LAKEHOUSE_SPECS",
         text="Folders of table specs, separated by colons.",
-        default="`tables` beside the DAG files; in a shell none",
+        default="`tables` next to the DAG files; none in a shell",
         reader="shell and Airflow",
     ),
     EnvironmentVariable(
@@ -79,7 +79,7 @@ ENVIRONMENT = (
     EnvironmentVariable(
         name="LAKEHOUSE_ALARMS",
         text="File with rules and notifiers of alarms, which changes the shipped rules.",
-        default="`alarms.yaml` beside the folder of table specs, if it exists",
+        default="`alarms.yaml` next to the folder of table specs, if it exists",
         reader="shell and Airflow",
     ),
     EnvironmentVariable(

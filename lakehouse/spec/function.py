@@ -1,9 +1,9 @@
-"""Load functions of users, which specs and options name as `package.module:function`.
+"""Load functions of users. Specs and options refer to them as `package.module:function`.
 
 Two rules prevent a table from running arbitrary code:
 
-- A function that a table names is called only if the caller allows it (in a spec, or in `allowed_functions`), or if the
-  deployment does, in the environment variable `LAKEHOUSE_ALLOWED_FUNCTIONS`: names `package.module:function` and
+- A function that a table refers to is called only if the caller allows it (in a spec, or in `allowed_functions`), or if
+  the deployment does, in the environment variable `LAKEHOUSE_ALLOWED_FUNCTIONS`: names `package.module:function` and
   patterns `package.*` (every function in the package and in the modules below it), separated by commas.
 - A module is never loaded from the working directory or from inside a table. Allowed are installed packages, the
   folders in `PYTHONPATH` and `LAKEHOUSE_MODULES`, and files of spark-submit's --py-files. The working directory is
@@ -32,7 +32,7 @@ _loading = RLock()
 
 
 def named_function(name: str, *, what: str, hint: str) -> Callable[..., Any]:
-    """Return the function; raise UserError with `what` (its kind) and `hint` (the remedy) if it cannot be loaded."""
+    """Load a function. If that fails, raise UserError with `what` (the kind of function) and `hint` (the remedy)."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise UserError(f"{what} {name!r}: expected package.module:function", function=name)
@@ -66,7 +66,7 @@ def _loaded(name: str) -> ModuleType:
     with _loading:
         parent, _, short = name.rpartition(".")
         path = _loaded(parent).__path__ if parent else None
-        # Loading the parent may have imported the module.
+        # The import of the parent package may already have imported the module.
         if name in sys.modules:
             return import_module(name)
         spec = _spec(name, path)
@@ -91,7 +91,7 @@ def _spec(name: str, path: Any) -> ModuleSpec | None:
         if finder is PathFinder:
             spec = PathFinder.find_spec(name, _trusted_path() if path is None else path)
         else:
-            # Built-in and frozen modules, and packages installed for editing.
+            # Built-in and frozen modules, and packages in editable installations, have no file below a trusted folder.
             spec = finder.find_spec(name, path)
         if spec is not None:
             _refuse_inside_table(spec)
@@ -126,6 +126,6 @@ def _refuse_inside_table(spec: ModuleSpec) -> None:
 
 
 def _table_around(place: str) -> Path | None:
-    """Return the table that contains a path; None if no table does."""
+    """Return the table that contains a path, or None."""
     path = Path(place)
     return next((folder for folder in (path, *path.parents) if (folder / _PROPERTIES).exists()), None)

@@ -6,7 +6,7 @@
     lakehouse <service> run    ServiceCommand
     lakehouse publish run      PublishCommand
 
-Encoder and decoder are both here, so that the Airflow operator and the command line always agree.
+This module contains both encoder and decoder, so the Airflow operator and the command line always agree.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakehouse.spec.job_flags import ALL_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.quantities import parse_duration
 from lakehouse.spec.secrets import refuse_secrets
 
-#: Verbs of jobs that are not table services.
+#: Nouns of the jobs that are not table services.
 INGEST, PUBLISH = "ingest", "publish"
 #: Actions of jobs: run once, repeat an ingestion, and parse dead letters again.
 RUN, STREAM, REPLAY = "run", "stream", "replay"
@@ -37,10 +37,10 @@ class JobArguments:
 
     Attributes:
         table: Path of a table spec, location of a table, or its name in a catalog.
-        run_id: Identity of the run; all tries of a run share it.
+        run_id: Id of the run, which all tries of the run share.
         report: Path of the file for the report of the job.
-        options: Options of this run only, by their keys.
-        check: Check the command and its table, and run nothing.
+        options: Options for this run only, by option key.
+        check: Only check the command and its table.
         output: Form of the printed result: `text` or `json`; None for `text`.
         debug: Print the traceback of an unexpected error.
     """
@@ -81,16 +81,16 @@ class JobArguments:
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:
-        """The data interval with time zones; None for a job without one."""
+        """The data interval with time zones; None if the job has none."""
         return None
 
     @property
     def interval_name(self) -> str:
-        """The data interval as reports and commits contain it, empty for none."""
+        """The data interval in the format of reports and commits; empty if the job has none."""
         return "" if self.interval is None else interval_text(self.interval)
 
     def to_argv(self) -> tuple[str, ...]:
-        """Return command line arguments from which `parse_command` builds an equal command."""
+        """Encode the command as command line arguments, which `parse_command` decodes to an equal command."""
         words = [self.verb, self.ACTION]
         for flag in ALL_FLAGS:
             value = getattr(self, flag.field, None)
@@ -140,8 +140,8 @@ class IngestCommand(IntervalArguments):
     """`lakehouse ingest run`: ingest once.
 
     Attributes:
-        input: Name of the input of a spec with several; None for other specs.
-        full_refresh: Ingest again the records that earlier commits contain.
+        input: Name of the input if the spec has several inputs, otherwise None.
+        full_refresh: Also ingest records that earlier commits already contain.
         resnapshot: Tables of a database whose snapshots are read again.
         end_if_idle: With `check`: end the run, with its report, if the source has no new data.
     """
@@ -157,7 +157,7 @@ class IngestCommand(IntervalArguments):
         IntervalArguments.__post_init__(self)
         object.__setattr__(self, "resnapshot", text_list(self.resnapshot, "resnapshot", allow_empty=True))
         if self.end_if_idle and not self.check:
-            raise UserError(f"--end-if-idle: `{self.title}` is not `ingest run --check`", flag="--end-if-idle")
+            raise UserError(f"--end-if-idle needs `ingest run --check`, not `{self.title}`", flag="--end-if-idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class StreamCommand(JobArguments):
     """`lakehouse ingest stream`: ingest repeatedly; each commit continues from the checkpoint.
 
     Attributes:
-        input: Name of the input of a spec with several; None for other specs.
+        input: Name of the input if the spec has several inputs, otherwise None.
         every: Time between the starts of two commits, such as `30s`; None for the time in the spec.
         run_for: Time after which the stream ends; None for the time in the spec.
     """
@@ -201,7 +201,7 @@ class ReplayCommand(JobArguments):
     """`lakehouse ingest replay`: parse dead letters again.
 
     Attributes:
-        input: Name of the input of a spec with several; None for other specs.
+        input: Name of the input if the spec has several inputs, otherwise None.
         commit: Instant of the commit whose dead letters are read again; None for all commits.
         dead_letters: Address of the folder whose dead letters are read again.
         force: Accept that a replayed record may replace a newer row.
@@ -227,10 +227,10 @@ class ServiceCommand(IntervalArguments):
 
     Attributes:
         service: Name of the service.
-        also: More tables of the catalog for the same process.
-        partitions: The only partitions that the service works on; empty for all.
+        also: Additional catalog tables for the same process.
+        partitions: Limit the service to these partitions; empty means all.
         instant: Instant of the pending plan to execute.
-        force: Run although the service is not due.
+        force: Run even if the service is not due.
     """
 
     service: str
@@ -260,10 +260,10 @@ class PublishCommand(IntervalArguments):
     """`lakehouse publish run`: publish the partitions that are ready.
 
     Attributes:
-        partitions: The only partitions to publish or archive; empty for all.
+        partitions: Limit the run to these partitions; empty means all.
         force: Also choose partitions that are published already.
-        pointers_only: Publish without copies of files, which need no Spark.
-        newest: Publish the newest version, not the version by event time.
+        pointers_only: Publish only pointers, which need no Spark, and no copies of files.
+        newest: Publish the newest version instead of the version by event time.
         archive_now: Copy the partitions to the archive, regardless of their age.
     """
 
@@ -330,7 +330,7 @@ _REFUSALS = (
     _Refusal(
         names=("end_if_idle",),
         jobs=(StreamCommand, ReplayCommand, ServiceCommand, PublishCommand),
-        text="--end-if-idle: `{verb} {action}` is not `ingest run --check`",
+        text="--end-if-idle needs `ingest run --check`, not `{verb} {action}`",
     ),
 )
 
@@ -338,7 +338,7 @@ _REFUSALS = (
 def command_of(verb: str, action: str, **arguments: Any) -> JobCommand:
     """Return the command for a job.
 
-    Arguments of other jobs have no effect, so that a caller can pass the parameters of any run.
+    Arguments of other jobs are ignored, so that a caller can pass the parameters of any run.
 
     Args:
         verb: Noun of the command line, such as `ingest` or `clean`.
@@ -393,7 +393,7 @@ def parse_command(argv: Sequence[str]) -> JobCommand:
 
 
 def _kind_of(verb: str, action: str) -> type[JobCommand]:
-    """Return the kind of a job; an unknown noun may be a service, which `check_command` checks."""
+    """Return the command class of a job. An unknown noun is treated as a service; `check_command` refuses it later."""
     kinds = _INGESTIONS if verb == INGEST else {RUN: PublishCommand if verb == PUBLISH else ServiceCommand}
     kind = kinds.get(action)
     if kind is None:

@@ -1,7 +1,7 @@
 """Create files and folders that no other user of the host can read, replace or redirect.
 
 They are used for reports and embedded databases. In a folder that all users can write to, such as /tmp, another user
-may have created the name before, as a folder or as a symbolic link. Owner, mode and type of a folder are therefore
+may already have created a folder or a symbolic link with the same name. Owner, mode and type of a folder are therefore
 checked before it is used, and files are opened without following links.
 """
 
@@ -52,7 +52,7 @@ def own_folder(folder: Path) -> Path:
 
 
 def private_file(path: Path) -> None:
-    """Create an empty file for this user alone, or remove the rights of others from an existing file of this user.
+    """Create an empty file that only this user can access, or remove the permissions of others from an existing file.
 
     An existing file is not opened: when a process closes a file, it loses all its locks on that file, including the
     locks of an SQLite connection. Another process would then delete the journal of that connection, which would read
@@ -71,7 +71,7 @@ def private_file(path: Path) -> None:
 def read_own_file(path: Path) -> str:
     """Return the content of this user's file as a string.
 
-    Raises FileNotFoundError if the file does not exist, UserError for a link and for a file of another user.
+    Raises FileNotFoundError if the file does not exist, and UserError for a symbolic link or another user's file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -108,7 +108,7 @@ def _check_root(folder: Path) -> None:
     link = os.lstat(folder)
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
         raise _refused(folder, "it is a symbolic link of another user, which may lead to files of another user")
-    # Deployments move a folder to another disk by a link that this user or root owns.
+    # A link that this user or root owns is accepted, because deployments use one to move a folder to another disk.
     status = _folder(folder.resolve())
     exposed = bool(status.st_mode & _WRITABLE_BY_OTHERS) and not status.st_mode & stat.S_ISVTX
     if status.st_uid not in (0, os.geteuid()) or (exposed and status.st_uid != os.geteuid()):

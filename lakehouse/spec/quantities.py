@@ -13,7 +13,7 @@ _BYTES = {"": 1, "B": 1} | {
     for kind, base in (("B", 1000), ("iB", 1024))
 }
 _PARTS = re.compile(r"(?:[0-9]{1,12}[wdhms])+")
-#: The maximum duration, 1,000 years. A time that long before or after now is still a date.
+#: The maximum duration, 1,000 years. A time that far before or after now is still a valid date.
 LONGEST_YEARS = 1_000
 LONGEST_S = LONGEST_YEARS * 365 * 86_400
 LONGEST_DAYS, LONGEST_HOURS = LONGEST_S // 86_400, LONGEST_S // 3_600
@@ -24,7 +24,7 @@ _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 
 
 def parse_duration(name: str, text: str) -> int:
-    """Return a duration in seconds; raise SettingError with `name` if the value is not valid.
+    """Parse a duration to seconds; raise SettingError with `name` if the value is not valid.
 
     Months and years are not supported, because their lengths differ.
     """
@@ -45,7 +45,7 @@ def parse_duration(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Return a size in bytes: kB to PB are powers of 1000, KiB to PiB powers of 1024, a number alone is bytes.
+    """Parse a size to bytes. kB to PB are powers of 1000, KiB to PiB are powers of 1024, and a bare number is bytes.
 
     Raises SettingError with `name` if the value is not valid.
     """
@@ -73,7 +73,7 @@ def parse_count(name: str, text: str, *, least: int = 1, most: int = LARGEST_INT
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as a string, in the coarsest unit in which it is 2 or more."""
+    """Format a duration in the largest unit in which it is at least 2."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
             return f"{seconds / size:.10g}{unit}" if seconds % size == 0 else f"{seconds / size:.1f}{unit}"

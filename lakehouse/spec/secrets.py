@@ -1,6 +1,6 @@
 """Detect, hide and resolve secrets in options and URLs.
 
-An option that is declared with `secret=True` holds a reference, resolved only where the secret is used:
+An option that is declared with `secret=True` contains a reference, which is resolved only where the secret is used:
 
     ${NAME}            the environment variable NAME; also as a part of a URL
     file:/path         the content of a file, such as a secret that Docker or Kubernetes mounts
@@ -27,30 +27,30 @@ from lakehouse.errors import SettingError, UserError
 from lakehouse.spec.options.declarations import declarations
 
 HIDDEN = "***"
-#: Names of undeclared options, which belong to storage and sources.
+#: Parts of option names that indicate a secret, for undeclared options of storage and sources.
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:password|passwd|pwd|secret|token|sas|private[._-]?key|secret[._-]?key|access[._-]?key"
     r"|access[._-]?key[._-]?id|account[._-]?key)(?:$|[._-])",
     re.IGNORECASE,
 )
 _SECRET_PARAMETER = re.compile(r"passw|pwd|secret|token|sas|private", re.IGNORECASE)
-#: A URL with a user and a password, and one with a parameter that is a secret.
+#: Matches a URL with user and password, and a URL with a secret parameter.
 _LOGIN = re.compile(r"://[^\s:/@]*:[^\s/]+@")
 _URL_PARAMETER = re.compile(r"[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*=[^&;\s]", re.IGNORECASE)
-#: Names of undeclared options that name a server; they belong to storage.
+#: Names of undeclared storage options that contain the address of a server.
 _HOST_NAME = re.compile(r"(?:^|[._-])endpoint(?:[._-]ur[il])?$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE, _AIRFLOW = "file:", "airflow:"
-# Input comes from tables, too, so RE2 evaluates both patterns, in linear time. Greedy up to the last @ of a word: a
-# password may contain an unquoted @.
+# Input also comes from tables, so RE2 evaluates both patterns in linear time. The user part is greedy up to the last @
+# of a word, because a password may contain an unquoted @.
 _USER_INFO = re2.compile(rb"([A-Za-z][\w+.-]*://[^\s:/@]*:)[^\s]*(@)")
 _PARAMETER = re2.compile(
     rb"(?i)((?:[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*|[?&;](?:[\w.-]*-)?sig(?:nature)?"
     rb"|\b(?:password|passwd|pwd)) ?=)[^&;\s'\"]+"
 )
-#: Secrets that this process resolved, because messages of drivers may contain them. Never stored.
+#: Secrets that this process resolved. Messages of drivers may contain them, so they are hidden. Never stored.
 _resolved: set[str] = set()
-#: Shorter secrets, such as in tests, would hide parts of other words.
+#: Minimum length of a hidden secret. Shorter secrets, as in tests, would hide parts of other words.
 _LEAST_SECRET = 6
 _WAYS = "Write ${NAME} of an environment variable, file:/path, or airflow:<connection id>."
 
@@ -61,13 +61,13 @@ def is_secret(key: str) -> bool:
 
 
 def holds_secret(value: str) -> bool:
-    """Return whether the value of a secret option is neither a reference nor a URL without secret."""
+    """Return whether the value of a secret option contains the secret itself instead of a reference."""
     text = value.strip()
     if not text or text.startswith((_FILE, _AIRFLOW)):
         return False
     if "://" not in text:
         return _VARIABLE.fullmatch(text) is None
-    # A variable may stand for any part of a URL.
+    # A variable may replace any part of a URL.
     try:
         parsed = urlsplit(_VARIABLE.sub("", text))
         parameters = parse_qsl(parsed.query)
@@ -79,7 +79,7 @@ def holds_secret(value: str) -> bool:
 def redact(value: Any, key: str = "") -> Any:
     """Return a value without secrets, so that it may be stored and shown; mappings and lists are searched."""
     if isinstance(value, Mapping):
-        # The names below `schema` are columns, such as `token`, and their values types.
+        # Below `schema`, names are columns, which may be called `token`, and values are types.
         return {name: redact(item, "" if key == "schema" else str(name)) for name, item in value.items()}
     if isinstance(value, str):
         return HIDDEN if is_secret(key) and holds_secret(value) else redact_text(value)
@@ -105,7 +105,7 @@ def has_password(value: str) -> bool:
 
 
 def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
-    """Raise SettingError without the value if a visible option contains a secret."""
+    """Raise SettingError if a visible option contains a secret. The message omits the value."""
     for key, value in options.items():
         if has_password(str(value)) or (is_secret(key) and holds_secret(str(value))):
             raise SettingError(
@@ -116,7 +116,9 @@ def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
 
 
 def refuse_hosts(options: Mapping[str, Any], where: str) -> None:
-    """Raise SettingError without the value if an option names a server other than by an Airflow connection.
+    """Raise SettingError if an option contains a server address instead of an Airflow connection.
+
+    The message omits the value.
 
     Jobs connect to the server with the rights of the deployment, so a user with the right to edit one service must not
     choose it.
@@ -141,7 +143,7 @@ def refuse_in_policy(options: Mapping[str, Any]) -> None:
 
 
 def refuse_secret_url(url: str, where: str, instead: str) -> None:
-    """Raise UserError without the URL if it has a password."""
+    """Raise UserError if a URL contains a password. The message omits the URL."""
     if holds_secret(url):
         raise UserError(f"{where}: a URL with a password is readable there by all users of this host. {instead}")
 
@@ -158,7 +160,7 @@ def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """Yield the parts of a resolved secret to hide: the password of a URL, quoted and unquoted, or the whole string."""
+    """Yield the strings to hide for a secret: the password of a URL, quoted and unquoted, or the whole secret."""
     if "://" not in secret:
         yield secret
         return
@@ -202,7 +204,7 @@ def connection_variable(connection_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFields:
-    """The fields of an Airflow connection; strings are empty if the connection lacks them. `kind` is its type."""
+    """The fields of an Airflow connection; missing fields are empty strings. `kind` is the type of the connection."""
 
     kind: str = ""
     host: str = ""
@@ -230,7 +232,7 @@ def connection_fields(connection_id: str, environ: Mapping[str, str], *, name: s
     try:
         fields = _fields_of_json(text) if text.startswith("{") else _fields_of_url(text)
     except (ValueError, KeyError, TypeError, AttributeError):
-        # The text may contain a password, so no part of it is shown.
+        # The value may contain a password, so no part of it is shown.
         raise SettingError(f"{name}: {variable} is neither a URL nor a connection in JSON", setting=name) from None
     hidden = [fields.password, *(str(value) for key, value in fields.extra.items() if _hides(key))]
     _resolved.update(part for part in hidden if len(part) >= _LEAST_SECRET)
@@ -289,7 +291,7 @@ def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str
         extra = json.loads(extra) if isinstance(extra, str) else extra
         return str(extra["url"]) if extra.get("url") else _url_of(fields)
     except (ValueError, KeyError, TypeError, AttributeError):
-        # The text may contain a password, so no part of it is shown.
+        # The value may contain a password, so no part of it is shown.
         raise SettingError(f"option {key}: {variable} is neither a URL nor a connection in JSON", setting=key) from None
 
 

@@ -15,7 +15,7 @@ class SpecKey:
         type: Description of its type, for people.
         text: Sentence that describes the key.
         example: A value in YAML.
-        default: The value that applies without the key, as YAML; empty if there is none.
+        default: The value that applies if the key is missing, as YAML; empty if there is none.
         choices: All values that the key accepts; empty for any value of the type.
         needs: Other keys of the section that the example needs, as YAML.
         required: Whether the section must have the key.

@@ -1,6 +1,6 @@
-"""Find features of a SQL query that reach beyond its views: Java methods, scripts, files, and variables.
+"""Find SQL features that access more than the views of a query: Java methods, scripts, files, and variables.
 
-The query is split into tokens of Spark's grammar, so that words in literals and comments are not taken for calls. A
+The query is split into tokens of Spark's grammar, so words in literals and comments are not mistaken for calls. A
 deployment allows features by name in the environment variable `LAKEHOUSE_ALLOWED_SQL`, comma separated:
 
     reflect     reflect(), java_method(), try_reflect(), and IDENTIFIER(), which computes the name of a function
@@ -28,7 +28,8 @@ _PATTERN = r"""(?P<space>\s+|--(?:\\\n|[^\r\n])*)
       | (?P<quoted>`(?:[^`]|``)*`)
       | (?P<word>\w+)
       | (?P<sign>.)"""
-#: A session may be set to read a backslash in a literal as a character (`spark.sql.parser.escapedStringLiterals`).
+#: A session may be configured to treat a backslash in a literal as an ordinary character
+#: (`spark.sql.parser.escapedStringLiterals`).
 _TOKENS = {
     True: re.compile(_PATTERN.format(escape=r"\\", escaped=r"|\\."), re.VERBOSE | re.DOTALL),
     False: re.compile(_PATTERN.format(escape="", escaped=""), re.VERBOSE | re.DOTALL),
@@ -40,7 +41,7 @@ _Token = tuple[str, str]
 
 
 def allowed_features(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the features that the deployment allows; raise UserError for a name that is none."""
+    """Return the features that the deployment allows; raise UserError for an unknown name."""
     named = [name.strip().lower() for name in environ.get(ALLOWED_SQL, "").split(",") if name.strip()]
     unknown = next((name for name in named if name not in FEATURES), None)
     if unknown is not None:
@@ -49,7 +50,9 @@ def allowed_features(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def require_allowed_sql(texts: Sequence[str], what: str, environ: Mapping[str, str], *, escapes: bool = True) -> None:
-    """Raise UserError for the first feature in queries that the deployment does not allow; `what` names the queries.
+    """Raise UserError for the first feature in queries that the deployment does not allow.
+
+    `what` describes the queries.
 
     `escapes` is whether a backslash in a literal escapes the next character.
     """
@@ -78,7 +81,7 @@ def features_of(text: str, *, escapes: bool = True) -> Iterator[tuple[str, str]]
             yield REFLECT, f"{word}()"
         if kind == "word" and word.lower() == "using" and next_kind in ("text", "either"):
             yield SCRIPT, f"the command of USING {next_word!r}"
-        # Spark opens no file that this misses (see `lakehouse.spark.transforms`); the message is clearer here.
+        # This check only gives a clearer message: `lakehouse.spark.transforms` also refuses files that it misses.
         is_path = last_kind in ("quoted", "either") and ("/" in last_word or ":" in last_word)
         if is_name and word.lower() in _FORMATS and (next_kind, next_word) == ("sign", ".") and is_path:
             yield FILES, f"the file {word}.`{last_word}`"

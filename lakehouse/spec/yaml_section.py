@@ -64,7 +64,7 @@ class Section:
         return self.text(name).strip()
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings; a scalar is a list of one, or is separated by commas."""
+        """Return a list of strings. A scalar is split at commas."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -73,7 +73,7 @@ class Section:
         return tuple(part.strip() for part in self._scalar(node, name).split(",") if part.strip())
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings; a scalar is a list of one, and commas do not divide it."""
+        """Return a list of strings. A scalar is a list of one string and is not split at commas."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -81,7 +81,7 @@ class Section:
         return tuple(self._scalar(item, name) for item in items)
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Return the choice that the scalar names, in any case."""
+        """Return the choice that equals the scalar, ignoring case."""
         text = self.text(name, default)
         for allowed in choices:
             if allowed.lower() == text.strip().lower():
@@ -133,7 +133,7 @@ class Section:
         return isinstance(self.nodes.get(name), yaml.MappingNode)
 
     def entries(self, name: str) -> tuple[str | Section, ...]:
-        """Return the items of a list of strings or mappings; a scalar is a list of one."""
+        """Return the items of a list of strings or mappings. A scalar is a list of one string."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -147,7 +147,7 @@ class Section:
         if not isinstance(node, yaml.ScalarNode) or node.tag == _NULL_TAG:
             kind = _KINDS.get(type(node), "nothing")
             line = node.start_mark.line + 1
-            message = f"{self.source}:{line}: {name}: expected a text, found {kind}."
+            message = f"{self.source}:{line}: {name}: expected a string, found {kind}."
             raise UserError(message, file=self.source, line=line, name=name)
         return str(node.value)
 
@@ -176,7 +176,7 @@ def read_value(text: str, *, source: str) -> Any:
 
 
 def section_of(node: yaml.Node, source: str, title: str) -> Section:
-    """Return a mapping node as a section; raise UserError for another node or a duplicate name."""
+    """Convert a mapping node to a section; raise UserError for other nodes or a duplicate name."""
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{source}:{line}: {title}: expected a mapping of names to values.", file=source, line=line)
@@ -195,11 +195,12 @@ def section_of(node: yaml.Node, source: str, title: str) -> Section:
 def _refuse_bombs(text: str, source: str) -> None:
     """Raise UserError for too deep nesting, and for aliases that expand to too many values.
 
-    Deep nesting exhausts the loader's stack. Nested aliases are small until they are printed or iterated.
+    Deep nesting exhausts the loader's stack. Nested aliases are small until they are expanded for printing or
+    iteration.
     """
     if "*" not in text and sum(map(text.count, _DEEPER)) < _MAX_DEPTH:
         return
-    # The number of values in each open collection, the outermost first; and the number of values per anchor.
+    # The number of values per open collection (outermost first), and the number of values per anchor.
     sizes, anchors = [0], dict[str | None, int]()
     opened: list[str | None] = []
     for event in yaml.parse(text, Loader=_Loader):

@@ -1,6 +1,8 @@
-"""Airflow operators, sensors, assets and DAG builders of lakehouse; light imports, because DAG parsing needs them.
+"""Airflow operators, sensors, assets and DAG builders of lakehouse.
 
-`lakehouse_dags` builds the DAGs of a deployment in a DAG file of its own. The names of `__all__` are the public API;
+DAG parsing imports this package, so it imports little.
+
+A user's DAG file calls `lakehouse_dags` to build the DAGs of a deployment. The names in `__all__` are the public API;
 all other names may change in any release.
 """
 
@@ -46,7 +48,7 @@ __all__ = [
     "task_failed",
 ]
 
-#: The modules of the public names.
+#: Public names, each with its module.
 _MODULES = {
     "alerts": ("deadline_missed", "task_failed"),
     "assets": (
@@ -68,7 +70,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is used: each process of Airflow loads the plugin, few of them parse DAGs."""
+    """Import a public name on first use, because each Airflow process loads the plugin, but only a few parse DAGs."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"lakehouse_airflow.{_MODULE_OF[name]}"), name)

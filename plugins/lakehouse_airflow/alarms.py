@@ -1,9 +1,10 @@
-"""Tasks of alarms: send new and resolved alarms with the notifiers of `alarms.yaml`.
+"""Airflow tasks that send new and resolved alarms with the notifiers declared in `alarms.yaml`.
 
-claim ──► send ──► settle       for each notifier; the catalog records what each one has sent
+    claim ──► send ──► settle       for each notifier; the catalog records the alarms that each notifier has sent
 
-A message is sent at most twice, and twice only if a task ended between its sending and its recording. The repetition
-has the same id, and begins when the lease of the first claim has ended: by the next run of the task.
+A message is sent at most twice. It is sent twice only if a task ended after it sent the message and before it recorded
+that. The second message has the same id. The next run of the task sends it after the lease of the first claim has
+expired.
 """
 
 from __future__ import annotations
@@ -28,29 +29,32 @@ log = logging.getLogger(__name__)
 
 
 def alarm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that name the user's rules: those of the environment, else the folder of specs."""
+    """Return the environment variables that locate the user's alarm rules.
+
+    By default these are in the folder of table specs.
+    """
     if environ.get(VARIABLE) or environ.get(DIRECTORIES):
         return {name: environ[name] for name in (VARIABLE, DIRECTORIES) if environ.get(name)}
     return {DIRECTORIES: os.pathsep.join(map(str, spec_directories(dags_folder(environ), environ)))}
 
 
 def send_pending(notifiers: Sequence[NotifierSpec], context: Mapping[str, Any]) -> dict[str, int]:
-    """Send with each notifier the alarms that it has not sent; return their numbers by notifier.
+    """Send with each notifier the alarms that it has not sent yet. Return the number of alarms by notifier.
 
-    A retry of a task sends only what was not sent. If one notifier fails, the others still send.
+    A retried task only sends the remaining alarms. If one notifier fails, the others still send.
 
     Args:
         notifiers: The notifiers.
         context: Airflow's context of the task.
 
     Raises:
-        AirflowException: A notifier failed; the next try, or the next run, sends its alarms.
+        AirflowException: A notifier failed. The next try or run of the task sends its alarms.
     """
     sent, errors = dict[str, int](), list[str]()
     for spec in notifiers:
         try:
             sent[spec.name] = _send_with(spec, context)
-        # Providers raise errors of their own classes.
+        # Each provider has its own exception classes, so all exceptions are caught.
         except Exception as error:
             log.exception("the notifier %s failed", spec.name)
             errors.append(f"{spec.name}: {type(error).__name__}: {error}")
@@ -61,7 +65,7 @@ def send_pending(notifiers: Sequence[NotifierSpec], context: Mapping[str, Any]) 
 
 @task(task_id="send_alarms")
 def send_alarms(notifiers: Sequence[NotifierSpec] | None = None, **context: Any) -> dict[str, int]:
-    """Task: send new and resolved alarms once with each notifier; without `notifiers`, those of `alarms.yaml`.
+    """Task: send new and resolved alarms once with each notifier. Default: the notifiers of `alarms.yaml`.
 
     Returns the number of alarms by notifier.
     """
@@ -70,7 +74,7 @@ def send_alarms(notifiers: Sequence[NotifierSpec] | None = None, **context: Any)
     except UserError as error:
         raise AirflowFailException(str(error)) from error
     if not channels:
-        log.info("no notifier is declared: add a section `notifiers` to alarms.yaml beside the folder of table specs")
+        log.info("no notifier is declared: add a section `notifiers` to alarms.yaml next to the folder of table specs")
     return send_pending(channels, context)
 
 
@@ -86,7 +90,7 @@ def _send_with(spec: NotifierSpec, context: Mapping[str, Any]) -> int:
         message = AlarmMessage.of(claimed.alarms, claimed=claimed.message, attempt=claimed.attempt)
         try:
             send(notifier, message, context)
-        # After an exception that ends the task, such as a timeout, it is unknown whether the message was sent.
+        # An exception that ends the task, such as a timeout, does not show whether the message was sent.
         except Exception:
             run_command(["alarms", "settle", *sender, "--failed"])
             raise
@@ -96,6 +100,9 @@ def _send_with(spec: NotifierSpec, context: Mapping[str, Any]) -> int:
 
 
 def _owner(context: Mapping[str, Any]) -> str:
-    """Return the id of the task with its try: a retry waits until the claims of the earlier try end."""
+    """Return the id of this task try.
+
+    It differs per try, so a retry waits until the claims of the earlier try expire.
+    """
     ti = context["ti"]
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.try_number}"

@@ -1,4 +1,4 @@
-"""Callbacks for alerts on failed tasks and missed deadlines. They write log lines; replace them with notifiers."""
+"""Example callbacks for failed tasks and missed deadlines. They only write log lines; replace them with notifiers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ log = logging.getLogger(__name__)
 
 
 def task_failed(context: Mapping[str, Any]) -> None:
-    """Log the task, the run and the exception: for `on_failure_callback`."""
+    """Log the failed task, its run and its exception. Use it as `on_failure_callback`."""
     log.error("%s of %s failed: %s", context["ti"].task_id, context["run_id"], context.get("exception"))
 
 
 async def deadline_missed(what: str, **kwargs: Any) -> None:
-    """Log the late run: for the callback of a DeadlineAlert, which the triggerer calls."""
+    """Log a late run. Use it as callback of a DeadlineAlert, which the triggerer calls."""
     log.error("%s is late: %s", what, kwargs.get("context"))

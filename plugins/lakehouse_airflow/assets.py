@@ -10,16 +10,16 @@ from lakehouse.spec.sources.table_source import TableSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec, asset_uri
 
 GROUP = "lakehouse"
-#: Begin of the URIs of table assets.
+#: Prefix of the URIs of table assets.
 TABLE_SCHEME = "lakehouse://"
-#: Alias of all published partitions: a DAG with this schedule runs after any publication.
+#: Asset alias for all published partitions. A DAG with this schedule runs after each publication.
 PUBLISHED = AssetAlias("lakehouse.published", group=GROUP)
-#: Alias of all tables that ingestions of whole databases write: their names are known when a run has written them.
+#: Asset alias for tables that an ingestion of a whole database writes. Their names are only known after a run.
 TABLES = AssetAlias("lakehouse.tables", group=GROUP)
 
 
 def table_asset(spec: TableSpec) -> Asset:
-    """Return the asset of a table. Its name is that of the table; its URI does not depend on the location."""
+    """Return the asset of a table. It has the table's name, and a URI that does not depend on the table's location."""
     return named_table_asset(spec.table)
 
 
@@ -29,9 +29,10 @@ def named_table_asset(table: str) -> Asset:
 
 
 def source_assets(spec: TableSpec, specs: Iterable[TableSpec]) -> tuple[Asset, ...]:
-    """Return the assets of the tables whose changes a spec reads, of those that are declared in `specs`.
+    """Return the assets of the source tables whose changes a spec reads, if `specs` declares them.
 
-    A source table is the declared one with the same text as location. A table that is only joined is not among them.
+    A source table matches the declared table with an equal location string. Tables that are only joined are not
+    included.
     """
     source = None if spec.ingest is None else spec.ingest.source
     if not isinstance(source, TableSourceSpec):
@@ -41,9 +42,9 @@ def source_assets(spec: TableSpec, specs: Iterable[TableSpec]) -> tuple[Asset, .
 
 
 def published_asset(target: str) -> Asset:
-    """Return the asset of a published table, `database.table` of the metastore: `hive://database/table`.
+    """Return the asset `hive://database/table` of a published table, which is `database.table` in the metastore.
 
-    Each partition that becomes visible is an event; its extra is a PartitionEvent.
+    The asset gets an event for each partition that becomes visible. The extra of the event is a PartitionEvent.
     """
     uri = _hive_uri(target)
     return Asset(name=uri, uri=uri, group=GROUP)
@@ -52,8 +53,8 @@ def published_asset(target: str) -> Asset:
 def partitions_asset(target: str) -> Asset:
     """Return the asset of the partitions of a published table, for a PartitionedAssetTimetable: one run per partition.
 
-    The key of an event is the name of the partition. Airflow does not start plain asset schedules by events with keys.
-    Therefore these events belong to another asset than those of `published_asset`.
+    The key of an event is the partition name. Airflow does not trigger plain asset schedules with keyed events.
+    Therefore these events belong to a different asset than the events of `published_asset`.
     """
     uri = f"{_hive_uri(target)}/partitions"
     return Asset(name=uri, uri=uri, group=GROUP)
@@ -64,9 +65,9 @@ def _hive_uri(target: str) -> str:
 
 
 def drop_events(operator: BaseOperator) -> None:
-    """Let the task succeed without asset events, by removing the assets from its outlets.
+    """Remove the assets from the outlets of a task, so that it succeeds without asset events.
 
-    Airflow emits an event of every asset among the outlets of a successful task. Aliases stay, because Airflow emits
-    only the events that the task added to them.
+    Airflow emits an event for every asset in the outlets of a successful task. Aliases stay, because for them Airflow
+    only emits events that the task added.
     """
     operator.outlets = [outlet for outlet in operator.outlets if isinstance(outlet, AssetAlias)]

@@ -1,4 +1,4 @@
-"""Hook of connections to a catalog: the database of tables, specs, policies, requests and runs."""
+"""Airflow hook for a connection to a catalog, the database of tables, specs, policies, requests and runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from lakehouse_airflow.job_environment import CATALOG_CONNECTION, catalog_url
 
 
 class CatalogHook(BaseHook):
-    """Return the URL of the catalog from a connection.
+    """Hook that returns the URL of the catalog from an Airflow connection.
 
-    Jobs get the URL of the connection `lakehouse_catalog`. Airflow's environment needs no driver of the database.
+    Jobs get the URL of the connection `lakehouse_catalog`. Airflow's environment needs no database driver for it.
 
     Args:
         catalog_conn_id: Id of the connection.

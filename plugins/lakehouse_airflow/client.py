@@ -1,4 +1,4 @@
-"""Client of the REST API of the pages, for programs of users: `ApiClient(url=..., token=...)`."""
+"""Client for the REST API of the pages, for use in other programs: `ApiClient(url=..., token=...)`."""
 
 from __future__ import annotations
 

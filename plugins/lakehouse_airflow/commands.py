@@ -1,4 +1,4 @@
-"""Run commands of `lakehouse` that need no Spark session, as processes in Spark's environment."""
+"""Run `lakehouse` commands that need no Spark session, as processes in Spark's environment."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def command_line(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list
 
 
 def run_command(words: Sequence[str], *, job_id: str | None = None, variables: Mapping[str, str] | None = None) -> str:
-    """Run a command of lakehouse and return its standard output. With a `job_id`, `end_job` finds its process.
+    """Run a command of lakehouse and return its standard output. If `job_id` is given, `end_job` can end its process.
 
-    `variables` are more variables of its environment. Lines of standard error are logged. Raises AirflowException if
-    the command fails, AirflowFailException if a retry cannot help.
+    `variables` are additional environment variables. Lines of standard error are logged. Raises AirflowException if the
+    command fails, AirflowFailException if a retry cannot help.
     """
     arguments, environ = command_line(words, os.environ)
     environ |= catalog_variables(os.environ) | connection_variables(os.environ) | spec_variables(os.environ)
@@ -43,7 +43,7 @@ def run_command(words: Sequence[str], *, job_id: str | None = None, variables: M
 
 
 def failure(words: Sequence[str], exit_code: int, errors: str) -> AirflowException:
-    """Return the exception for a failed command: the last line of `errors`, final if a retry cannot help."""
+    """Build the exception for a failed command from the last line of `errors`. It is final if a retry cannot help."""
     reason = errors.strip().rpartition("\n")[2] or f"exit code {exit_code}"
     message = f"lakehouse {' '.join(words[:2])}: {reason}"
     return AirflowFailException(message) if exit_code in FINAL_EXIT_CODES else AirflowException(message)

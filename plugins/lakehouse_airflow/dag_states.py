@@ -1,6 +1,6 @@
-"""Read from Airflow's database which DAGs of lakehouse are paused or began no run for longer than their interval.
+"""Read from Airflow's database which lakehouse DAGs are paused or had no run for longer than their interval.
 
-Only components that reach the database import this module: the scheduler, the API server and the command line.
+Only components with access to the database import this module: the scheduler, the API server and the command line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakehouse.spec.contracts.dag_states import DagState, DagStates
 from lakehouse_airflow.missing_pools import TAG
 from lakehouse_airflow.pools import SCHEDULE
 
-#: Airflow needs some time to begin a run.
+#: Tolerance, because Airflow needs some time to begin a run.
 _GRACE = timedelta(minutes=5)
 _ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)
 #: Position of the argument `decide` of the task `due` (see `service_dag`).
@@ -34,7 +34,7 @@ def lakehouse_dag_ids(session: Any) -> list[str]:
 
 
 def dag_states(session: Any, now: datetime, dag_ids: Iterable[str]) -> DagStates:
-    """Return the states of some DAGs at a time; the ids that Airflow does not know are in `missing`."""
+    """Return the states of some DAGs at time `now`. `missing` lists the ids that do not exist in Airflow."""
     wanted = list(dict.fromkeys(dag_ids))
     query = session.query(DagModel).filter(DagModel.dag_id.in_(wanted), DagModel.is_stale.is_(False))
     models = {model.dag_id: model for model in query.all()}
@@ -46,7 +46,7 @@ def dag_states(session: Any, now: datetime, dag_ids: Iterable[str]) -> DagStates
 
 
 def deciding_dag(session: Any, service: str) -> str:
-    """Return the id of the DAG whose scheduled runs decide about a service: its own one, or `services.schedule`."""
+    """Return the id of the DAG whose scheduled runs decide about a service: its own DAG or `services.schedule`."""
     own = f"services.{service}"
     stored = SerializedDagModel.get(own, session=session)
     due = None if stored is None else stored.dag.task_dict.get(_DUE)
@@ -57,7 +57,7 @@ def deciding_dag(session: Any, service: str) -> str:
 def run_interval(timetable: Any, last: datetime, now: datetime) -> tuple[int | None, bool]:
     """Return the seconds between the two runs after `last`, and whether both should have begun before `now`.
 
-    The first value is None for a timetable without a clock, such as that of a stream or of an asset.
+    The first value is None for a timetable that does not depend on time, such as a stream or asset schedule.
     """
     restriction = TimeRestriction(earliest=coerce_datetime(last), latest=None, catchup=True)
     first = timetable.next_dagrun_info_v2(last_dagrun_info=None, restriction=restriction)
@@ -76,7 +76,7 @@ def _state(session: Any, model: Any, run: Any, now: datetime) -> DagState:
     stored = SerializedDagModel.get(model.dag_id, session=session) if model.timetable_periodic else None
     if stored is not None:
         interval_s, late = run_interval(stored.dag.timetable, began or now, now)
-    # A run that has not ended may take all of the DAG's active runs.
+    # An unfinished run may use up the DAG's `max_active_runs`.
     is_full = run is not None and run.state in _ACTIVE and (model.max_active_runs or 1) == 1
     return DagState(
         dag_id=model.dag_id,

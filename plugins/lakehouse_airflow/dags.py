@@ -1,15 +1,16 @@
-"""Build the DAGs of a deployment in a DAG file of its own:
+"""Builds the DAGs of a deployment in a user's DAG file:
 
     from lakehouse_airflow import lakehouse_dags
     lakehouse_dags(globals(), specs="tables")
 
-A table spec with an error has no DAG. The DAGs of the other specs stay, and the DAG `spec_errors.<folder>.<file>` fails
-every hour with the errors until the specs are corrected. To see them as import errors too, add a second file:
+A table spec with an error gets no DAG. The DAGs of the other specs are not affected. The DAG
+`spec_errors.<folder>.<file>` fails every hour with the errors until the specs are corrected. To show them also as
+import errors, add a second file:
 
     from lakehouse_airflow import lakehouse_dag_errors
     lakehouse_dag_errors(globals(), specs="tables")
 
-Airflow removes all DAGs of a file with an import error, so this file has no DAG.
+Airflow removes all DAGs of a file with an import error, so this file must contain no DAG.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from lakehouse_airflow.schedule import schedule_dag
 from lakehouse_airflow.services import POOL as SERVICE_POOL
 from lakehouse_airflow.specs import Specs, declare_folders, load_specs, spec_directories
 
-#: Folders of table specs: one, or several. Relative ones are beside the DAG file.
+#: One or several folders of table specs. Relative paths start at the folder of the DAG file.
 Folders = str | Path | Sequence[str | Path]
 _ERRORS = "spec_errors"
 
@@ -58,7 +59,10 @@ class _Page:
 
     @property
     def errors_id(self) -> str:
-        """The id of the DAG that reports errors. The folder's name keeps it unique in a deployment with several."""
+        """Id of the DAG that reports errors.
+
+        It contains the folder's name, so it is unique if there are several folders.
+        """
         return f"{_ERRORS}.{self.file.parent.name}.{self.file.stem}"
 
 
@@ -78,35 +82,36 @@ def lakehouse_dags(
     conf: Mapping[str, Any] | None = None,
     change: Callable[[DAG], object] | None = None,
 ) -> tuple[DAG, ...]:
-    """Build one DAG per ingested table, publication and table service, and `lakehouse.doctor`, in a user's DAG file.
+    """Build one DAG per ingested table, publication and table service, and the DAG `lakehouse.doctor`.
 
     Services work on all tables of the catalog. If several files of a deployment call this function, only one of them
     may build services and the doctor; the others pass `services=()`.
 
     Args:
         module: `globals()` of the DAG file.
-        specs: Folders of table specs. Relative paths are beside the DAG file. Default: `LAKEHOUSE_SPECS`, or else the
-            folder `tables`.
+        specs: Folders of table specs. Relative paths start at the folder of the DAG file. Default: `LAKEHOUSE_SPECS`,
+            otherwise the folder `tables`.
         ingest: Build the DAGs `ingest.<table>`.
         publish: Build the DAGs `publish.<table>`.
-        services: The services to build: names, or a mapping of names to cron expressions in UTC. Default: all. The DAG
-            `services.schedule` decides about the services without a cron expression; the others decide in their own
-            DAGs.
+        services: Services for which DAGs are built: names, or a mapping of names to cron expressions in UTC. Default:
+            all. The DAG `services.schedule` decides about the services without a cron expression; the others decide in
+            their own DAGs.
         doctor: Build the DAG `lakehouse.doctor`, which checks the deployment every day. Default: if services are built.
-        actions: Build the DAG `lakehouse.actions` for actions of users on pages. Default: if services are built.
-        paused: The DAGs that start paused when Airflow sees them for the first time: all (True), none (False), or ids
-            and patterns such as `["ingest.*", "publish.*"]`; `!services.schedule` excepts a DAG. Default:
-            `LAKEHOUSE_DAGS_PAUSED`, or else as Airflow creates DAGs. `spec_errors` never starts paused.
+        actions: Build the DAG `lakehouse.actions`, which runs actions that users request on pages. Default: if services
+            are built.
+        paused: The DAGs that are paused when Airflow first creates them: all (True), none (False), or ids and patterns
+            such as `["ingest.*", "publish.*"]`; `!services.schedule` excepts a DAG. Default: `LAKEHOUSE_DAGS_PAUSED`,
+            otherwise Airflow's own setting. `spec_errors` never starts paused.
         default_args: Airflow's default arguments of all tasks, such as `on_failure_callback`.
-        pools: New names of pools, such as `{"lakehouse_services": "etl"}`.
-        conf: Spark properties of all jobs. The properties in a table spec replace them.
-        change: Function that gets each DAG and can change it and its tasks.
+        pools: Replaced pool names, such as `{"lakehouse_services": "etl"}`.
+        conf: Spark properties of all jobs. Properties in a table spec override them.
+        change: Function that is called with each DAG and can change the DAG and its tasks.
 
     Returns:
-        The DAGs. In the process of a task it is only the DAG of the task.
+        The DAGs. In a task process, only the DAG of the task is built.
 
     Raises:
-        UserError: For a missing folder of specs, an unknown service, an unknown pool, or an id of no DAG in `paused`.
+        UserError: For a missing folder of specs, an unknown service or pool, or an id in `paused` that matches no DAG.
     """
     page = _page(module, specs)
     _check_pools(pools or {}, page.specs.good)
@@ -136,10 +141,10 @@ def lakehouse_dags(
 def lakehouse_dag_errors(module: MutableMapping[str, Any], *, specs: Folders | None = None) -> None:
     """Raise UserError with the errors of all table specs, which Airflow shows as an import error of the DAG file.
 
-    Airflow parses only files whose text contains `dag` and `airflow`; the names of this function and module do.
+    Airflow only parses files that contain the words `dag` and `airflow`; the names of this function and module do.
 
     Args:
-        module: `globals()` of the DAG file, which must have no DAGs.
+        module: `globals()` of the DAG file, which must contain no DAGs.
         specs: Folders of table specs, as for `lakehouse_dags`.
     """
     _page(module, specs).specs.check()
@@ -148,7 +153,9 @@ def lakehouse_dag_errors(module: MutableMapping[str, Any], *, specs: Folders | N
 def _page(module: MutableMapping[str, Any], specs: Folders | None) -> _Page:
     named = module.get("__file__")
     if not named:
-        raise UserError("lakehouse_dags needs globals() of the DAG file: relative paths of specs are beside that file")
+        raise UserError(
+            "lakehouse_dags needs globals() of the DAG file, because relative paths of specs start at its folder"
+        )
     file = Path(named).absolute()
     if specs is None:
         folders = spec_directories(file.parent)
@@ -158,13 +165,14 @@ def _page(module: MutableMapping[str, Any], specs: Folders | None) -> _Page:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(
-                f"{folder} is not a directory: create it for table specs, or pass specs= another one", path=str(folder)
+                f"{folder} is not a directory: create it for table specs, or pass another directory as specs=",
+                path=str(folder),
             )
     return _Page(file=file, folders=folders, specs=load_specs(folders))
 
 
 def _built(builders: Mapping[str, Callable[[], DAG]], folders: tuple[Path, ...]) -> Iterator[DAG]:
-    """Yield the DAGs; a task needs its own DAG only."""
+    """Yield the DAGs. In a task process, only the DAG of the task is built."""
     parsed = get_parsing_context().dag_id
     for dag_id, build in builders.items():
         if parsed in (None, dag_id):
@@ -178,7 +186,7 @@ def _tables(
     for spec in specs:
         publication = spec.publication()
         for one in spec.ingestions if ingest else ():
-            assert one.ingest is not None, "it is one of the ingestions"
+            assert one.ingest is not None, "the id belongs to an ingestion"
             yield (
                 f"ingest.{one.ingestion_name}",
                 partial(ingest_dag, one, one.ingest, conf=conf, sources=source_assets(one, specs), **settings),
@@ -190,7 +198,7 @@ def _tables(
 def _service_builders(
     schedules: Mapping[str, str], assets: Sequence[Asset], settings: Mapping[str, Any]
 ) -> dict[str, Callable[[], DAG]]:
-    """Return the DAG of each service, and `services.schedule` for those without a schedule of their own."""
+    """Return a builder per service DAG, and one for `services.schedule` if a service has no own schedule."""
     builders: dict[str, Callable[[], DAG]] = {}
     for name, schedule in schedules.items():
         own = {"schedule": schedule} if schedule else {}
@@ -207,8 +215,8 @@ def _schedules(services: Mapping[str, str] | Collection[str] | None) -> Mapping[
     if isinstance(services, Mapping):
         return services
     if isinstance(services, str):
-        raise UserError(f"services={services!r} is a text: pass a list of names, such as [{services!r}]")
-    # usual_service_dag refuses an unknown name.
+        raise UserError(f"services={services!r} is a string: pass a list of names, such as [{services!r}]")
+    # `usual_service_dag` raises the error for an unknown name.
     return dict.fromkeys(services, "")
 
 
@@ -231,7 +239,7 @@ def _decide_state(dag: DAG, decision: PausedDags) -> None:
 
 
 def _errors_dag(page: _Page, settings: Mapping[str, Any]) -> DAG:
-    """Build the DAG that fails with the errors of specs, so that alerts on failed tasks report them."""
+    """Build the DAG that fails with the spec errors, so that alerts on failed tasks report them."""
     lines = "\n".join(f"* {error.message}" for error in page.specs.errors)
     with DAG(
         dag_id=page.errors_id,
@@ -250,7 +258,7 @@ def _errors_dag(page: _Page, settings: Mapping[str, Any]) -> DAG:
 
 @task
 def check_specs(folders: Sequence[str]) -> None:
-    """Task: fail with the errors of the table specs in some folders."""
+    """Task: fail with the errors of the table specs in these folders."""
     try:
         load_specs(tuple(Path(folder) for folder in folders)).check()
     except UserError as error:

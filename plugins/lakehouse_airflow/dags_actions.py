@@ -1,7 +1,7 @@
-"""The DAG `lakehouse.actions`: roll back, savepoint, restore, publish and withdraw, as users request them on pages.
+"""The DAG `lakehouse.actions`. It runs actions that users request on pages: rollback, savepoint, restore, publish.
 
-A run has the number of a recorded action, or a table, an action and its parameters. The result is in the catalog.
-Permission to edit this DAG is the permission to act on tables.
+The params of a run are the number of a recorded action, or a table, an action and its parameters. The catalog records
+the result. Permission to edit this DAG is the permission to act on tables.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ _NAMES = [spec.name for spec in ACTIONS if spec.by_dag]
 
 
 def actions_dag(**dag: Any) -> DAG:
-    """Build the DAG.
+    """Build the DAG `lakehouse.actions`.
 
     Args:
-        dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
+        dag: Additional arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     with DAG(
         dag_id=DAG_ID,
-        description="Do the actions that users request on the pages of the lakehouse",
+        description="Run the actions that users request on the lakehouse pages",
         doc_md=__doc__,
         schedule=None,
         catchup=False,
-        # An action waits for no other one; the table's own locks order them.
+        # Actions do not wait for each other here, because the table's locks serialize them.
         max_active_runs=8,
         params={
             "action_id": Param(
                 None,
                 type=["null", "integer"],
                 title="Recorded action",
-                description="Number of an action that a page recorded, for example 12. Other fields are then not read.",
+                description="Number of an action that a page recorded, for example 12. The other fields are "
+                "then ignored.",
             ),
             "table": Param(
                 None,
@@ -57,13 +58,13 @@ def actions_dag(**dag: Any) -> DAG:
                 type=["null", "string"],
                 enum=[None, *_NAMES],
                 title="Action on the table",
-                description="What to do with the table, for example savepoint.",
+                description="Kind of the action, for example savepoint.",
             ),
             "parameters": Param(
                 None,
                 type=["null", "object"],
                 title="Parameters of the action",
-                description='Values by name, for example {"instant": "20260131120000000"}.',
+                description='Parameter values by name, for example {"instant": "20260131120000000"}.',
             ),
         },
         **{"tags": ["lakehouse"], "is_paused_upon_creation": False, **creation_state(DAG_ID), **dag},
@@ -74,7 +75,10 @@ def actions_dag(**dag: Any) -> DAG:
 
 @task
 def act() -> dict[str, Any]:
-    """Do the action of the run's params and return its record; a retry of a done action returns the same."""
+    """Run the action in the run's params and return its record.
+
+    If the action is already done, return the existing record.
+    """
     context = get_current_context()
     instance, params = context["ti"], context["params"]
     job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
@@ -90,22 +94,22 @@ def act() -> dict[str, Any]:
 
 
 def require_own_run(params: Any, run_id: str) -> None:
-    """Raise UserError if the params of a run name a recorded action that another run does."""
+    """Raise UserError if the run's params contain a recorded action that belongs to another run."""
     number = params.get("action_id")
     if number is not None and run_id != dag_run_id(int(number)):
         raise UserError(
-            f"the recorded action {number} is done by the run {dag_run_id(int(number))} only; request the action again "
+            f"the recorded action {number} belongs to the run {dag_run_id(int(number))} only; request the action again "
             "on the page of the table, or start a run with table, action and parameters"
         )
 
 
 def action_words(params: Any) -> list[str]:
-    """Return the words of the command for the params of a run; raise UserError if they name no action."""
+    """Convert the params of a run to command arguments. Raise UserError if they contain no action."""
     if params.get("action_id") is not None:
         return ["action", "run", f"--id={int(params['action_id'])}", "--output=json"]
     missing = [name for name in ("table", "action") if not params.get(name)]
     if missing:
-        raise UserError(f"the params of the run have no {missing[0]}; set table and action, or action_id")
+        raise UserError(f"the run's params contain no {missing[0]}; set table and action, or action_id")
     words = ["action", "run", f"--table={params['table']}", f"--action={params['action']}"]
     for name, value in (params.get("parameters") or {}).items():
         words += [f"--set={name}={part}" for part in (value if isinstance(value, list) else [value])]

@@ -1,14 +1,17 @@
-"""One DAG per table spec with a section `ingest`: each run is one spark-submit, its commit one asset event.
+"""Builds one DAG per table spec with a section `ingest`.
+
+Each run is one spark-submit, and its commit is one asset event.
 
 A run ingests the files of its data interval if the spec's path contains `{start:...}` or `{end:...}`. Otherwise it
-ingests all files that no commit contains. A run can be repeated: files in a commit are not ingested again. Backfills
-work for every table with a schedule.
+ingests all files that are not yet committed. A run can be repeated, because committed files are not ingested again.
+Backfills work for every table with a schedule.
 
-A spec with `stream` has runs that follow each other: each run is one job that commits again and again until `run_for`
-has passed. After a failed run the next one continues from the last commit. With `watch: deferred` a trigger watches the
-job, and the task occupies no slot meanwhile.
+A spec with `stream` has consecutive runs. Each run is one job that commits repeatedly until `run_for` has passed. After
+a failed run the next run continues from the last commit. With `watch: deferred` a trigger watches the job, and the task
+occupies no slot.
 
-A DAG whose source is other tables (`source: table`) and that has no schedule runs after each commit of one of them.
+If the source is other tables (`source: table`) and there is no schedule, the DAG runs after each commit to a source
+table.
 """
 
 from __future__ import annotations
@@ -33,10 +36,10 @@ from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.specs import timetable
 from lakehouse_airflow.stream import StreamOperator
 
-#: Airflow starts a run as soon as the one before has ended.
+#: With this schedule Airflow starts a run as soon as the previous run has ended.
 _CONTINUOUS = "@continuous"
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-#: Failed runs in a row after which Airflow pauses the DAG of a stream.
+#: Number of consecutive failed runs after which Airflow pauses the DAG of a stream.
 _MAX_FAILED_RUNS = 5
 
 
@@ -52,10 +55,10 @@ def ingest_dag(
 
     Args:
         spec: Spec of the table.
-        ingest: Its section `ingest`, which has the schedule, the pool, retries and Spark properties.
+        ingest: Its section `ingest` with the schedule, the pool, retries and Spark properties.
         conf: Spark properties that the spec does not set.
-        sources: Assets of the tables that the ingestion reads. Without a schedule each of their events starts a run.
-        dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
+        sources: Assets of the source tables. If there is no schedule, each event of a source table starts a run.
+        dag: Additional arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     dag_id = f"ingest.{spec.ingestion_name}"
     with DAG(
@@ -79,7 +82,7 @@ def ingest_dag(
             by_interval=ingest.is_by_interval,
             conf={**(conf or {}), **ingest.spark},
             outlets=[table_asset(spec), *([TABLES] if spec.is_template else [])],
-            # One run of a table at a time: backfills ignore max_active_runs.
+            # Allows one run per table at a time. Backfills ignore max_active_runs, so the task has the limit, too.
             max_active_tis_per_dag=1,
             pool=ingest.pool,
             retries=ingest.retries,
@@ -93,12 +96,12 @@ def ingest_dag(
 
 
 def _of_stream(ingest: IngestSpec) -> dict[str, Any]:
-    """Return the arguments of the DAG of a stream; a stream that always fails is paused, not started for ever."""
+    """Return DAG arguments for a stream. A stream that fails repeatedly is paused instead of being started forever."""
     return {} if ingest.stream is None else {"max_consecutive_failed_dag_runs": _MAX_FAILED_RUNS}
 
 
 def _operator(ingest: IngestSpec) -> tuple[type[LakehouseOperator], dict[str, Any]]:
-    """Return the operator of an ingestion, and arguments that only this operator has."""
+    """Return the operator class of an ingestion, and the arguments that only this class takes."""
     if ingest.stream is None or ingest.stream.watch != DEFERRED:
         return LakehouseOperator, {}
     return StreamOperator, {"run_for_s": ingest.stream.run_for_s, "overdue_s": ingest.timeout_s}
@@ -114,7 +117,7 @@ def _described(spec: TableSpec) -> str:
 
 
 def _zone_doc(ingest: IngestSpec) -> str:
-    """Return a sentence about the time zone of data intervals, empty for a DAG without a schedule."""
+    """Return a sentence about the time zone of data intervals, or an empty string if the DAG has no schedule."""
     if ingest.schedule is None:
         return ""
     return f" Data intervals are in the time zone {ingest.timezone}. {BACKFILL_DATES}"
@@ -126,7 +129,7 @@ def _schedule(
     if ingest.stream is not None:
         return _CONTINUOUS
     declared = timetable(spec)
-    # Runs that assets start have no data interval.
+    # Runs that asset events start have no data interval.
     if declared is not None or ingest.is_by_interval or not sources:
         return declared
     return AssetAny(*sources)

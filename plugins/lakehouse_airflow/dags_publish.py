@@ -1,10 +1,9 @@
-"""One DAG per table spec with a section `services.publish`: it publishes ready partitions in a Hive Metastore.
+"""Builds one DAG per table spec with a section `services.publish`. It publishes ready partitions in a Hive Metastore.
 
-The DAG runs by its schedule and after each event of the table's asset. An event with `partitions` in its extra is a
+The DAG runs on its schedule and after each event of the table's asset. An event with `partitions` in its extra is a
 signal that these partitions are ready. Pointers need no Spark; a spark-submit copies partitions older than
-`archive_after` into separate files. Each partition that becomes visible is an event of the asset
-`hive://database/table`. A backfill publishes the partitions of its range again. An empty
-trigger form starts an ordinary run.
+`archive_after` into separate files. Each partition that becomes visible emits an event of the asset
+`hive://database/table`. A backfill republishes the partitions in its range. An empty trigger form starts a normal run.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         spec: Spec of the table.
         publish: Its section `services.publish`.
         conf: Spark properties of the job that copies partitions.
-        dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
+        dag: Additional arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     table, by_clock = str(Path(spec.source).absolute()), publish_timetable(publish)
     schedule: Any = [table_asset(spec)]
@@ -54,7 +53,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         description=f"Publish partitions of {spec.table} as {publish.target} in the metastore",
         doc_md=f"{__doc__}\nPeriods are in the time zone {publish.timezone}. {BACKFILL_DATES}",
         schedule=schedule,
-        # Backfills can publish partitions since this date again.
+        # Backfills can republish partitions from this date on.
         start_date=datetime(2015, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -77,7 +76,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
             task_id="archive",
             publish_task_id="publish",
             doc_md=JOB_DOC.format(verb="publish", action="run"),
-            # The task `archive_due` has just opened the table and its publication.
+            # No check is needed: the task `archive_due` has just opened the table and its publication.
             check=False,
             outlets=outlets,
             conf=dict(conf or {}),

@@ -1,4 +1,4 @@
-"""The DAG of each table service with its documentation."""
+"""Builds the DAG of each table service with its documentation."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from airflow.sdk import DAG
 from lakehouse.spec.table.services import service_spec
 from lakehouse_airflow.services import service_dag
 
-#: The schedule of a DAG whose scheduled runs decide nothing: it gives backfills their days.
+#: Schedule of a DAG whose scheduled runs decide nothing. It only defines the days for backfills.
 DAYS = "0 0 * * *"
 _DUE = (
     " The log of the task `due` and `lakehouse services explain --table namespace.table` show which tables are due, "
-    "and why. An empty trigger form starts an ordinary run."
+    "and why. An empty trigger form starts a normal run."
 )
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def usual_service_dag(service: str, **changes: Any) -> DAG:
-    """Build the DAG `services.<service>` for triggers and backfills; `services.schedule` decides about other runs.
+    """Build the DAG `services.<service>` for manual triggers and backfills.
+
+    `services.schedule` decides about other runs.
 
     Args:
         service: Name of the service.
-        changes: Arguments of `service_dag` that differ from the usual ones, such as `default_args`. With a `schedule`,
-            the runs of this DAG decide about the service, so `services.schedule` must leave it out.
+        changes: Arguments of `service_dag` that replace the defaults, such as `default_args`. With a `schedule`, the
+            runs of this DAG decide about the service, so `services.schedule` must leave it out.
     """
     doc = service_spec(service).doc + _DUE
     usual = {"schedule": DAYS, "decide": "schedule" in changes, "start_date": _START, "doc": doc}

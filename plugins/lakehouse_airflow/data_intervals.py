@@ -1,4 +1,4 @@
-"""The data interval of a run: from its params, or from Airflow."""
+"""Determines the data interval of a run from its params or from Airflow."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lakehouse.errors import UserError
 log = logging.getLogger(__name__)
 
 START, END = "interval_start", "interval_end"
-#: Sentence for the documentation of DAGs that can be backfilled.
+#: Sentence for the documentation of DAGs that support backfills.
 BACKFILL_DATES = (
-    "Write the dates of a backfill with their offset, such as `--from-date 2026-03-01T00:00:00+00:00`: without one "
-    "they are in Airflow's time zone, and a backfill may lack its last day."
+    "Write the dates of a backfill with their offset, such as `--from-date 2026-03-01T00:00:00+00:00`: without an "
+    "offset they are in Airflow's time zone, and a backfill may lack its last day."
 )
 _REMEDY = (
     "Airflow 3 converts a cron string to CronTriggerTimetable, which has no data interval: write "
@@ -36,16 +36,16 @@ _REMEDY = (
 
 
 def params_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the interval in the run's params in ISO 8601, UTC; None if they have none.
+    """Return the interval in the run's params as ISO 8601 in UTC, or None if the params contain no interval.
 
-    A bound without an offset is in the time zone of Airflow, as the dates of `airflow backfill create` are.
+    A bound without an offset is in Airflow's time zone, like the dates of `airflow backfill create`.
 
-    Raises UserError for one bound only.
+    Raises UserError if only one bound is given.
     """
     params = context.get("params") or {}
     start, end = params.get(START), params.get(END)
     if bool(start) != bool(end):
-        raise UserError(f"the run's params give {START}={start!r} and {END}={end!r}: give both, or none")
+        raise UserError(f"the run's params contain {START}={start!r} and {END}={end!r}: give both, or none")
     return (_utc(START, start), _utc(END, end)) if start and end else None
 
 
@@ -53,7 +53,7 @@ def run_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the run's own data interval in ISO 8601, UTC.
 
     The result is None if an asset event or a manual trigger without a date started the run. Raises UserError for an
-    empty interval: runs of a schedule such as a cron string have one.
+    empty interval, which Airflow creates for schedules such as a cron string.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
@@ -68,7 +68,7 @@ def run_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def required_interval(context: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the interval in the params, or else the run's own; raise UserError if there is none."""
+    """Return the interval in the params, otherwise the run's own. Raise UserError if there is none."""
     interval = params_interval(context) or run_interval(context)
     if interval is None:
         raise UserError(
@@ -79,24 +79,24 @@ def required_interval(context: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def data_interval(context: Mapping[str, Any], *, by_interval: bool) -> tuple[str, str] | None:
-    """Return the data interval of a run if its job needs one (`by_interval`), else None.
+    """Return the data interval of a run if its job needs one (`by_interval`), otherwise None.
 
-    Raises UserError for a missing interval, and for an interval in the params that the job does not use.
+    Raises UserError if the interval is missing, or if the params contain an interval that the job does not use.
     """
     if by_interval:
         return required_interval(context)
     if params_interval(context) is not None:
         raise UserError(
-            "the run's params give a data interval, but the table's ingest.path has no {start:...} or {end:...}: "
+            "the run's params contain a data interval, but the table's ingest.path has no {start:...} or {end:...}: "
             "the table is ingested by checkpoint, which needs no interval"
         )
     return None
 
 
 def check_timetable(dag: DAG | None, *, by_interval: bool, what: str) -> None:
-    """Raise UserError if `what` needs data intervals and those of the DAG's schedule are empty.
+    """Raise UserError if the task or DAG `what` needs data intervals and the DAG's schedule creates empty ones.
 
-    The error is a DAG import error. Otherwise a run would work on the whole table.
+    The error becomes a DAG import error. Without it, a run would work on the whole table.
     """
     if by_interval and dag is not None and has_empty_intervals(dag.timetable):
         raise UserError(
@@ -106,7 +106,10 @@ def check_timetable(dag: DAG | None, *, by_interval: bool, what: str) -> None:
 
 
 class IntervalMixin(BaseOperator):
-    """Operator with `by_interval` that refuses schedules without data intervals when it is assigned to a DAG."""
+    """Mixin for operators with `by_interval`.
+
+    It refuses schedules without data intervals when the operator is assigned to a DAG.
+    """
 
     by_interval: bool = False
 
@@ -125,7 +128,7 @@ class IntervalMixin(BaseOperator):
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
-        """Return the operator with some of its arguments, for mapping over the others."""
+        """Return a partial operator for Airflow's task mapping, and check its arguments like the operator."""
         made = super().partial(**kwargs)
         dag = made.kwargs.get("dag")
         check_timetable(dag, by_interval=bool(kwargs.get("by_interval")), what=f"task {kwargs.get('task_id')!r}")
@@ -133,7 +136,7 @@ class IntervalMixin(BaseOperator):
 
 
 def has_empty_intervals(timetable: Any) -> bool:
-    """Return whether a timetable starts scheduled runs with an empty data interval or none."""
+    """Return whether scheduled runs of a timetable have an empty data interval or no data interval."""
     if isinstance(timetable, AssetOrTimeSchedule):
         return has_empty_intervals(timetable.timetable)
     if isinstance(timetable, MultipleCronTriggerTimetable):
@@ -154,9 +157,9 @@ def is_asset_triggered(context: Mapping[str, Any]) -> bool:
 
 
 def whole_periods(start: str, end: str) -> tuple[str, str]:
-    """Return an interval in whole days, or in whole hours if it is shorter than a day, in UTC; `end` is exclusive.
+    """Round an interval to whole days in UTC, or to whole hours if it is shorter than a day. `end` is exclusive.
 
-    The interval begins with the period of `start`, ends before the period of `end`, and has at least one period.
+    The result starts with the day or hour of `start`, ends before that of `end`, and contains at least one.
     """
     first, last = (datetime.fromisoformat(bound).astimezone(UTC) for bound in (start, end))
     day = timedelta(days=1)
@@ -179,7 +182,7 @@ def _utc(name: str, moment: str | datetime) -> str:
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
-        raise UserError(f"the run's params give {name}={moment!r}, which is not a time in ISO 8601") from None
+        raise UserError(f"the run's params contain {name}={moment!r}, which is not a time in ISO 8601") from None
     if parsed.tzinfo is not None:
         return parsed.astimezone(UTC).isoformat()
     zone = airflow_zone()

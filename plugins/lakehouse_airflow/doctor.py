@@ -1,4 +1,4 @@
-"""The checks of `lakehouse doctor` in Airflow's environment; those of Spark's environment run there in a process.
+"""Checks of `lakehouse doctor` in Airflow's environment. Checks of Spark's environment run in a child process there.
 
 The functions are registered in `FUNCTIONS` under the names of `lakehouse.spec.contracts.doctor.CHECKS`.
 """
@@ -47,9 +47,9 @@ _LEAST_PROVIDER = (6, 3)
 _JOB_S = 600
 _STANDALONE, _STANDALONE_PORT = "spark://", 7077
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-#: Spark's default of spark.driver.memory, and the memory of the Python driver and of the JVM beside its heap.
+#: Spark's default of spark.driver.memory, and the memory of the Python driver and of the JVM outside of its heap.
 _DRIVER_BYTES, _BESIDE_HEAP_BYTES = 1 << 30, 1 << 29
-#: File systems that several hosts mount.
+#: Types of file systems that several hosts can mount.
 _SHARED = (
     "nfs",
     "cifs",
@@ -67,7 +67,8 @@ _SHARED = (
 )
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _NO_FACTS = (
-    "the scheduler gave no pools and DAGs to this run: it has not loaded the plugin of lakehouse. Restart the scheduler"
+    "the scheduler stored no pools and DAGs in this run, because it has not loaded the plugin of lakehouse. "
+    "Restart the scheduler"
 )
 
 
@@ -84,14 +85,14 @@ def examine(
     Args:
         environ: Environment variables.
         names: Names of the checks; all checks by default.
-        pools: The pools as the scheduler gave them to the run.
-        dags: The states of DAGs as the scheduler gave them to the run.
+        pools: The pools that the scheduler stored in the run.
+        dags: The DAG states that the scheduler stored in the run.
         in_task: Whether this process is a task, which cannot read Airflow's database.
     """
     chosen = [name for name in CHECKS if name in set(names or CHECKS)]
     if in_task:
         return _examined(environ, chosen, {"pools": pools, "dags": dags, "problem": _NO_FACTS})
-    # Imported here because tasks, which import this module too, must not open Airflow's database.
+    # Imported here, because tasks also import this module and must not open Airflow's database.
     database: Any = import_module("lakehouse_airflow.doctor_database")
     with database.connections_of_database():
         return _examined(environ, chosen, _read(database))
@@ -118,7 +119,7 @@ def _examined(environ: Mapping[str, str], chosen: list[str], facts_of_airflow: M
 
 
 def _read(database: Any) -> dict[str, Any]:
-    """Return the facts in Airflow's database, or the problem if it does not answer."""
+    """Read the facts from Airflow's database. Return the problem instead if the database does not answer."""
     try:
         facts = {"pools": database.read_pools(), "dags": database.read_dags(), "queued": database.read_queued_tasks()}
     except Exception as error:
@@ -127,7 +128,7 @@ def _read(database: Any) -> dict[str, Any]:
 
 
 def check_airflow(facts: AirflowFacts) -> Result:
-    """Check the versions of Airflow and of its Spark provider, and that pyspark is not in this environment."""
+    """Check the versions of Airflow and its Spark provider, and that pyspark is not installed in this environment."""
     del facts
     airflow, provider = _version("apache-airflow"), _version(_PROVIDER)
     text = f"Airflow {airflow}, {_PROVIDER} {provider}"
@@ -136,12 +137,12 @@ def check_airflow(facts: AirflowFacts) -> Result:
     if provider is None or _numbers(provider) < _LEAST_PROVIDER:
         return CheckState.FAILED, f"{text}: needed is version 6.3 or newer of the provider"
     if _version("pyspark") is not None:
-        return CheckState.FAILED, f"{sys.prefix} has pyspark beside Airflow's Spark provider"
+        return CheckState.FAILED, f"{sys.prefix} contains both pyspark and Airflow's Spark provider"
     return CheckState.OK, text
 
 
 def check_plugin(facts: AirflowFacts) -> Result:
-    """Check the registration of plugin and provider; a deployment may also have the plugin in its plugins folder."""
+    """Check that plugin and provider are registered. The plugin may also be in the deployment's plugins folder."""
     missing = [
         group
         for group in ("airflow.plugins", "apache_airflow_provider")
@@ -170,7 +171,7 @@ def check_pools(facts: AirflowFacts) -> Result:
 
 
 def check_spark_connection(facts: AirflowFacts) -> Result:
-    """Check the connection of Spark jobs and its master."""
+    """Check the Airflow connection of Spark jobs, and its master."""
     master = facts.environ.get(SPARK_MASTER)
     try:
         connection = BaseHook.get_connection(CONNECTION)
@@ -191,7 +192,7 @@ def check_spark_connection(facts: AirflowFacts) -> Result:
 
 
 def check_spark_home(facts: AirflowFacts) -> Result:
-    """Check Spark's environment and that lakehouse runs in it."""
+    """Check that Spark's environment exists and that lakehouse runs in it."""
     try:
         spark = spark_environment(facts.environ)
     except UserError as error:
@@ -202,7 +203,7 @@ def check_spark_home(facts: AirflowFacts) -> Result:
 
 
 def check_versions(facts: AirflowFacts) -> Result:
-    """Compare the versions of lakehouse."""
+    """Compare the versions of lakehouse in both environments."""
     if facts.report is None:
         return CheckState.FAILED, f"the version in Spark's environment is unknown: {facts.report_problem}"
     job = facts.report.lakehouse_version
@@ -215,9 +216,9 @@ def check_versions(facts: AirflowFacts) -> Result:
 
 
 def check_driver_memory(facts: AirflowFacts) -> Result:
-    """Compare the memory of drivers in all slots with the memory of this host."""
+    """Compare the memory of this host with the need of Spark drivers in all pool slots."""
     if facts.pools is None:
-        return CheckState.SKIPPED, "the pools are not known"
+        return CheckState.SKIPPED, "the pools are unknown"
     names = {SERVICES.name, *spec_pools(facts.specs)} if facts.specs else {INGEST.name, SERVICES.name}
     slots = [facts.pools.slots.get(name, 0) for name in names]
     if -1 in slots:
@@ -225,7 +226,7 @@ def check_driver_memory(facts: AirflowFacts) -> Result:
     ingests = [one.ingest for spec in facts.specs for one in spec.ingestions if one.ingest is not None]
     settings = [ingest.spark.get("spark.driver.memory", "") for ingest in ingests]
     heap = max([_DRIVER_BYTES, *filter(None, map(_memory, settings))])
-    # The driver of a stream that a trigger watches occupies no slot.
+    # Drivers of streams that a trigger watches occupy no slot, so they are added.
     drivers = sum(slots) + len(deferred_ingestions(facts.specs))
     needed, present = drivers * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
     text = f"{drivers} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"
@@ -233,11 +234,11 @@ def check_driver_memory(facts: AirflowFacts) -> Result:
 
 
 def check_time_zone(facts: AirflowFacts) -> Result:
-    """Compare the time zone in which Airflow reads dates without an offset with those of data intervals."""
+    """Check that Airflow's default time zone equals the time zones of data intervals."""
     zone = str(airflow_zone())
     ingests = (ingestion.ingest for spec in facts.specs for ingestion in spec.ingestions)
     publications = (spec.publication() for spec in facts.specs)
-    # The days of the DAGs of services are in UTC.
+    # Service DAGs have data intervals in UTC.
     zones = {"UTC", *(one.timezone for one in ingests if one), *(one.timezone for one in publications if one)}
     others = sorted(zones - {zone})
     if not others:
@@ -245,7 +246,7 @@ def check_time_zone(facts: AirflowFacts) -> Result:
     return CheckState.WARNING, f"Airflow's time zone is {zone}, and DAGs have intervals in {', '.join(others)}"
 
 
-#: Name -> function, for each description of Airflow's environment.
+#: Check function by check name, for all checks of Airflow's environment.
 FUNCTIONS: Mapping[str, Check] = {
     "airflow": check_airflow,
     "plugin": check_plugin,
@@ -266,7 +267,7 @@ def _result(name: str, check: Check, facts: AirflowFacts) -> CheckResult:
     try:
         state, description = check(facts)
     except Exception as error:
-        # One broken check does not stop the others.
+        # An unexpected error in one check does not stop the others.
         state, description = CheckState.FAILED, f"unexpected error {type(error).__name__}: {error}"
     is_problem = state in (CheckState.FAILED, CheckState.WARNING)
     return CheckResult(
@@ -281,7 +282,7 @@ def _result(name: str, check: Check, facts: AirflowFacts) -> CheckResult:
 def _spark_report(
     environ: Mapping[str, str], specs: tuple[TableSpec, ...], names: Iterable[str]
 ) -> tuple[DoctorReport | None, str]:
-    """Run the checks of Spark's environment; return their report, or None and the problem."""
+    """Run the checks of Spark's environment. Return their report, or None with the problem."""
     words = ["doctor", "--environment", "spark", "--output", "json"]
     words += [word for name in names for word in ("--check", name)]
     try:
@@ -291,7 +292,7 @@ def _spark_report(
             variables |= more
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, check=False, timeout=_JOB_S)
     except Exception as error:
-        # Connections come from any secrets backend, so their errors have no common class.
+        # Any secrets backend can provide connections, so their errors have no common class.
         return None, f"{type(error).__name__}: {error}"
     try:
         return DoctorReport.from_json(done.stdout), ""
@@ -301,7 +302,7 @@ def _spark_report(
 
 
 def cluster_reports(environ: Mapping[str, str]) -> Result:
-    """Judge the folder of reports for drivers that run on other hosts."""
+    """Check that drivers on other hosts can write to the folder of reports."""
     folder = reports_folder(environ)
     if not environ.get(REPORTS):
         return (
@@ -321,7 +322,7 @@ def cluster_reports(environ: Mapping[str, str]) -> Result:
 
 
 def _master(address: str, environ: Mapping[str, str]) -> Result:
-    """Check that the master of an address can be used."""
+    """Check that the Spark master at an address can be used."""
     if address.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
         return CheckState.FAILED, f"{address} needs apache-airflow-providers-cncf-kubernetes in Airflow's environment"
     if address.startswith("yarn") and not any(environ.get(name) for name in _HADOOP):
@@ -352,7 +353,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _memory(text: str) -> int | None:
-    """Return the bytes of Spark's `spark.driver.memory`, such as `2g`; None for another text."""
+    """Parse `spark.driver.memory`, such as `2g`, to bytes. Return None for an invalid value."""
     match = re.fullmatch(r"(\d+)([kmgt])b?", text.strip().lower())
     return int(match[1]) << _UNITS[match[2]] if match else None
 

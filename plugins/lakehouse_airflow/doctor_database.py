@@ -1,4 +1,7 @@
-"""Facts for `lakehouse doctor` from Airflow's database, on the command line. Tasks must not import this module."""
+"""Reads facts for `lakehouse doctor` from Airflow's database, on the command line only.
+
+Tasks must not import this module.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ from lakehouse_airflow.dag_states import dag_states, lakehouse_dag_ids
 from lakehouse_airflow.doctor_facts import QueuedTasks
 from lakehouse_airflow.missing_pools import pool_facts
 
-#: A worker takes a queued task within this time unless all workers are busy or none runs.
+#: A worker starts a queued task within this time, unless all workers are busy or no worker runs.
 QUEUED_FOR = timedelta(minutes=10)
-#: With this value Airflow looks up connections in its database too, as its own components and `airflow connections` do.
+#: With this value Airflow also looks up connections in its database, like its own components and `airflow connections`.
 _CONTEXT, _SERVER = "_AIRFLOW_PROCESS_CONTEXT", "server"
 
 
 def read_pools() -> PoolFacts:
-    """Return all pools, and those that parsed DAGs of lakehouse need."""
+    """Return all pools, and the pools that parsed lakehouse DAGs need."""
     with create_session() as session:
         return pool_facts(session)
 
@@ -52,7 +55,7 @@ def read_queued_tasks() -> QueuedTasks:
 
 
 def read_health() -> Mapping[str, Any]:
-    """Return the health of Airflow's components by the heartbeats in the database."""
+    """Return the health of Airflow's components, derived from their heartbeats in the database."""
     health: Mapping[str, Any] = get_airflow_health()
     if health["metadatabase"]["status"] != "healthy":
         raise OSError("Airflow's database does not answer")
@@ -61,7 +64,10 @@ def read_health() -> Mapping[str, Any]:
 
 @contextmanager
 def connections_of_database() -> Iterator[None]:
-    """Let this process see connections that are rows of Airflow's database; without it only variables are read."""
+    """Enable this process to read connections from Airflow's database.
+
+    By default it only reads environment variables.
+    """
     before = os.environ.get(_CONTEXT)
     os.environ[_CONTEXT] = _SERVER
     try:

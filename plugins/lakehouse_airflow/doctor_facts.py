@@ -1,7 +1,8 @@
-"""Facts for the checks of `lakehouse doctor` in Airflow's environment.
+"""Collects facts for the checks of `lakehouse doctor` in Airflow's environment.
 
-Pools, DAGs and heartbeats are rows of Airflow's database, which tasks cannot reach: a task gets them from the scheduler
-(see `missing_pools`) and from the API server. The command line reads the database itself (see `doctor_database`).
+Pools, DAGs and heartbeats are rows of Airflow's database, which tasks cannot access. A task gets them from the
+scheduler (see `missing_pools`) and from the API server. The command line reads the database itself (see
+`doctor_database`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Result = tuple[CheckState, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedTasks:
-    """Tasks that the scheduler gave to the executor and that no worker took for some time.
+    """Tasks that the scheduler queued in the executor and that no worker has started for some time.
 
     Attributes:
         count: Number of these tasks.
@@ -41,7 +42,10 @@ class QueuedTasks:
 
 
 def health_by_api() -> Mapping[str, Any]:
-    """Return the health of Airflow's components as the API server tells it; raise OSError or ValueError without it."""
+    """Return the health of Airflow's components from the API server.
+
+    Raise OSError or ValueError if it does not answer.
+    """
     server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]
     server = server or conf.get("api", "base_url", fallback="") or "http://localhost:8080"
     url = f"{server.rstrip('/')}/api/v2/monitor/health"
@@ -60,12 +64,12 @@ class AirflowFacts:
     Attributes:
         environ: Environment variables.
         specs: The valid specs.
-        pools: The pools; None if neither the scheduler nor the database gave them.
-        dags: The DAGs of lakehouse; None as for the pools.
+        pools: The pools; None if neither the scheduler nor the database provided them.
+        dags: The DAGs of lakehouse; None if nothing provided them, as for the pools.
         problem: Why `pools` or `dags` is None.
-        queued: Tasks that no worker takes; None in a task, which cannot read them.
+        queued: Tasks that no worker starts; None in a task, which cannot read them.
         health: Returns the health of Airflow's components.
-        report: The report of Spark's environment; None with `report_problem`.
+        report: The report of Spark's environment; None if `report_problem` is set.
         report_problem: Why there is no report.
     """
 
@@ -84,7 +88,7 @@ Check = Callable[[AirflowFacts], Result]
 
 
 def deferred_ingestions(specs: Iterable[TableSpec]) -> list[str]:
-    """Return the names of the ingestions whose streams a trigger watches."""
+    """Return the names of ingestions with a stream that a trigger watches."""
     ingests = {one.ingestion_name: one.ingest for spec in specs for one in spec.ingestions}
     streams = {name: ingest.stream for name, ingest in ingests.items() if ingest is not None}
     return [name for name, stream in streams.items() if stream is not None and stream.watch == DEFERRED]

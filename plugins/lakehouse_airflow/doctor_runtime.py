@@ -1,4 +1,4 @@
-"""Checks of what runs: scheduler, DAG processor, triggerer, executor, and the DAGs of lakehouse."""
+"""Checks of the running components: scheduler, DAG processor, triggerer, executor, and the lakehouse DAGs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_scheduler(facts: AirflowFacts) -> Result:
 
 
 def check_executor(facts: AirflowFacts) -> Result:
-    """Check that the executor has slots and takes tasks."""
+    """Check that the executor has slots and starts tasks."""
     executor, parallelism = conf.get("core", "executor"), conf.getint("core", "parallelism")
     if parallelism < 1:
         return CheckState.FAILED, f"[core] parallelism is {parallelism}: the executor {executor} starts no task"
@@ -47,12 +47,12 @@ def check_executor(facts: AirflowFacts) -> Result:
 
 
 def check_paused_dags(facts: AirflowFacts) -> Result:
-    """Check that DAGs of lakehouse are not paused, and begin runs by their schedules."""
+    """Check that lakehouse DAGs are not paused, and that their scheduled runs begin in time."""
     if facts.dags is None:
-        return CheckState.SKIPPED, f"the states of DAGs are not known: {facts.problem}"
+        return CheckState.SKIPPED, f"the DAG states are unknown: {facts.problem}"
     if not facts.dags.dags:
         return CheckState.WARNING, "Airflow has parsed no DAG of lakehouse"
-    # All table services depend on their scheduler.
+    # The DAG `services.schedule` is listed first, because all table services depend on it.
     paused = sorted((dag.dag_id for dag in facts.dags.dags if dag.is_paused), key=lambda name: name != SCHEDULE)
     late = [dag for dag in facts.dags.dags if dag.is_overdue]
     problems = []

@@ -1,13 +1,13 @@
 """Trigger forms: the params of all DAGs, each declared once.
 
-Airflow's form marks a field as required unless its type allows null. Therefore every type here does, and an empty form
-starts an ordinary run. A list with `examples` is a multi-select of these values; the JSON of "Advanced Options" accepts
-others too. Each function returns new Param objects, because Airflow stores the value of a run in the object.
+Airflow's form marks a field as required unless its type allows null. Therefore every type here allows null, and an
+empty form starts a normal run. A list with `examples` becomes a multi-select of these values; the JSON of "Advanced
+Options" also accepts others. Each function returns new Param objects, because Airflow stores a run's value in the
+object.
 
 The data interval is given in one place. For an ingestion this is "Data Interval" of Airflow's own dialog. A service or
-a publication works on whole tables, whatever the interval of its run is; the section "Limit to days" limits it. The
-params of that section are also accepted in the conf of an ingestion, because a run cannot repeat the logical date of
-another run.
+a publication works on whole tables and ignores the data interval of its run; the section "Limit to days" limits it. An
+ingestion also accepts the params of that section in its conf, because two runs cannot have the same logical date.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def ingest_form(*, snapshots: bool = False, replays: bool = True) -> dict[str, P
     """Return the form of an ingestion.
 
     Args:
-        snapshots: Whether its source has snapshots that can be read again.
-        replays: Whether dead letters of its source can be replayed.
+        snapshots: Whether the source has snapshots that can be read again.
+        replays: Whether dead letters of the source can be replayed.
     """
     refresh = Param(
         False,
         **_FLAG,
         title="Full refresh",
-        description="Ingest files again that earlier commits contain, for example after columns were added.",
+        description="Ingest files again even if earlier commits contain them, for example after columns were added.",
     )
     form = {"full_refresh": refresh}
     if snapshots:
@@ -49,7 +49,8 @@ def ingest_form(*, snapshots: bool = False, replays: bool = True) -> dict[str, P
             None,
             **_LIST,
             title="Read again",
-            description="Source tables to read again from their first row while changes go on, for example "
+            description="Source tables to read again from their first row while the change stream continues, "
+            "for example "
             "shop.orders. Write one name per line.",
         )
     return {**form, **(_letters() if replays else {}), "options": _options()}
@@ -59,21 +60,21 @@ def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:
     """Return the form of a table service on the tables of the catalog.
 
     Args:
-        service: Name of the service. Only services that can be limited to partitions have params for them.
-        tables: Names of tables that the form offers.
+        service: Name of the service. Only services that can be limited to partitions get params for partitions.
+        tables: Table names that the form offers.
     """
     form = {"tables": _tables(tables)}
     if service_spec(service).by_partition:
         form["partitions"] = _partitions("Work on these partitions only, one path per line, for example 2026-03-01.")
         form |= _days(_OF_SERVICE)
     force = Param(
-        False, **_FLAG, title="Force", description="Run although the service is not due, for example before a report."
+        False, **_FLAG, title="Force", description="Run even if the service is not due, for example before a report."
     )
     return {**form, "force": force, "dry_run": _dry_run(), "options": _options()}
 
 
 def schedule_form(tables: Iterable[str] = ()) -> dict[str, Param]:
-    """Return the form of `services.schedule`; `tables` are names that it offers."""
+    """Return the form of `services.schedule`. `tables` are the table names that it offers."""
     return {"tables": _tables(tables)}
 
 
@@ -101,7 +102,7 @@ def publish_form() -> dict[str, Param]:
 
 
 def check_conf(context: Mapping[str, Any]) -> None:
-    """Raise UserError for a name in the run's conf that is nearly the name of a param.
+    """Raise UserError if a name in the run's conf is similar to a param, and probably misspelt.
 
     Airflow accepts unknown names, so a run with `tabels` instead of `tables` would work on all tables.
     """
@@ -110,7 +111,7 @@ def check_conf(context: Mapping[str, Any]) -> None:
     for name in conf:
         hint = "" if name in params else nearest(str(name), list(params))
         if hint:
-            raise UserError(f"the run's conf gives {name!r}, which is not a param of this DAG.{hint}", param=name)
+            raise UserError(f"the run's conf contains {name!r}, which is not a param of this DAG.{hint}", param=name)
 
 
 def _tables(names: Iterable[str]) -> Param:
@@ -136,7 +137,7 @@ def _days(description: str) -> dict[str, Param]:
         None,
         **_DATE,
         title="From",
-        description=f"{description} Leave both fields empty for an ordinary run. The Data Interval above does not "
+        description=f"{description} Leave both fields empty for a normal run. The Data Interval above does not "
         "limit the run. A time without an offset is in Airflow's time zone.",
     )
     end = Param(
@@ -166,7 +167,7 @@ def _options() -> Param:
 
 
 def _letters() -> dict[str, Param]:
-    """Return the params for a replay of dead letters."""
+    """Return the params that select dead letters to replay."""
     replay = Param(
         False,
         **_FLAG,

@@ -17,21 +17,22 @@ from lakehouse_airflow.specs import folders_of_dag
 
 CATALOG_CONNECTION = "lakehouse_catalog"
 CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
-#: Ids of the connections that every job gets, comma separated.
+#: Comma-separated ids of the connections that every job gets.
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
-#: Types of connections whose extra has settings of a client.
+#: Types of connections whose extra contains settings of a client library.
 _AS_JSON = ("kafka", "mysql", "hive_metastore")
-#: Settings of TLS in the extra of a connection to PostgreSQL, as libpq names them.
+#: TLS settings in the extra of a PostgreSQL connection, with libpq's names.
 _TLS = ("sslmode", "sslrootcert")
-#: `lakehouse.cli.specs` reads these. It needs the database's driver, which Airflow's environment does not have.
+#: Variables that `lakehouse.cli.specs` reads. Their names are repeated here, because that module needs the database
+#: driver, which Airflow's environment does not have.
 SYNC, AUTHOR = "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR"
 
 
 def catalog_variables(environ: Mapping[str, str], connection_id: str = CATALOG_CONNECTION) -> dict[str, str]:
-    """Return the variable with the catalog's URL.
+    """Return the environment variable with the catalog's URL.
 
-    The result is empty if the job inherits the variable, or if the connection does not exist: then the job uses its
-    default catalog. The URL usually contains a password, so it is never an argument of a process.
+    The result is empty if the job inherits the variable, or if the connection does not exist. In the latter case the
+    job uses its default catalog. The URL usually contains a password, so it is never an argument of a process.
     """
     if environ.get(CATALOG_VARIABLE):
         return {}
@@ -43,10 +44,10 @@ def catalog_variables(environ: Mapping[str, str], connection_id: str = CATALOG_C
 
 
 def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, str]:
-    """Return variables with the URLs of connections, for options that refer to them as `airflow:<connection id>`.
+    """Return environment variables with connection URLs, for options that refer to them as `airflow:<connection id>`.
 
-    The connections are those in the option `values`, and those that `LAKEHOUSE_CONNECTIONS` lists for all jobs.
-    Variables that the environment contains are inherited and not returned.
+    Included are the connections in the option `values`, and the connections in `LAKEHOUSE_CONNECTIONS` for all jobs.
+    Variables that the environment already contains are inherited, so they are not returned.
     """
     listed = [name.strip() for name in environ.get(CONNECTIONS, "").split(",") if name.strip()]
     names = dict.fromkeys([*listed, *connections_of(values)])
@@ -55,14 +56,14 @@ def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ())
 
 
 def spec_references(spec: TableSpec) -> list[str]:
-    """Return the values of a spec that may refer to connections: its options, and the connections of its source."""
+    """Return the values of a spec that may refer to connections: its options, and the connection ids of its source."""
     ingests = [one.ingest for one in spec.ingestions if one.ingest is not None]
     of_sources = dict.fromkeys(name for ingest in ingests for name in ingest.source.connections)
     return [*spec.options.values(), *(f"airflow:{name}" for name in of_sources)]
 
 
 def _connection_text(connection: Any) -> str:
-    """Return a connection as its variable holds it: JSON if it is the one of a source."""
+    """Format a connection as the value of its variable: JSON if it is a source connection, otherwise a URL."""
     if connection.conn_type not in _AS_JSON:
         return catalog_url(connection)
     names = ("conn_type", "host", "login", "password", "port", "schema")
@@ -71,9 +72,9 @@ def _connection_text(connection: Any) -> str:
 
 
 def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that make a job register the specs of its DAG in the catalog, and their author.
+    """Return the variables by which a job registers the specs of its DAG in the catalog with an author.
 
-    The result is empty if there are no specs. The author is the user that triggered the run, or else the owner of the
+    The result is empty if there are no specs. The author is the user that triggered the run, otherwise the owner of the
     task.
     """
     own_folders = folders_of_dag(environ.get("AIRFLOW_CTX_DAG_ID"), environ)
@@ -89,13 +90,13 @@ def _triggering_user() -> str | None:
     try:
         run = get_current_context().get("dag_run")
     except RuntimeError:
-        # There is no run outside of a task.
+        # Outside of a task there is no run, and so no triggering user.
         return None
     return getattr(run, "triggering_user_name", None)
 
 
 def catalog_url(connection: Any) -> str:
-    """Return the SQLAlchemy URL of an Airflow connection: its extra `url`, or else a URL from its fields."""
+    """Return the SQLAlchemy URL of an Airflow connection: its extra `url`, otherwise a URL built from its fields."""
     url = connection.extra_dejson.get("url")
     if url:
         return str(url)

@@ -1,4 +1,4 @@
-"""Reports of jobs that ran on this host, and the exceptions for those with an error."""
+"""Reads job reports on this host, and converts their errors to Airflow exceptions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from lakehouse.errors import CommitStateUnknownError, CorruptTableError, Unsuppo
 from lakehouse.spec.contracts.job import JobReport, parse_report
 from lakehouse.spec.private_files import read_own_file
 
-#: A retry cannot help after these.
+#: Error classes after which a retry cannot help.
 FINAL_EXIT_CODES = frozenset(
     error.exit_code for error in (UserError, UnsupportedError, CorruptTableError, CommitStateUnknownError)
 )
 
 
 def failed_task(report: JobReport, *, final: bool) -> AirflowException:
-    """Return the exception for a report with an error; `final`: a retry cannot help."""
+    """Build the exception for a report with an error. `final` means that a retry cannot help."""
     assert report.error is not None, "only a report with an error is a failure"
     message = f"{report.error.kind}: {report.error.message}"
     return AirflowFailException(message) if final else AirflowException(message)
 
 
 def read_report(path: Path) -> JobReport | None:
-    """Return the report of a job, None if it has not written one."""
+    """Read the report of a job. Return None if the job has not written it."""
     try:
         return parse_report(read_own_file(path))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""OpenLineage events of jobs: datasets, columns and statistics, through Airflow's OpenLineage provider.
+"""Reports datasets, columns and statistics of jobs to OpenLineage, through Airflow's OpenLineage provider.
 
-The provider is optional. Without it, or if it has no transport, jobs report no lineage. Its listener calls
-`get_openlineage_facets_on_complete` of an operator after a task, and adds the facets of the DAG run by itself.
+The provider is optional. If it is missing or has no transport, jobs report no lineage. After a task, the provider's
+listener calls the operator's `get_openlineage_facets_on_complete` and adds the facets of the DAG run.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ _NOTHING = LineageStatistics(files=0, bytes=0, rows=0)
 
 
 class LineageMixin:
-    """Give an operator that keeps `job_reports` its OpenLineage method."""
+    """Mixin that adds the OpenLineage method to an operator with the attribute `job_reports`."""
 
     job_reports: tuple[JobReport, ...] = ()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return the lineage of the jobs of the task for the listener of the provider."""
+        """Return the lineage of the task's jobs for the provider's listener."""
         del task_instance
         return operator_lineage(self.job_reports)
 
 
 def lineage_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variable that makes jobs report their lineage; nothing if the provider is missing or switched off."""
+    """Return the variable that makes jobs report lineage.
+
+    The result is empty if the provider is missing or disabled.
+    """
     if environ.get(LINEAGE) or find_spec("airflow.providers.openlineage") is None:
         return {}
     # The provider is an optional extra.
@@ -46,7 +49,10 @@ def lineage_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 
 
 def operator_lineage(reports: Iterable[JobReport]) -> Any:
-    """Return the provider's `OperatorLineage` of jobs: those of a batch are merged; empty if no job has lineage."""
+    """Build the provider's `OperatorLineage` from job reports; several jobs are merged.
+
+    It is empty if no job has lineage.
+    """
     of_operator = import_module("airflow.providers.openlineage.extractors").OperatorLineage
     parts = [part for report in reports for part in (report.parts or (report,)) if part.lineage is not None]
     if not parts:
@@ -93,7 +99,7 @@ def _dataset(dataset: LineageDataset, kind: Any, **more: Any) -> Any:
 
 def _output(dataset: LineageDataset, report: JobReport) -> Any:
     facets: dict[str, Any] = {}
-    # A column without an entry has unknown sources; a constant has an entry without fields.
+    # A column without an entry has unknown sources. A constant column has an entry with no input fields.
     sources = {column.name: _sources(column) for column in dataset.columns if not column.unknown}
     if sources or dataset.influences:
         facets["columnLineage"] = _facet("column_lineage_dataset", "ColumnLineageDatasetFacet")(
@@ -105,7 +111,7 @@ def _output(dataset: LineageDataset, report: JobReport) -> Any:
     statistics = _facet("output_statistics_output_dataset", "OutputStatisticsOutputDatasetFacet")
     numbers = dataset.statistics or (_NOTHING if isinstance(report, PublicationReport) else report)
     facet = statistics(rowCount=numbers.rows, size=numbers.bytes, fileCount=numbers.files)
-    # The client names the facets of outputs so.
+    # The OpenLineage client uses this name for output facets.
     return _dataset(dataset, _client().OutputDataset, facets=facets, outputFacets={"outputStatistics": facet})
 
 
@@ -120,7 +126,7 @@ def _sources(column: LineageColumn) -> Any:
 
 
 def _input_fields(sources: Iterable[LineageField]) -> list[Any]:
-    """Return one field for each source column, with all kinds in which it is used."""
+    """Return one input field per source column, with all kinds of its use."""
     kinds: dict[tuple[str, str, str], list[LineageKind]] = {}
     for one in sources:
         kinds.setdefault((one.namespace, one.name, one.field), []).append(one.kind)

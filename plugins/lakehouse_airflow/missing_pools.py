@@ -1,8 +1,8 @@
-"""Fail the tasks of a starting run whose pool does not exist, with a reason that the UI shows.
+"""When a run starts, fail its tasks whose pool does not exist, with a reason that the UI shows.
 
-It runs in the scheduler, which is the only component that always reaches Airflow's database: tasks cannot. It changes
-rows in the scheduler's own transaction and never commits. The reason is in the notes of the run and of the task, and in
-the audit log of the run (event `missing pool`). When the run is cleared and starts again, the notes are removed.
+This runs in the scheduler, because tasks have no access to Airflow's database. It changes rows in the scheduler's own
+transaction and never commits. The reason is in the notes of the run and of the task, and in the audit log of the run
+(event `missing pool`). When the run is cleared and starts again, the notes are removed.
 
 Only tasks of lakehouse are checked: tasks of DAGs with the tag `lakehouse`, tasks of operators of this package, and
 tasks in the pools of this package.
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 EVENT = "missing pool"
 TAG = "lakehouse"
 _PACKAGE = "lakehouse_airflow."
-#: First words of the notes, so that they can be found and removed.
+#: Prefix of the notes, by which they are found and removed.
 NOTE = "lakehouse: "
 
 
 def fail_tasks_without_pool(dag_run: Any) -> None:
-    """Set the tasks of a run to `failed` if they belong to lakehouse and their pool does not exist."""
+    """Mark tasks of a run as `failed` if they belong to lakehouse and their pool does not exist."""
     session = settings.Session.object_session(dag_run)
     if dag_run.clear_number:
         _remove_notes(session, dag_run)
@@ -49,7 +49,7 @@ def fail_tasks_without_pool(dag_run: Any) -> None:
 
 
 def pool_facts(session: Any) -> PoolFacts:
-    """Return all pools, and those of the tasks of parsed DAGs with the tag `lakehouse`, without the default pool."""
+    """Return all pools, and the pools that parsed DAGs with the tag `lakehouse` use, except the default pool."""
     tagged = [dag_id for (dag_id,) in session.query(DagTag.dag_id).filter(DagTag.name == TAG)]
     stored = [SerializedDagModel.get(dag_id, session=session) for dag_id in tagged]
     named = {task.pool for row in stored if row is not None for task in row.dag.tasks}

@@ -1,10 +1,11 @@
-"""Notifiers of alarms: the notifiers of Airflow's providers, with texts about many alarms in one message.
+"""Sends alarms with the notifiers of Airflow's providers, with many alarms in one message.
 
-Every notifier of Airflow (`BaseNotifier`) can send alarms. Its templated fields see the `AlarmMessage` as `alarms`:
+Every notifier of Airflow (`BaseNotifier`) can send alarms. In its templated fields the `AlarmMessage` is available as
+`alarms`:
 
     SmtpNotifier(to="data@example.com", subject="{{ alarms.subject }}", html_content="{{ alarms.html }}")
 
-`slack_notifier`, `smtp_notifier` and `webhook_notifier` return the providers' notifiers with such templates. The
+`slack_notifier`, `smtp_notifier` and `webhook_notifier` return notifiers of the providers with such templates. The
 providers are optional: apache-airflow-providers-slack, -smtp and -http.
 """
 
@@ -33,10 +34,10 @@ _WORDS = {AlarmEvent.OPEN: "new", AlarmEvent.RESOLVED: "resolved"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmMessage:
-    """One message about new and resolved alarms, the most severe ones first.
+    """One message about new and resolved alarms, sorted by descending severity.
 
-    `claimed` is the id of the message in the catalog. `attempt` is 2 if its first sender ended before it recorded the
-    outcome, so that the receiver may have got the message already.
+    `claimed` is the id of the message in the catalog. `attempt` is 2 if the first sender ended before it recorded the
+    outcome. The receiver may then have received the message before.
     """
 
     alarms: tuple[AlarmEntry, ...]
@@ -45,13 +46,13 @@ class AlarmMessage:
 
     @classmethod
     def of(cls, alarms: Sequence[AlarmEntry], *, claimed: str = "", attempt: int = 1) -> AlarmMessage:
-        """Return the message about alarms."""
+        """Build the message for alarms."""
         ordered = sorted(alarms, key=lambda one: (one.state != AlarmEvent.OPEN, -one.severity, one.table, one.rule))
         return cls(alarms=tuple(ordered), claimed=claimed, attempt=attempt)
 
     @property
     def id(self) -> str:
-        """The id of the message: a receiver can drop a message that it has received already."""
+        """Id of the message. A receiver can use it to drop a repeated message."""
         if self.claimed:
             return self.claimed
         key = ",".join(f"{one.id}:{one.state}" for one in sorted(self.alarms, key=lambda one: one.id))
@@ -59,13 +60,13 @@ class AlarmMessage:
 
     @property
     def severity(self) -> str:
-        """The severity of the worst new alarm; `info` if all are resolved."""
+        """The maximum severity of the new alarms; `info` if all alarms are resolved."""
         worst = max((one.severity for one in self.alarms if one.state == AlarmEvent.OPEN), default=Severity.INFO)
         return worst.name.lower()
 
     @property
     def subject(self) -> str:
-        """One line: the numbers of new and resolved alarms, and the first new one."""
+        """Subject line: the numbers of new and resolved alarms, and the first new alarm."""
         counts = Counter(_WORDS[one.state] for one in self.alarms)
         numbers = ", ".join(f"{count} {word}" for word, count in counts.items())
         first = self.alarms[0]
@@ -74,7 +75,7 @@ class AlarmMessage:
 
     @property
     def text(self) -> str:
-        """The alarms as lines, the first 30 of them."""
+        """The first 30 alarms, one per line."""
         lines = [_line(one) for one in self.alarms[:_MOST_LINES]]
         rest = len(self.alarms) - len(lines)
         return "\n".join([*lines, *([f"... and {rest} more: lakehouse alarms list"] if rest else [])])
@@ -98,10 +99,10 @@ class AlarmMessage:
 
 
 class LogNotifier(BaseNotifier):
-    """Write alarms to the log of the task; an example of a notifier.
+    """Example notifier that writes alarms to the task log.
 
     Args:
-        text: The text, a template.
+        text: Template of the log message.
     """
 
     template_fields = ("text",)
@@ -111,12 +112,12 @@ class LogNotifier(BaseNotifier):
         self.text = text
 
     def notify(self, context: Context) -> None:
-        """Write the text."""
+        """Write the rendered message to the log."""
         self.log.warning("%s", self.text)
 
 
 def slack_notifier(**arguments: Any) -> BaseNotifier:
-    """Return the Slack provider's notifier; with `channel` it calls the API, without it an incoming webhook.
+    """Return a notifier of the Slack provider. With `channel` it calls the Slack API, otherwise an incoming webhook.
 
     Args:
         arguments: Arguments of SlackNotifier or SlackWebhookNotifier, such as `slack_webhook_conn_id` or `channel`.
@@ -127,20 +128,20 @@ def slack_notifier(**arguments: Any) -> BaseNotifier:
 
 
 def smtp_notifier(**arguments: Any) -> BaseNotifier:
-    """Return the SMTP provider's notifier.
+    """Return a notifier of the SMTP provider.
 
     Args:
         arguments: Arguments of SmtpNotifier: `to`, and for example `from_email` and `smtp_conn_id`.
     """
     notifier = _provider_class("smtp", "airflow.providers.smtp.notifications.smtp.SmtpNotifier")
-    # Mail servers and clients drop a second message with the same id.
+    # Mail servers and clients drop repeated messages with the same Message-ID.
     headers = {"Message-ID": "<{{ alarms.id }}@lakehouse>"}
     texts = {"subject": "{{ alarms.subject }}", "html_content": "{{ alarms.html }}", "custom_headers": headers}
     return notifier(**{**texts, **arguments})
 
 
 def webhook_notifier(**arguments: Any) -> BaseNotifier:
-    """Return the HTTP provider's notifier, which posts the alarms as JSON.
+    """Return a notifier of the HTTP provider that posts the alarms as JSON.
 
     Args:
         arguments: Arguments of HttpNotifier, such as `http_conn_id` and `endpoint`.
@@ -150,14 +151,14 @@ def webhook_notifier(**arguments: Any) -> BaseNotifier:
     return notifier(**{"data": "{{ alarms.json }}", "headers": headers, **arguments})
 
 
-#: Builders of notifiers by the `type` of a file of alarm rules.
+#: Notifier builders by the value of `type` in alarms.yaml.
 BUILDERS: Mapping[str, Callable[..., BaseNotifier]] = MappingProxyType(
     {"slack": slack_notifier, "smtp": smtp_notifier, "webhook": webhook_notifier, "log": LogNotifier}
 )
 
 
 def notifier_of(type_: str, arguments: Mapping[str, Any]) -> BaseNotifier:
-    """Return the notifier of a type: a name of `BUILDERS`, or the path of a class.
+    """Build a notifier. Its type is a name in `BUILDERS` or the import path of a class.
 
     Raises AirflowFailException if its provider or its class is missing, or if an argument is wrong.
     """
@@ -169,9 +170,9 @@ def notifier_of(type_: str, arguments: Mapping[str, Any]) -> BaseNotifier:
 
 
 def send(notifier: BaseNotifier, message: AlarmMessage, context: Mapping[str, Any]) -> None:
-    """Send a message with a notifier, whose templates see it as `alarms`; raise the error of the notifier.
+    """Send a message with a notifier; its templates can use the message as `alarms`. Raise the notifier's error.
 
-    Calling a notifier as callbacks do would write its error to the log only.
+    A call in the way of Airflow's callbacks would only log the error.
     """
     words: Any = {**context, "alarms": message}
     # Rendering replaces the templates, so a copy is rendered.

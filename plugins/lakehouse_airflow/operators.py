@@ -1,20 +1,20 @@
 """Operator that runs one lakehouse job as one spark-submit.
 
 The contract with the job is `JobCommand` (its arguments) and `JobReport` (a file that it writes).
-Outcomes of a try:
+Outcomes of a task try:
 
-    committed                        success; the report is the XCom value, its instant is in the table's asset event
-    nothing to do, with instant      success; the event of the commit of an earlier try, unless Airflow has it already
-    nothing to do, without instant   success without an event, so that no DAG waiting for data starts; skipped with
-                                     `skip_if_nothing_to_do`
-    error code `table_busy`          rescheduled without using a try, until the other run ends
+    committed                        success; the report is the XCom value, the asset event contains its instant
+    nothing to do, with instant      success; the event for the commit of an earlier try, unless it exists
+    nothing to do, without instant   success, or skipped with `skip_if_nothing_to_do`; no event, so that no DAG
+                                     that waits for data starts
+    error code `table_busy`          rescheduled, without using up a try, until the other run ends
     data is missing, `missing: wait` rescheduled until `wait_for` is over, then failed
     exit code of a final error       failed without retry: user, unsupported, corrupt table, commit state unknown
     any other exit code              failed, retried
 
-Before the JVM starts, the command is checked here by its text and its spec, and then in a process of Spark's
-environment by the metadata of its table (`--check`). An error of a check has the same outcome as an error of a job. The
-check of an ingestion also looks for new data. Without any it ends the run with its report, and Spark is not started.
+Before the JVM starts, two checks run: of the command and its spec in this process, then of the table's metadata in a
+process of Spark's environment (`--check`). An error in a check has the same outcome as an error of the job. The check
+of an ingestion also looks for new data. If there is none, it writes the report and ends the run without Spark.
 """
 
 from __future__ import annotations
@@ -63,39 +63,38 @@ from lakehouse_airflow.spark_submit import SparkJobOperator
 from lakehouse_airflow.table_events import TableEvents
 from lakehouse_airflow.task_heartbeat import heartbeat, task_variables
 
-#: Length of the output that the error of a failed check shows, in characters.
+#: Maximum number of output characters in the error of a failed check.
 _SHOWN_OUTPUT = 2000
-#: Documentation of a job in the UI, with its verb and action.
+#: Documentation of a job in the UI; verb and action are filled in.
 JOB_DOC = """Runs `lakehouse {verb} {action}` as one `spark-submit`.
 
-* The settings and the table are checked before Spark starts. A wrong setting fails the task at once, without a retry.
-* The log ends with the report: rows, files, dropped and skipped data, warnings. XCom `return_value` has the same.
-* Another run that works on the table, and data that has not arrived, reschedule the task without using a try.
+* The settings and the table are checked before Spark starts. A wrong setting fails the task without a retry.
+* The log ends with the report: rows, files, dropped and skipped data, warnings. XCom `return_value` contains it, too.
+* The task is rescheduled, without using up a try, while another run works on the table or data has not arrived.
 """
 _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
 class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
-    """Run `lakehouse <verb> <action> --table <table>` in Spark's environment; return its JobReport as a mapping.
+    """Run `lakehouse <verb> <action> --table <table>` in Spark's environment, and return its JobReport as a mapping.
 
-    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` replace the arguments; `replay`
-    makes an ingestion parse dead letters again, those of `commit` or of the folder `dead_letters` if they are given.
-    The Spark installation comes from the environment (see `spark_environment`), the master from the Airflow connection
-    `conn_id`.
-    The report is a local file, so the driver must run where the task runs: client mode.
+    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` override the arguments. With
+    `replay` an ingestion parses dead letters again; `commit` or `dead_letters` (a folder) select some of them. The
+    Spark installation comes from the environment (see `spark_environment`), the master from the Airflow connection
+    `conn_id`. The report is a local file, so the driver must run on the host of the task, in client mode.
 
     Args:
         verb: Noun of the command line, such as `ingest`.
         action: Verb of the command line, such as `run`.
         table: Table spec, location of a table, or its name in the catalog. Table services accept a list of names.
-        by_interval: The job gets the run's data interval. Parsing the DAG fails for a schedule with empty intervals; a
+        by_interval: Pass the run's data interval to the job. DAG parsing fails if the schedule has empty intervals; a
             run without an interval fails.
-        input: The input to ingest, of a spec with several; empty for other specs.
+        input: The name of the input to ingest if the spec has several inputs, otherwise empty.
         options: Options of this run only.
-        skip_if_nothing_to_do: Skip the task, and those that follow it, if the job had nothing to do. By default it
+        skip_if_nothing_to_do: Skip the task and its downstream tasks if the job had nothing to do. By default it
             succeeds with the status `nothing_to_do`.
-        check: Check the table before Spark starts. Without it only the command, its spec and options of the run are
-            checked: useful if an earlier task of the run has opened the table.
+        check: Check the table before Spark starts. If False, only the command, its spec and the run's options are
+            checked, which is enough if an earlier task of the run has opened the table.
         kwargs: Arguments of SparkSubmitOperator.
     """
 
@@ -135,12 +134,12 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Submit the job, wait for its end, and derive the state of the task from its report."""
+        """Submit the job, wait for its end, and set the state of the task by its report."""
         command = self._ready_command(context)
         report_path = Path(str(command.report))
         ended = read_report(report_path)
         if ended is not None:
-            # The check has ended the run. Reports of earlier tries are deleted before it.
+            # This report is from the check, which ended the run: reports of earlier tries are deleted before the check.
             self.log.info("The source has no new data, so Spark is not started.")
             return self._success(context, command, ended, report_path)
         try:
@@ -149,7 +148,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         except AirflowException as failure:
             report = read_report(report_path)
             if report is not None and report.error is not None:
-                # The exception of spark-submit contains its whole command line and no reason of the failure.
+                # The provider's exception contains the full command line of spark-submit, but no reason of the failure.
                 raise self._failure(context, report) from None
             submit = self.submit_process
             is_final = submit is not None and submit.returncode in FINAL_EXIT_CODES
@@ -161,7 +160,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         return self._success(context, command, read_report(report_path), report_path)
 
     def _ready_command(self, context: Context) -> JobCommand:
-        """Return the command of the job, checked, after the fields of the Spark operator are set."""
+        """Set the fields of the Spark operator, check the command of the job, and return it."""
         with noted_refusals(context):
             check_conf(context)
             command = self._command(context)
@@ -172,7 +171,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         return command
 
     def on_kill(self) -> None:
-        """End all processes of the job. Airflow's own operator kills the JVM only, and the driver continues."""
+        """End all processes of the job. Airflow's own operator only kills the JVM, and the driver would continue."""
         if self._job_id is None:
             return
         submit = self.submit_process
@@ -180,26 +179,24 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         super().on_kill()
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return the data interval of the job, None for none: a replay reads dead letters of any interval."""
+        """Return the data interval of the job, or None if it has none. A replay reads dead letters of all intervals."""
         if (context.get("params") or {}).get(REPLAY):
             return None
         return data_interval(context, by_interval=self.by_interval)
 
     def _command(self, context: Context) -> JobCommand:
-        """Build the job's command from the rendered fields and the run. Every try of a run has the same run id."""
+        """Build the job's command from the rendered fields and the run. All tries of a run have the same run id."""
         instance, params = context["ti"], context.get("params") or {}
         interval = self.interval(context) or (None, None)
         tables = text_list(self.table, "table")
         if not tables:
-            raise UserError(
-                f"{self.task_id}: table is an empty list; name the table, or skip the task", argument="table"
-            )
+            raise UserError(f"{self.task_id}: table is an empty list; give a table, or skip the task", argument="table")
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
         report = reports_folder(os.environ) / Path(*map(_folder_name, run_id.split("/"))) / "report.json"
         options = params.get("options") or {}
         if not isinstance(options, Mapping):
-            raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
+            raise UserError(f"the run's params contain options={options!r}: expected a mapping of option to value")
         refuse_hosts(options, "the run's params")
         return command_of(
             self.verb,
@@ -221,7 +218,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         )
 
     def _prepare(self, command: JobCommand) -> None:
-        """Set the fields of the Spark operator, delete an old report, and end processes of an earlier try."""
+        """Set the fields of the Spark operator, delete an old report, and end the processes of an earlier try."""
         report = Path(str(command.report))
         make_reports_folder(os.environ, *report.parent.relative_to(reports_folder(os.environ)).parts)
         report.unlink(missing_ok=True)
@@ -247,34 +244,35 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.log.info("lakehouse %s", shlex.join(self.application_args))
 
     def _ends_with_task(self, command: JobCommand) -> bool:
-        """Return whether the job ends when this task is gone."""
+        """Return whether the job must end when this task has ended."""
         del command
         return True
 
     def _job_of(self, command: JobCommand) -> str:
-        """Return the id of the job, which all tries of a run have."""
+        """Return the id of the job, which is the same for all tries of a run."""
         return str(command.run_id)
 
     @property
     def _storage_settings(self) -> str:
-        """The settings of storages in `conf`, for commands that run without spark-submit."""
+        """Return the storage settings in `conf`, for commands that run without spark-submit."""
         settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
         return json.dumps(settings)
 
     def _needs_check(self, command: JobCommand) -> bool:
         if self.properties_file or "PYSPARK_PYTHON" not in (self.env_vars or {}):
-            # Spark's properties or its Python are known to spark-submit only. The job itself runs the same check.
+            # Only spark-submit can resolve these Spark properties or this Python, so no check runs here. The job runs
+            # the same check.
             return False
         return self.check or bool(command.options)
 
     def _check_of(self, command: JobCommand) -> JobCommand:
-        """Return the command of the check, which ends an ingestion without new data."""
+        """Return the command of the check. The check of an ingestion ends the run if there is no new data."""
         if isinstance(command, IngestCommand):
             return replace(command, check=True, end_if_idle=True)
         return replace(command, check=True)
 
     def _run_check(self, context: Context, command: JobCommand) -> None:
-        """Check the command in a process of Spark's environment; raise the exception of its error."""
+        """Check the command in a process of Spark's environment. Raise the exception for its error."""
         report = Path(str(command.report))
         variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: self._storage_settings}
         started = monotonic()
@@ -303,23 +301,23 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         if report.error is not None:
             raise failed_task(report, final=not report.error.retryable)
         self.job_reports = (report,)
-        # The lineage is sent to OpenLineage and is no part of the XCom value.
+        # The XCom value omits the lineage, which is sent to OpenLineage.
         result = without_lineage(report).to_mapping()
         self.log.info("%s", report_text(report))
         events = TableEvents(dag_id=context["ti"].dag_id, command=command, storage=self._storage_settings)
         has_events = events.emit(self, context, report)
-        # A retry finds the commit of the earlier try, so that it has done something.
+        # A retry finds the commit of the earlier try, so the run did change the table.
         written = any(part.instant is not None for part in (report, *report.parts))
         if report.status is JobStatus.NOTHING_TO_DO and self.skip_if_nothing_to_do and not (written or has_events):
-            # Airflow stores no return value of a skipped task.
+            # Airflow does not store the return value of a skipped task, so the report is stored here.
             context["ti"].xcom_push(key="return_value", value=result)
             raise AirflowSkipException(f"nothing to do for {command.table}: {report.reason or 'see the log'}")
         return result
 
     def _failure(self, context: Context, report: JobReport) -> AirflowException:
-        """Return the exception to raise for the error of a report; final if a retry cannot help."""
+        """Return the exception for the error in a report. It is final if a retry cannot help."""
         error = report.error
-        assert error is not None, "the report is that of a failed job"
+        assert error is not None, "the report contains an error"
         if error.code is ErrorCode.TABLE_BUSY:
             return reschedule(context, error.message, self.execution_timeout)
         if error.wait_for_s is not None:
@@ -330,27 +328,27 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
 
 def _name(params: Mapping[str, Any], param: str) -> str | None:
-    """Return the text of a param of the run, None if it is empty."""
+    """Return the string in a param of the run, or None if it is empty."""
     value = params.get(param)
     if value is not None and not isinstance(value, str):
-        raise UserError(f"the run's params give {param}={value!r}: expected a text")
+        raise UserError(f"the run's params contain {param}={value!r}: expected a string")
     return value or None
 
 
 def _folder_name(part: str) -> str:
-    """Return a folder name for a part of a job's id. `..` is a legal id of a run."""
+    """Return a safe folder name for a part of a job's id. `..` is a legal run id."""
     return re.sub(r"[^\w.:+@-]|^\.+$", "_", part)
 
 
 def _declared_options(table: str) -> list[str]:
-    """Return the values that may refer to connections in a table spec; an empty list if `table` is not a spec."""
+    """Return the values of a table spec that may refer to connections. Other tables have none."""
     path = Path(table)
     return spec_references(load_spec(path)) if path.suffix in (".yaml", ".yml") and path.is_file() else []
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables in a block; processes that it starts inherit them."""
+    """Set environment variables in a `with` block. Processes that start in it inherit them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -372,11 +370,14 @@ def _has_connection(connection_id: str) -> bool:
 
 
 def _refuse_kubernetes_without_provider(connection_id: str) -> None:
-    """Raise UserError for a master on Kubernetes without the client; Spark's provider would raise a NameError."""
+    """Raise UserError if the master is Kubernetes and its client is missing.
+
+    Spark's provider would raise a NameError.
+    """
     host = BaseHook.get_connection(connection_id).host or ""
     if host.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
         raise UserError(
-            f"the connection {connection_id!r} names the master {host}, which needs the package "
+            f"the connection {connection_id!r} has the master {host}, which needs the package "
             "apache-airflow-providers-cncf-kubernetes in Airflow's environment",
             connection=connection_id,
         )

@@ -12,7 +12,7 @@ from lakehouse.model.timeline_service import TimelineService
 from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
 
 FOLDER = "pages"
-#: The module that is no file: values of Python that the other modules import.
+#: Name of the generated module: it exports Python values that the other modules import.
 DECLARED = "declared.js"
 
 
@@ -25,7 +25,7 @@ def page_modules() -> dict[str, bytes]:
 
 
 def declared_module() -> str:
-    """Return the source of `declared.js`: the table services, and the words of a timeline."""
+    """Return the source of `declared.js`: the table services, and the labels of a timeline."""
     values = {
         "SERVICES": SERVICES,
         "WITHOUT_INSTANT": [spec.name for spec in SERVICE_SPECS if not spec.leaves_instants],
@@ -35,7 +35,7 @@ def declared_module() -> str:
 
 
 def timeline_words() -> dict[str, str]:
-    """Return the lanes of a timeline from top to bottom with their words: services are between writes and undo."""
+    """Return the lanes of a timeline from top to bottom, each with its label. Services are between writes and undo."""
     words = {str(service): service.word for service in TimelineService}
     lanes: list[str] = [TimelineService.WRITE]
     for spec in SERVICE_SPECS:
@@ -47,7 +47,10 @@ def timeline_words() -> dict[str, str]:
 
 @cache
 def digest() -> str:
-    """Return the hash of all modules. It is part of their URLs, so that a new release is not read from a cache."""
+    """Return the hash of all modules.
+
+    It is part of their URLs, so that browsers do not use cached modules after a release.
+    """
     whole = hashlib.sha256()
     for name, content in sorted(page_modules().items()):
         whole.update(name.encode() + b"\0" + content)
@@ -55,7 +58,7 @@ def digest() -> str:
 
 
 def react_apps() -> list[dict[str, Any]]:
-    """Return the pages in the form of Airflow's plugin manager. URLs are relative to Airflow's base URL."""
+    """Return the pages in the format of Airflow's plugin manager. URLs are relative to Airflow's base URL."""
     place = f"lakehouse/{FOLDER}/{digest()}"
     return [
         {
@@ -73,6 +76,6 @@ def react_apps() -> list[dict[str, Any]]:
             "url_route": "lakehouse-report",
             "icon": f"{place}/icon.svg",
         },
-        # Airflow has no place for plugins on the page of an asset. This component shows nothing on other pages.
+        # Airflow supports no plugin on the asset page only, so this component renders nothing on other pages.
         {"name": "Lakehouse asset", "bundle_url": f"{place}/asset.js", "destination": "base"},
     ]

@@ -1,7 +1,7 @@
 """Decide which DAGs of a deployment start paused.
 
-Airflow creates a DAG paused unless the DAG or `[core] dags_are_paused_at_creation` says otherwise. Later only a user
-changes the state. A deployment decides once, by `lakehouse_dags(..., paused=...)` or by `LAKEHOUSE_DAGS_PAUSED`:
+Airflow creates a DAG paused unless the DAG or `[core] dags_are_paused_at_creation` specifies otherwise. Later only a
+user changes the state. A deployment decides once, with `lakehouse_dags(..., paused=...)` or by `LAKEHOUSE_DAGS_PAUSED`:
 
     true                          all DAGs of lakehouse start paused
     false                         none does
@@ -9,8 +9,8 @@ changes the state. A deployment decides once, by `lakehouse_dags(..., paused=...
     *, !services.schedule         all but services.schedule start paused; the last pattern that matches a DAG counts
     !services.schedule            services.schedule runs, and the others are as Airflow creates them
 
-The decision applies when Airflow sees a DAG for the first time. Without one, `lakehouse.actions` runs, and the other
-DAGs are as Airflow creates them.
+The decision applies when Airflow first creates a DAG. Without a decision, `lakehouse.actions` runs, and the other DAGs
+are as Airflow creates them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lakehouse.spec.table.services import SERVICES
 from lakehouse_airflow.pools import DOCTOR, SCHEDULE
 
 VARIABLE = "LAKEHOUSE_DAGS_PAUSED"
-#: A value of `paused`: for all DAGs, or patterns of ids.
+#: Type of the argument `paused`: a value for all DAGs, or patterns of DAG ids.
 Paused = bool | str | Collection[str]
 _WORDS = {"true": True, "false": False}
 _EXCEPT = "!"
-#: First parts of the ids of DAGs.
+#: Prefixes of DAG ids.
 _KINDS = ("ingest", "publish", "services", "lakehouse")
 _OWN = (DOCTOR, "lakehouse.actions")
 _HOW = "write true, false, or ids and patterns such as 'ingest.*, publish.*' or '*, !services.schedule'"
@@ -37,16 +37,16 @@ _HOW = "write true, false, or ids and patterns such as 'ingest.*, publish.*' or 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausedDags:
-    """The decision of a deployment: patterns of ids, and whether the DAGs that they match start paused, in order."""
+    """The decision of a deployment: an ordered list of id patterns, each with whether matching DAGs start paused."""
 
     patterns: tuple[tuple[str, bool], ...] = ()
 
     def starts_paused(self, dag_id: str) -> bool | None:
-        """Return whether a DAG starts paused; None if the decision of Airflow applies."""
+        """Return whether a DAG starts paused, or None if Airflow's own setting applies."""
         matching = [paused for pattern, paused in self.patterns if fnmatchcase(dag_id, pattern)]
         if matching:
             return matching[-1]
-        # A list of paused DAGs decides about the others too. Exceptions alone decide about themselves only.
+        # A list of paused DAGs also decides that all others run. A list of exceptions only decides about these DAGs.
         return False if any(paused for _, paused in self.patterns) else None
 
 
@@ -54,7 +54,7 @@ def paused_dags(paused: Paused | None = None, environ: Mapping[str, str] = os.en
     """Return the decision of a deployment.
 
     Args:
-        paused: True, False, ids and patterns of the DAGs that start paused, or None for the variable.
+        paused: True, False, ids and patterns of the DAGs that start paused, or None to use the variable.
         environ: Environment with the variable.
 
     Raises:
@@ -68,12 +68,15 @@ def paused_dags(paused: Paused | None = None, environ: Mapping[str, str] = os.en
         return _parsed(paused, "paused")
     if not isinstance(paused, Collection) or isinstance(paused, bytes | Mapping):
         raise UserError(f"paused={paused!r} has the type {type(paused).__name__}: {_HOW}")
-    # An empty list pauses none; an empty text is no decision.
+    # An empty list pauses no DAG; an empty string makes no decision.
     return _listed(list(paused), "paused") if paused else PausedDags(patterns=(("*", False),))
 
 
 def creation_state(dag_id: str, environ: Mapping[str, str] = os.environ) -> dict[str, bool]:
-    """Return the argument of Airflow's DAG with the decision of `LAKEHOUSE_DAGS_PAUSED`; empty without one."""
+    """Return the DAG argument for the decision in `LAKEHOUSE_DAGS_PAUSED`.
+
+    The result is empty if there is no decision.
+    """
     paused = paused_dags(None, environ).starts_paused(dag_id)
     return {} if paused is None else {"is_paused_upon_creation": paused}
 
@@ -90,7 +93,7 @@ def _listed(words: list[str], name: str) -> PausedDags:
 
 
 def _checked(word: str, name: str) -> str:
-    """Return the pattern of a word; raise UserError if no DAG of lakehouse can have such an id."""
+    """Parse a word to a pattern. Raise UserError if no lakehouse DAG can have a matching id."""
     if not isinstance(word, str):
         raise UserError(f"{name}: {word!r} is not an id or pattern of DAGs: {_HOW}")
     pattern = word.removeprefix(_EXCEPT).strip()
@@ -109,5 +112,5 @@ def _checked(word: str, name: str) -> str:
 
 
 def _own_ids(kind: str) -> tuple[str, ...]:
-    """Return the ids of a kind whose DAGs do not depend on specs; empty for the other kinds."""
+    """Return the DAG ids of a kind if they do not depend on specs, otherwise an empty tuple."""
     return {"services": (SCHEDULE, *(f"services.{name}" for name in SERVICES)), "lakehouse": _OWN}.get(kind, ())

@@ -1,4 +1,4 @@
-"""Airflow plugin: pages, their REST API, and a listener of runs: missing pools, and notes with refused parameters.
+"""Airflow plugin: pages, their REST API, and a listener for missing pools and for notes on refused parameters.
 
 An entry point of the package registers the plugin. Every process of Airflow loads this module, so it imports little.
 
@@ -16,20 +16,21 @@ from airflow.plugins_manager import AirflowPlugin
 
 
 class RunListener:
-    """Listener of DAG runs. Airflow calls it in the scheduler."""
+    """Listener for DAG runs. Airflow calls it in the scheduler."""
 
     @hookimpl
     def on_dag_run_running(self, dag_run: Any, msg: str) -> None:
         """Check the pools of a run that starts."""
         del msg
-        # Every task process loads the plugin, and only the scheduler needs the models of Airflow's database.
+        # Imported here, because every task process loads the plugin, but only the scheduler needs Airflow's database
+        # models.
         checks = import_module("lakehouse_airflow.missing_pools")
         checks.fail_tasks_without_pool(dag_run)
         import_module("lakehouse_airflow.run_facts").give_facts(dag_run)
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
-        """Write the reason of refused parameters into the note of the run."""
+        """Write the reason why parameters were refused into the note of the run."""
         del msg
         import_module("lakehouse_airflow.run_notes").note_refusals(dag_run)
 
@@ -44,7 +45,7 @@ class LakehousePlugin(AirflowPlugin):
     def fastapi_apps(self) -> list[dict[str, Any]]:
         """Return the REST API of the pages. Only the API server reads this property, and only it imports FastAPI.
 
-        It reads the property again with each list of plugins, which every page of Airflow asks for.
+        It reads the property with each list of plugins, which every page of Airflow requests, so the result is cached.
         """
         app = import_module("lakehouse_airflow.api.app")
         return [{"app": app.build_app(), "url_prefix": app.PREFIX, "name": "lakehouse"}]

@@ -1,6 +1,6 @@
-"""The Airflow pools of lakehouse: their names, their default slots, and the pools that specs name.
+"""The Airflow pools of lakehouse: their names, their default slots, and the pools that specs use.
 
-A task whose pool does not exist stays in the state `scheduled`. Airflow 3.3 writes that into the scheduler's log only.
+A task whose pool does not exist stays in the state `scheduled`. Airflow 3.3 only writes a line to the scheduler's log.
 Therefore `airflow lakehouse setup` creates the pools, and a listener in the scheduler fails the tasks of a starting run
 whose pool is missing (see `missing_pools`).
 """
@@ -24,7 +24,7 @@ DEFAULT_POOL = "default_pool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPool:
-    """A pool that a deployment needs, with the slots that it gets when it is created."""
+    """A pool that a deployment needs, with its initial number of slots."""
 
     name: str
     slots: int
@@ -33,7 +33,7 @@ class NamedPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSetting:
-    """A pool of lakehouse: the flag and the environment variable with its slots, and the default."""
+    """A pool of lakehouse, with the flag and the environment variable that set its slots, and the default."""
 
     name: str
     flag: str
@@ -75,13 +75,13 @@ INGEST, SERVICES, PUBLISH, SCHEDULER = POOLS = (
 
 
 def slots_of(setting: PoolSetting, given: str | None, environ: Mapping[str, str]) -> int:
-    """Return the slots of a pool: the value of its flag, or of its variable, or the default."""
+    """Return the slots of a pool from its flag, its environment variable, or the default."""
     source, text = (setting.flag, given) if given else (setting.variable, environ.get(setting.variable))
     return parse_slots(text, source) if text else setting.slots
 
 
 def parse_slots(text: str, source: str) -> int:
-    """Return a number of slots; raise UserError unless it is positive, or -1 for an unlimited pool."""
+    """Parse a number of slots. Raise UserError unless it is positive, or -1 for an unlimited pool."""
     try:
         slots = int(text)
     except ValueError:
@@ -92,7 +92,7 @@ def parse_slots(text: str, source: str) -> int:
 
 
 def spec_pools(specs: Iterable[TableSpec]) -> dict[str, tuple[str, ...]]:
-    """Return the pools that `ingest.pool` of the specs names, and the tables of each pool."""
+    """Return the pools in `ingest.pool` of the specs, each with its tables."""
     pools: dict[str, tuple[str, ...]] = {}
     for spec in specs:
         for pool in dict.fromkeys(one.ingest.pool for one in spec.ingestions if one.ingest is not None):
@@ -101,7 +101,7 @@ def spec_pools(specs: Iterable[TableSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def missing_pool_message(pool: str) -> str:
-    """Return the error message of a task whose pool does not exist."""
+    """Return the error message for a task whose pool does not exist."""
     return (
         f"the pool {pool!r} does not exist, so Airflow would never start this task. Run `{SETUP}` where Airflow runs "
         f"(or `airflow pools set {pool} 2 ''`), then clear the task"

@@ -1,8 +1,8 @@
 """End all processes of a Spark job.
 
 spark-submit starts a tree of processes: a JVM, its child the Python driver, and the driver's Python workers. A driver
-whose JVM is killed continues and can still commit. Such a driver is not a descendant of spark-submit any more.
-Therefore all processes of a job also inherit an environment variable with the job's id.
+whose JVM is killed continues and can still commit. Such a driver is no longer a descendant of spark-submit. Therefore
+all processes of a job also inherit an environment variable with the job's id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_S = 0.05
 
 
 def end_job(job_id: str, pid: int | None = None, *, grace_s: float = 3.0) -> int:
-    """End the processes of a job on this machine and return their number.
+    """End the processes of a job on this host and return their number.
 
     These are the process `pid`, its descendants, and all processes whose environment has the `job_id`. They get
     SIGTERM, and SIGKILL after `grace_s` seconds: Airflow kills a task 5 s after SIGTERM.
@@ -32,7 +32,7 @@ def end_job(job_id: str, pid: int | None = None, *, grace_s: float = 3.0) -> int
         with suppress(psutil.NoSuchProcess):
             process.terminate()
     if _running(processes, grace_s):
-        # The processes may have started others meanwhile.
+        # The processes may have started child processes in the meantime.
         remaining = _find(job_id, pid) | _running(processes, 0)
         for process in remaining:
             with suppress(psutil.NoSuchProcess):
@@ -51,7 +51,7 @@ def _find(job_id: str, pid: int | None) -> set[psutil.Process]:
             root = psutil.Process(pid)
             processes |= {root, *root.children(recursive=True)}
     for process in psutil.process_iter():
-        # The environment of processes of other users is not readable.
+        # The environment of other users' processes is not readable.
         with suppress(psutil.Error):
             if process.environ().get(JOB) == job_id:
                 processes.add(process)

@@ -1,4 +1,7 @@
-"""Description of the package for Airflow: its connection type. Airflow reads it by an entry point of the package."""
+"""Provider description for Airflow, with the connection type of this package.
+
+Airflow reads it through an entry point.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the description in the form of Airflow's `provider_info.schema.json`."""
+    """Return the description in the format of Airflow's `provider_info.schema.json`."""
     return {
         "package-name": "lakehouse-tables",
         "name": "Lakehouse",

@@ -1,10 +1,10 @@
 """Publish partitions in a Hive Metastore from Airflow, and emit an asset event for each of them.
 
     signals ──► publish ──► archive_due ──► archive[0..1]     pointers need no Spark; a copy is a spark-submit
-                   └─────► signals_accepted                   fails the run last, if a signal names no partition
+                   └─────► signals_accepted                   fails the run last, if a signal is unknown
 
-Each partition that became visible since the run began is one event of the asset `hive://database/table`, regardless of
-the try that published it. The next try therefore emits the events of a try that failed after publishing.
+Each partition that became visible since the run began gets one event of the asset `hive://database/table`, regardless
+of the try that published it. If a try fails after publishing, the next try therefore emits its events.
 """
 
 from __future__ import annotations
@@ -50,37 +50,37 @@ from lakehouse_airflow.processes import end_job
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.task_heartbeat import task_variables
 
-#: The pool of publications. It is separate, because publication takes seconds and should not wait for Spark jobs.
+#: Pool for publications. It is separate, because a publication takes seconds and should not wait for Spark jobs.
 POOL = "lakehouse_publish"
 _DOC = """Publishes the ready partitions of the table in the Hive Metastore as pointers, without Spark.
 
-The log names the published partitions, and why others wait. Each partition that became visible is an asset event.
+The log names the published partitions, and why others wait. Each partition that became visible gets an asset event.
 """
-#: Longest partition key of an asset event that Airflow's database stores.
+#: Maximum length of an asset event's partition key in Airflow's database.
 _LONGEST_KEY = 250
 
 
 class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
     """Publish the ready partitions of one table as pointers, without Spark; return a PublishResult as a mapping.
 
-    Each partition that became visible is an event of the asset `hive://database/table` (through the alias
-    `lakehouse.published`); its extra is a PartitionEvent. It is also an event of each asset among `outlets`, with the
-    name of the partition as key. A run without such events succeeds with the status `nothing_to_do`.
+    Each partition that became visible gets an event of the asset `hive://database/table` (through the alias
+    `lakehouse.published`); its extra is a PartitionEvent. It also gets an event of each asset in `outlets`, with the
+    partition name as key. A run without such events succeeds with the status `nothing_to_do`.
 
-    The run's params `partitions`, `interval_start`, `interval_end`, `force`, `newest`, `dry_run` and `options` replace
-    the arguments. A backfill publishes its interval again.
+    The run's params `partitions`, `interval_start`, `interval_end`, `force`, `newest`, `dry_run` and `options` override
+    the arguments. A backfill republishes its interval.
 
     Args:
         table: Table spec with `services.publish`, or the name of such a table in the catalog.
-        partitions: The only partitions of the run; empty for all.
-        by_interval: The partitions of the run's data interval are ready, in addition to other ready ones. A run that an
-            asset event started has no interval; any other run must have one.
-        force: Publish again; only with partitions or an interval.
+        partitions: Limit the run to these partitions; empty means all.
+        by_interval: Treat the partitions in the run's data interval as ready, in addition to other ready partitions. A
+            run that an asset event started has no interval; any other run must have one.
+        force: Publish again; allowed only with partitions or an interval.
         newest: Publish the newest version instead of the version by event time.
-        signals: Publish the `partitions` in the extra of the asset events that started the run.
+        signals: Also publish the `partitions` in the extra of the asset events that started the run.
         periods: The declaration of the publication; intervals are rounded to its whole periods.
         options: Options of this run only.
-        skip_if_nothing_to_do: Skip the task, and those that follow it, if there is nothing to publish.
+        skip_if_nothing_to_do: Skip the task and its downstream tasks if there is nothing to publish.
         kwargs: Arguments of BaseOperator.
     """
 
@@ -106,7 +106,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         kwargs["outlets"] = [PUBLISHED, *(kwargs.get("outlets") or ())]
         super().__init__(**kwargs)
         self.table = table
-        # The output of another task becomes a list when this task runs.
+        # If `partitions` is the output of another task, it only becomes a list when this task runs.
         self.partitions: Any = (
             partitions if isinstance(partitions, XComArg) else list(text_list(partitions, "partitions"))
         )
@@ -122,7 +122,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Publish ready and signalled partitions, and emit events of those that became visible."""
+        """Publish ready and signalled partitions, and emit events for the partitions that became visible."""
         instance = context["ti"]
         self._job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
         end_job(self._job_id)
@@ -145,7 +145,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         if params.get("dry_run"):
             for words in runs:
                 self.log.info("would do:\n%s", self._command("plan", *words))
-            raise AirflowSkipException("a dry run: see the log for what would be done")
+            raise AirflowSkipException("dry run: the log lists the planned actions")
         refused = self._signal(context)
         for words in runs:
             self._run(*words)
@@ -168,7 +168,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         ).to_mapping()
         if not has_result:
             waits = "; ".join(f"{row.partition} {row.reason}" for row in status.partitions if self.partitions)
-            message = f"nothing was published of {self.table}: {waits or 'nothing is ready'}"
+            message = f"no partition of {self.table} was published: {waits or 'nothing is ready'}"
             self.log.info("%s", message)
             if self.skip_if_nothing_to_do:
                 context["ti"].xcom_push(key="return_value", value=result)
@@ -176,13 +176,13 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         return result
 
     def _run(self, *words: str) -> None:
-        """Publish the ready partitions, and keep the report, which contains the lineage if it is enabled."""
+        """Publish the ready partitions, and keep the report, which also contains the lineage if that is enabled."""
         with tempfile.TemporaryDirectory(prefix="lakehouse-publish-") as folder:
             path = Path(folder) / "report.json"
             try:
                 self._command("run", *words, "--pointers-only", "--report", str(path), watched=path)
             except AirflowException as error:
-                # A job whose caller reads the report writes its error there only.
+                # If the caller reads the report, the job writes its error only to the report.
                 failed = read_report(path)
                 if failed is None or failed.error is None:
                     raise
@@ -193,7 +193,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
             self.log.info("%s", report_text(report))
 
     def _runs(self, context: Context) -> tuple[tuple[str, str] | None, list[list[str]]]:
-        """Return the run's interval, and the arguments of one or two calls of `lakehouse publish run`.
+        """Return the run's interval, and the arguments for one or two calls of `lakehouse publish run`.
 
         With `by_interval` there are two calls: one for the interval, one for all other ready partitions.
         """
@@ -220,11 +220,11 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         return whole_periods(*interval, timezone=self.timezone, granularity=self.granularity, backfill=backfill)
 
     def _signal(self, context: Context) -> str | None:
-        """Publish the partitions that asset events name; return the error message of refused signals, None for none."""
+        """Publish the partitions in asset events. Return the error message for refused signals, or None."""
         names = signalled_partitions(context) if self.signals else []
         errors = self._send_signal(names)
         if errors and len(names) > 1:
-            # One wrong name does not prevent the others.
+            # A wrong partition name must not prevent the publication of the others.
             errors = [error for name in names for error in self._send_signal([name])]
         return "; ".join(errors) or None
 
@@ -239,7 +239,10 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         return []
 
     def _command(self, verb: str, *words: str, watched: Path | None = None) -> str:
-        """Run a command of publication; with the path of its report the process ends when this task is gone."""
+        """Run a `lakehouse publish` command.
+
+        If it gets the path of a report, its process ends when this task has ended.
+        """
         options = [word for key, value in sorted(self.options.items()) for word in ("--option", f"{key}={value}")]
         words = ("publish", verb, "--table", self.table, *words, *options)
         variables = lineage_variables() | ({} if watched is None else task_variables(watched))
@@ -247,10 +250,10 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
 
 
 class ArchivePartitionsOperator(LakehouseOperator):
-    """Copy partitions into separate files by one spark-submit; return the job's report.
+    """Copy partitions into separate files with one spark-submit; return the job's report.
 
-    These are partitions that are older than `archive_after`, and new ones whose log files must be merged. Partitions
-    that became visible are emitted as events, except those in the result of the task `publish_task_id`, a
+    Copied are partitions older than `archive_after`, and new partitions whose log files must be merged. The task emits
+    events for partitions that became visible, except those in the result of the task `publish_task_id`, a
     PublishPartitionsOperator.
     """
 
@@ -260,7 +263,7 @@ class ArchivePartitionsOperator(LakehouseOperator):
         self.publish_task_id = publish_task_id
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return None: the age of a partition decides, not the data interval."""
+        """Return None, because the age of a partition decides, not the data interval."""
         return None
 
     def _command(self, context: Context) -> JobCommand:
@@ -271,7 +274,7 @@ class ArchivePartitionsOperator(LakehouseOperator):
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
         outlets: list[Any] = list(self.outlets)
         result = super()._success(context, command, report, path)
-        # The events follow from the metastore, also after a try that had nothing to do.
+        # The events are derived from the metastore, so a try that had nothing to do also emits them.
         self.outlets = outlets
         words = ["publish", "status", "--table", command.table, "--output", "json"]
         status = PublicationStatus.from_json(run_command(words))
@@ -284,7 +287,7 @@ class ArchivePartitionsOperator(LakehouseOperator):
 
 @task
 def archive_due(table: str, **context: Any) -> list[str]:
-    """Task: return the table if partitions are due for a copy or a copy was interrupted, else an empty list."""
+    """Task: return the table in a list if partitions must be copied or a copy was interrupted."""
     if (context.get("params") or {}).get("dry_run"):
         return []
     try:
@@ -303,7 +306,7 @@ def signals_accepted(result: Mapping[str, Any] | None) -> None:
 
 
 def signalled_partitions(context: Mapping[str, Any]) -> list[str]:
-    """Return the names of partitions in `extra["partitions"]` of the asset events that started the run."""
+    """Return the partition names in `extra["partitions"]` of the asset events that started the run."""
     events = context.get("triggering_asset_events") or {}
     names: set[str] = set()
     for asset in events:
@@ -314,7 +317,7 @@ def signalled_partitions(context: Mapping[str, Any]) -> list[str]:
 
 
 def whole_periods(start: str, end: str, *, timezone: str, granularity: str, backfill: bool = False) -> tuple[str, str]:
-    """Return an interval that starts with the day (or hour) of `start` in a time zone.
+    """Extend an interval to start with the day (or hour) of `start` in a time zone.
 
     The end is not changed, because later periods have not ended. The interval of a backfill ends with a whole period
     and contains at least one.
@@ -342,12 +345,12 @@ def run_start(context: Mapping[str, Any]) -> datetime:
 def add_partition_events(
     operator: BaseOperator, context: Context, target: str, events: Sequence[PartitionEvent]
 ) -> None:
-    """Emit one event per partition: of the published table, and with its name as key of the other outlets."""
+    """Emit one event per partition for the published table, and a keyed event per partition for each other outlet."""
     for event in events:
         context["outlet_events"][PUBLISHED].add(published_asset(target), extra=event.to_mapping())
     names = [event.partition for event in events if len(event.partition) <= _LONGEST_KEY]
     if not names:
-        # Airflow would emit an event of every asset among the outlets.
+        # Otherwise Airflow would also emit an event without a key for every asset in the outlets.
         drop_events(operator)
     for outlet in operator.outlets if names else ():
         if isinstance(outlet, Asset):

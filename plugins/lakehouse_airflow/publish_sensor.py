@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class PartitionReadySensor(BaseSensorOperator):
     """Wait until readers see a partition of a published table; return a PartitionEvent as a mapping.
 
-    The task fails at once for a name that no partition of the table can have, and for a partition that cannot be
-    published without an action of a user. It fails with AirflowSensorTimeout after `timeout` seconds.
+    The task fails immediately for a name that no partition of the table can have, and for a partition that cannot be
+    published without a user action. It fails with AirflowSensorTimeout after `timeout` seconds.
 
     Args:
         table: Table spec with `services.publish`, or the name of such a table in the catalog.
@@ -66,7 +66,7 @@ class PartitionReadySensor(BaseSensorOperator):
         self._visible: PartitionEvent | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Check once; if the partition is not visible, wait in the triggerer, or in this process."""
+        """Check once. If the partition is not visible, wait in the triggerer or in this process."""
         if not self.deferrable:
             super().execute(context)
         elif not self.poke(context):
@@ -77,7 +77,7 @@ class PartitionReadySensor(BaseSensorOperator):
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.timeout),
             )
-        assert self._visible is not None, "the last check found the partition"
+        assert self._visible is not None, "the last check returned a visible partition"
         return self._visible.to_mapping()
 
     def poke(self, context: Context) -> bool:
@@ -101,7 +101,7 @@ class PartitionReadySensor(BaseSensorOperator):
 
 
 class PartitionReadyTrigger(BaseTrigger):
-    """Check every `poke_interval_s` seconds whether readers see a partition; retry when the metastore is down."""
+    """Check every `poke_interval_s` seconds whether readers see a partition. Continue if the metastore is down."""
 
     def __init__(self, *, table: str, partition: str, poke_interval_s: float) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class PartitionReadyTrigger(BaseTrigger):
         return f"{PartitionReadyTrigger.__module__}.{PartitionReadyTrigger.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: a visible partition, or an error that ends the wait."""
+        """Yield one event: the visible partition, or the error that ends the wait."""
         while True:
             event = await self._check()
             if event is not None:
@@ -144,7 +144,7 @@ class PartitionReadyTrigger(BaseTrigger):
 def unreachable_message(status: PartitionStatus) -> str:
     """Return the error message for a partition that no later run publishes."""
     if status.state is PartitionState.WAITING:
-        return f"{status.partition} {status.reason}; signal it (`ready: signal`), or publish it by force"
+        return f"{status.partition} {status.reason}; signal it (`ready: signal`), or publish it with --force"
     return f"{status.partition} is {status.state}: {status.reason}"
 
 
@@ -153,7 +153,7 @@ def _status_command(table: str, partition: str) -> list[str]:
 
 
 def _only_partition(output: str) -> tuple[str, PartitionStatus]:
-    """Return the publication's table and the one partition of `lakehouse publish status`."""
+    """Parse the output of `lakehouse publish status`: the publication's table and its single partition."""
     publication = PublicationStatus.from_json(output)
     (status,) = publication.partitions
     return publication.target, status

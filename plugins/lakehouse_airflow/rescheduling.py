@@ -1,8 +1,8 @@
-"""Rescheduling: a task waits without a slot and without using one of its tries.
+"""Reschedules a task, so that it waits without a slot and without using up a try.
 
-A task is rescheduled while another run works on its table: the runs of a backfill work on a table one after the other,
-however many of them Airflow starts at the same time. It is also rescheduled while data is missing, if the spec says
-`missing: wait`.
+A task is rescheduled while another run works on its table. The runs of a backfill therefore work on a table one after
+the other, even if Airflow starts many of them concurrently. It is also rescheduled while data is missing, if the spec
+says `missing: wait`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 
 #: Maximum total time that a task waits for other runs.
 MAX_WAIT = timedelta(hours=6)
-#: Seconds of a pause, and bound of the random part of it: waiting tasks do not start their jobs at the same moment.
+#: Pause in seconds, and maximum random addition, so that waiting tasks do not start their jobs simultaneously.
 _PAUSE_S = 8
-#: Bounds of the pause between two checks for data.
+#: Minimum and maximum pause between two checks for data.
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(minutes=5)
 
 
 def reschedule(context: Context, reason: str, max_wait: timedelta | None = None) -> AirflowException:
-    """Return the exception with which Airflow runs the task again soon, without counting a try.
+    """Return the exception that makes Airflow run the task again soon, without counting a try.
 
-    `reason` names the event for which the task waits. After a total of `max_wait` (default MAX_WAIT) the result is a
-    failure without a retry.
+    `reason` describes the event for which the task waits. After a total of `max_wait` (default MAX_WAIT) the result is
+    a failure without a retry.
     """
     now = timezone.utcnow()
     share = crc32(f"{context['ti'].run_id} {now}".encode()) % _PAUSE_S

@@ -1,6 +1,6 @@
-"""Store facts of Airflow's database in the configuration of a run of `lakehouse.doctor`: its task cannot read them.
+"""Stores facts from Airflow's database in the configuration of a `lakehouse.doctor` run, for its task.
 
-It runs in the scheduler, in its own transaction, and never commits.
+It runs in the scheduler, in the scheduler's transaction, and never commits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakehouse_airflow.pools import DAGS_KEY, DOCTOR, POOLS_KEY
 
 
 def give_facts(dag_run: Any) -> None:
-    """Store the pools and the states of the DAGs of lakehouse in a run of `lakehouse.doctor`."""
+    """Store the pools and the states of lakehouse DAGs in a run of `lakehouse.doctor`."""
     if dag_run.dag_id != DOCTOR:
         return
     session = settings.Session.object_session(dag_run)

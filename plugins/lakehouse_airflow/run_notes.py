@@ -1,7 +1,7 @@
-"""Write the reasons of refused parameters into the notes of a failed run; it runs in the scheduler.
+"""Writes the reasons why parameters were refused into the notes of a failed run. It runs in the scheduler.
 
-It changes rows in the scheduler's own transaction and never commits, as `missing_pools` does. A note that a user wrote
-stays.
+It changes rows in the scheduler's own transaction and never commits, as `missing_pools` does. Notes by users are not
+overwritten.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from airflow.utils.session import create_session
 from lakehouse_airflow.missing_pools import NOTE
 from lakehouse_airflow.refusals import REFUSED
 
-#: Characters of a note that Airflow's database stores.
+#: Maximum length of a note in Airflow's database.
 _LONGEST = 1000
 
 
 def note_refusals(dag_run: Any) -> None:
-    """Write the reasons of the tasks of a run that refused its parameters into the notes of the run and the tasks."""
+    """Write the reasons why tasks refused the run's parameters into the notes of the run and of these tasks."""
     session = settings.Session.object_session(dag_run)
     if session is not None:
         _write_notes(session, dag_run)
         return
-    # `dag.test()` has no transaction of a scheduler.
+    # Under `dag.test()` there is no transaction of a scheduler.
     with create_session() as own:
         _write_notes(own, own.get(DagRun, dag_run.id))
 

@@ -3,9 +3,9 @@
     decide ──► run[0..n]      decide: pool lakehouse_scheduler; run: pool lakehouse_services
        └─────► send_alarms    new and resolved alarms, by the notifiers of alarms.yaml; pool lakehouse_scheduler
 
-An event of a table starts a pass that looks only at the tables of its events. A pass by the clock looks at the tables
-that changed since the last look. Deciding has a pool of its own, and many runs of this DAG may be active at the same
-time, so long jobs never delay a decision.
+A table event starts a pass that inspects only the tables of its events. A scheduled pass inspects the tables that
+changed since the last inspection. Decisions have their own pool, and many runs of this DAG may be active concurrently,
+so long jobs never delay a decision.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 DAG_ID = SCHEDULE
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-#: Airflow counts runs with a job that has not ended; a pass has to start although many jobs run.
+#: Airflow also counts runs with unfinished jobs. A pass must start even if many jobs are running.
 _ACTIVE_RUNS = 100
-#: States of a run of the DAG whose jobs begin no more.
+#: States of a DAG run after which its jobs no longer start.
 _ENDED = ("success", "failed")
 _BATCH_NAME = (
     "{{ task.service }}: {{ (task.table if task.table is string else task.table | join(', ')) | truncate(180) }}"
@@ -46,18 +46,19 @@ _BATCH_NAME = (
 _DOC = """One pass decides for all table services: it compares due services of all tables by deadline, priority and
 benefit within budgets, quiet hours and the slots of the pool, and starts one `spark-submit` per batch.
 
-After a commit to a table, a pass looks at this table. Every few minutes a pass looks at the tables that changed.
+After a commit to a table, a pass inspects this table. Every few minutes a pass inspects the tables that changed.
 `lakehouse services explain --table namespace.table` shows why a service runs or waits.
 """
 _DECIDE_DOC = """Decides without Spark which services run now on which tables.
 
-The log names the tables whose storage was read, each decision with its reason, and the time at which a wait ends.
+The log names the tables whose storage was read, each decision with its reason, and the end time of each wait.
 """
 _ALARMS_DOC = """Sends new and resolved alarms once with each notifier of `alarms.yaml`, many in one message.
 
-Without notifiers it does nothing. The log has the number of alarms by notifier; `lakehouse alarms list` shows them.
+Without notifiers it does nothing. The log contains the number of alarms per notifier; `lakehouse alarms list` shows
+them.
 """
-#: Spark properties of a deployment replace the resources that a pass derives from the predicted bytes.
+#: Spark properties of a deployment override the resources that a pass derives from predicted bytes.
 _PROPERTIES: Mapping[str, str] = MappingProxyType(
     {
         "driver_memory": "spark.driver.memory",
@@ -84,16 +85,16 @@ def schedule_dag(
     """Build the DAG `services.schedule`.
 
     Args:
-        schedule: Cron expression in UTC of the passes by the clock.
-        horizon: Time between two passes: a pass starts the jobs that begin before the next one.
+        schedule: Cron expression of the scheduled passes, in UTC.
+        horizon: Time between two passes. A pass starts the jobs that are due before the next pass.
         start_date: Start of the schedule.
-        assets: An event of one of these starts a pass that looks at its table; default: the assets of the specs beside
+        assets: Assets whose events start a pass that inspects their tables. Default: the assets of the specs next to
             the DAGs.
-        arguments: More arguments of `lakehouse services pass`, such as `--bytes-per-hour 500GB`.
+        arguments: Additional arguments for `lakehouse services pass`, such as `--bytes-per-hour 500GB`.
         retries: Retries of each task.
         timeout: Timeout of each job.
-        conf: Spark properties of the jobs; they replace resources that a pass derives from predicted bytes.
-        dag: More arguments of Airflow's DAG: callbacks, deadlines, tags.
+        conf: Spark properties of the jobs. They override resources that a pass derives from predicted bytes.
+        dag: Additional arguments of Airflow's DAG: callbacks, deadlines, tags.
     """
     watched = list(spec_assets() if assets is None else assets)
     clock: Any = CronTriggerTimetable(schedule, timezone="UTC")
@@ -120,7 +121,7 @@ def schedule_dag(
             task_id="run",
             map_index_template=_BATCH_NAME,
             doc_md=JOB_DOC.format(verb="<service>", action="run"),
-            # The task `decide` has opened the tables.
+            # No check is needed: the task `decide` has opened the tables.
             check=False,
             conf=properties,
             pool=POOL,
@@ -129,7 +130,7 @@ def schedule_dag(
             retry_exponential_backoff=2,
             max_retry_delay=timedelta(hours=1),
             execution_timeout=timeout,
-            # An argument of the task replaces the callbacks of `default_args`.
+            # The task's argument overrides the callbacks in `default_args`, so they are added.
             on_failure_callback=[release_failed, *_callbacks(settings.get("default_args"))],
         ).expand_kwargs(jobs)
     return made
@@ -137,7 +138,7 @@ def schedule_dag(
 
 @task
 def decide_services(arguments: Sequence[str] = (), properties: Sequence[str] = (), **context: Any) -> list[Any]:
-    """Task: run a pass of the scheduler, and return the arguments of ServiceOperator for each job."""
+    """Task: run a scheduler pass, and return the arguments of ServiceOperator for each job."""
     with noted_refusals(context):
         return decided_jobs(context, arguments=arguments, properties=properties)
 
@@ -145,11 +146,11 @@ def decide_services(arguments: Sequence[str] = (), properties: Sequence[str] = (
 def decided_jobs(
     context: Context, *, arguments: Sequence[str] = (), properties: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Run a pass of the scheduler, and return its jobs as arguments of ServiceOperator.
+    """Run a scheduler pass, and return its jobs as arguments of ServiceOperator.
 
     Args:
         context: Airflow's context of the task.
-        arguments: More arguments of `lakehouse services pass`.
+        arguments: Additional arguments for `lakehouse services pass`.
         properties: Names of the Spark properties of the deployment, which replace derived resources.
     """
     check_conf(context)
@@ -158,7 +159,7 @@ def decided_jobs(
     words = ["services", "pass", *(["--slots", str(slots)] if slots > 0 else [])]
     words += [word for table in tables for word in ("--table", table)]
     words += ["--skip-unknown"] if tables else []
-    # Jobs have the id of this run as the begin of theirs.
+    # The job ids start with the id of this run.
     words += ["--claim", f"{DAG_ID}/{context['run_id']}"] if context.get("run_id") else []
     fleet_pass = FleetPass.from_json(run_command([*words, *arguments, "--output", "json"]))
     log.info("looked at %d tables: %s", len(fleet_pass.looked), ", ".join(fleet_pass.looked) or "none changed")
@@ -170,7 +171,7 @@ def decided_jobs(
 
 
 def release_ended(claims: Sequence[str], context: Mapping[str, Any]) -> None:
-    """Release the chosen runs of runs of this DAG that ended before the jobs began; the next pass decides again."""
+    """Release the service runs that ended runs of this DAG chose but did not start. The next pass decides again."""
     ended = [claim for claim in claims if _has_ended(claim, context)]
     if ended:
         log.info("release the runs that did not begin before the end of %s", ", ".join(ended))
@@ -178,10 +179,10 @@ def release_ended(claims: Sequence[str], context: Mapping[str, Any]) -> None:
 
 
 def release_failed(context: Mapping[str, Any]) -> None:
-    """Callback of a job that failed for good: release its runs that did not begin, while other jobs still run."""
+    """Callback for a job without further retries: release its service runs that did not start."""
     job, run_id = context["task"], context.get("run_id")
     if not isinstance(job, ServiceOperator) or not run_id:
-        # The callback of a task whose process ended has no arguments of one job. The claim expires.
+        # If the process of a task ended, its callback has no job arguments. The claim then expires by itself.
         return
     named = (word for table in text_list(job.table, "table") for word in ("--table", table))
     claim = f"{DAG_ID}/{run_id}"
@@ -190,7 +191,7 @@ def release_failed(context: Mapping[str, Any]) -> None:
 
 
 def _callbacks(arguments: Mapping[str, Any] | None) -> Sequence[Any]:
-    """Return the callbacks after a failure that the DAG's `default_args` have for each task."""
+    """Return the failure callbacks in the DAG's `default_args`."""
     callbacks = (arguments or {}).get("on_failure_callback") or ()
     return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
 
@@ -202,13 +203,13 @@ def _has_ended(claim: str, context: Mapping[str, Any]) -> bool:
     try:
         return str(context["ti"].get_dagrun_state(dag, run)) in _ENDED
     except AirflowRuntimeError as error:
-        # Another Airflow may have the run; its claim expires.
-        log.warning("the state of the run %s is not known: %s", claim, error)
+        # The run may belong to another Airflow deployment. Its claim then expires by itself.
+        log.warning("the state of the run %s is unknown: %s", claim, error)
         return False
 
 
 def looked_tables(context: Mapping[str, Any]) -> list[str]:
-    """Return the tables that a run looks at: those of its params, or of its events; empty: all that changed."""
+    """Return the tables that a run inspects, from its params or its asset events. Empty means all changed tables."""
     named = text_list((context.get("params") or {}).get("tables"), "the run's params: tables")
     if named:
         return list(named)
@@ -222,6 +223,6 @@ def _is_table(asset: Any) -> bool:
 
 
 def _job(batch: ServiceBatch, properties: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of ServiceOperator for a batch."""
+    """Return the arguments of ServiceOperator for a batch of tables."""
     resources = {name: getattr(batch.resources, name) for name, key in _PROPERTIES.items() if key not in properties}
     return {"service": batch.service, "table": list(batch.tables), **resources}

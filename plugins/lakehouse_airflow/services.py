@@ -1,8 +1,8 @@
-"""DAGs of table services: the task `due` decides without Spark, and each batch of tables is one spark-submit.
+"""Builds DAGs of table services: the task `due` decides without Spark, and each batch of tables is one spark-submit.
 
     due ──► run[0..n]      one mapped task per batch; a table that is not due starts no process
 
-Other DAGs import `due_batches` and `ServiceOperator`, or build a DAG of the same shape with `service_dag`.
+Users' DAGs import `due_batches` and `ServiceOperator`, or build a similar DAG with `service_dag`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 
 log = logging.getLogger(__name__)
 
-#: The pool of services. It is separate, so that services never occupy the slots of ingestion.
+#: Pool for table services. It is separate, so that services never occupy slots of ingestion.
 POOL = "lakehouse_services"
-#: Names of a batch in the UI: its tables. Airflow stores up to 250 characters.
+#: Name of a batch in the UI: its tables. Airflow stores at most 250 characters.
 _BATCH_NAME = "{{ (task.table if task.table is string else task.table | join(', ')) | truncate(200) }}"
 _DUE_DOC = """Decides without Spark which tables of the catalog need {service} now, and puts them into batches.
 
@@ -45,16 +45,16 @@ writes the plans to this log.
 
 
 class ServiceOperator(LakehouseOperator):
-    """Run one table service on one table, or on several tables of the catalog, as one spark-submit.
+    """Run a table service on one table, or on several catalog tables, as one spark-submit.
 
     The data interval of a backfill or of the run's params limits compaction and clustering to the partitions of its
-    days or hours. With `by_interval`, the interval of every run does. Without work the task succeeds with the status
-    `nothing_to_do`; with `skip_if_nothing_to_do` it is skipped.
+    days or hours. With `by_interval`, the interval of every run limits them. If there is no work, the task succeeds
+    with the status `nothing_to_do`, or is skipped with `skip_if_nothing_to_do`.
 
     Args:
         service: Name of the service.
-        table: Name in the catalog, table spec or location, or a list of names.
-        force: Run although the service is not due.
+        table: Catalog name, table spec or location of one table, or a list of catalog names.
+        force: Run even if the service is not due.
         kwargs: Arguments of LakehouseOperator.
     """
 
@@ -72,7 +72,7 @@ class ServiceOperator(LakehouseOperator):
         self.force = force
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return the interval that limits the run to partitions, None for whole tables."""
+        """Return the interval whose partitions the run processes, or None for whole tables."""
         if self.by_interval and self.service in BY_PARTITION:
             return required_interval(context)
         return service_interval(self.service, context)
@@ -80,13 +80,13 @@ class ServiceOperator(LakehouseOperator):
     def _command(self, context: Context) -> JobCommand:
         command = super()._command(context)
         assert isinstance(command, ServiceCommand), "the verb is a service"
-        # As in `due_tables`: after one day of a backfill was clustered, the next one may not be due.
+        # Forced as in `due_tables`: after one day of a backfill was clustered, the next day may not be due.
         requested = bool(command.partitions) or service_interval(self.service, context) is not None
         return replace(command, force=True) if requested else command
 
 
 def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the data interval that limits a run of a service to partitions, None for whole tables.
+    """Return the data interval whose partitions a service run processes, or None for whole tables.
 
     The interval of a backfill is rounded to whole days, or to whole hours if it is shorter than a day, because
     partitions are days or hours. With a schedule at 3 o'clock, the interval from the 1st to the 2nd becomes the 1st.
@@ -98,21 +98,21 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
 
 
 def is_requested(context: Mapping[str, Any]) -> bool:
-    """Return whether a user or a backfill started the run, not the schedule or an event."""
+    """Return whether a user or a backfill started the run, instead of the schedule or an asset event."""
     run_type = str(getattr(context.get("dag_run"), "run_type", "manual")).rpartition(".")[2].lower()
     return run_type not in ("scheduled", "asset_triggered")
 
 
 def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:
-    """Decide which tables a service runs on now, record the decisions, and return the tables in batches.
+    """Decide on which tables a service runs now, record the decisions, and return the tables in batches.
 
-    Tables that the run's params name, and the runs of a backfill, are requests: the service runs although it is not
-    due. If a requested run has to wait for another one, the task is rescheduled. A dry run returns no batches.
+    Tables in the run's params and runs of a backfill are requests: the service runs even if it is not due. If a
+    requested run must wait for another run, the task is rescheduled. A dry run returns no batches.
 
     Args:
         service: Name of the service.
         context: Airflow's context of the task.
-        arguments: More arguments for `lakehouse services due`, such as `--bytes-per-hour 500GB`.
+        arguments: Additional arguments for `lakehouse services due`, such as `--bytes-per-hour 500GB`.
     """
     check_conf(context)
     params = context.get("params") or {}
@@ -137,31 +137,32 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
 
 
 def _check_partitions(service: str, context: Context, params: Mapping[str, Any]) -> None:
-    """Raise UserError if the params of a run limit a service to partitions that works on whole tables."""
-    # A DAG of a user may have an interval for another service. The DAG of this service has none to ignore.
+    """Raise UserError if the run's params select partitions, but the service only works on whole tables."""
+    # In a user's DAG the interval may be meant for another service. In this service's own DAG it would be ignored.
     own_dag = getattr(context.get("dag"), "dag_id", "") == f"services.{service}"
     if own_dag and (params.get("partitions") or params_interval(context)):
         require_by_partition(service_spec(service))
 
 
 def _wait_for_requested(due: DueServices, context: Context) -> None:
-    """Reschedule the task if a requested table has to wait.
+    """Reschedule the task if a requested table must wait.
 
-    Another run may work on this table for another day of the same backfill.
+    A run for another day of the same backfill may work on this table.
     """
     waiting = [decision for decision in due.decisions if decision.requested and not decision.runs_now]
     if waiting:
         reasons = "; ".join(f"{decision.table}: {decision.reason}" for decision in waiting)
-        raise reschedule(context, f"a requested run has to wait: {reasons}")
+        raise reschedule(context, f"a requested run must wait: {reasons}")
 
 
 @task
 def due_batches(service: str, arguments: Sequence[str] = (), decide: bool = True, **context: Any) -> list[list[str]]:
     """Task: return the batches of tables that a service runs on now (see `due_tables`).
 
-    Without `decide`, a scheduled run has none: `services.schedule` decides, and only requests and backfills run here.
+    If `decide` is False, scheduled runs return no batches, because `services.schedule` decides about them. Only
+    requests and backfills run here.
 
-    If no table is due, Airflow skips the task that is mapped over the batches. A task after it that has to run anyway
+    If no table is due, Airflow skips the task that is mapped over the batches. A downstream task that must run anyway
     needs `trigger_rule="none_failed"`.
     """
     if not decide and not is_requested(context):
@@ -192,15 +193,15 @@ def service_dag(
         service: Name of the service.
         schedule: Cron expression in UTC.
         start_date: Start of the first data interval.
-        doc: Documentation of the DAG in Markdown.
-        assets: The DAG also runs after an event of one of these; default: none. Such a run looks at all tables.
-        arguments: More arguments for `lakehouse services due`.
-        decide: Whether scheduled runs decide. Without it, `services.schedule` decides, and the schedule only gives
-            backfills their days.
+        doc: Markdown documentation of the DAG.
+        assets: Assets whose events also start the DAG. Default: none. Such a run inspects all tables.
+        arguments: Additional arguments for `lakehouse services due`.
+        decide: Whether scheduled runs decide. If False, `services.schedule` decides, and the schedule only defines the
+            days for backfills.
         retries: Retries of each task.
         timeout: Timeout of each run task.
         conf: Spark properties of the jobs.
-        dag: More arguments of Airflow's DAG: callbacks, deadlines, tags.
+        dag: Additional arguments of Airflow's DAG: callbacks, deadlines, tags.
     """
     watched = list(assets or ())
     timetable: Any = CronDataIntervalTimetable(schedule, timezone="UTC")
@@ -227,7 +228,7 @@ def service_dag(
             service=service,
             map_index_template=_BATCH_NAME,
             doc_md=JOB_DOC.format(verb=service, action="run"),
-            # The task `due` has just opened the tables.
+            # No check is needed: the task `due` has just opened the tables.
             check=False,
             conf=dict(conf or {}),
             pool=POOL,
@@ -241,7 +242,7 @@ def service_dag(
 
 
 def spec_assets(directory: Path | None = None) -> tuple[Asset, ...]:
-    """Return the assets of the tables whose specs are in the DAGs' folder, or below a directory."""
+    """Return the assets of tables whose specs are below `directory`, by default in the DAGs folder."""
     folders = spec_directories(directory or dags_folder())
     return tuple(table_asset(spec) for spec in load_specs(folders).good)
 

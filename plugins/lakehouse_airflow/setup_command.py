@@ -1,4 +1,4 @@
-"""`airflow lakehouse setup`: the command that Airflow's command line gets from this package.
+"""`airflow lakehouse setup`: the command that this package adds to Airflow's command line.
 
 Every `airflow` command loads this module, so it imports nothing else.
 """
@@ -19,7 +19,7 @@ _SLOTS = tuple(
 )
 _POOL = Arg(
     ("--pool",),
-    help="another pool, such as a pool that a spec names in ingest.pool; may be repeated",
+    help="an additional pool, such as the pool in ingest.pool of a spec; may be repeated",
     metavar="NAME=SLOTS",
     action="append",
     default=[],
@@ -34,17 +34,17 @@ _SPECS = Arg(
 
 
 def commands() -> list[CLICommand]:
-    """Return the commands of lakehouse."""
+    """Return the lakehouse commands for Airflow's command line."""
     return [
         GroupCommand(
             name="lakehouse",
-            help="Set up the tables' platform in this Airflow",
+            help="Set up lakehouse in this Airflow",
             subcommands=(
                 ActionCommand(
                     name="setup",
                     help="Create missing pools and the folder of reports",
-                    description="Create the pools that DAGs of lakehouse need and that do not exist, and the private "
-                    "folder of job reports. Existing pools keep their slots. It may be repeated.",
+                    description="Create missing pools that lakehouse DAGs need, and the private "
+                    "folder of job reports. Existing pools keep their slots, so the command may be repeated.",
                     func=lazy_load_command("lakehouse_airflow.setup_deployment.setup"),
                     args=(*_SLOTS, _POOL, _SPECS),
                 ),

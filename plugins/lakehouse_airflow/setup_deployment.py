@@ -1,7 +1,7 @@
-"""Create what the DAGs need in this Airflow: missing pools, and the private folder of job reports.
+"""Creates the requirements of the DAGs in this Airflow: missing pools, and the private folder of job reports.
 
-The pools are those of this package, those that specs name in `ingest.pool`, and those of the DAGs with the tag
-`lakehouse` that Airflow has parsed. An existing pool is never changed.
+Pools come from this package, from `ingest.pool` of the specs, and from parsed DAGs with the tag `lakehouse`. An
+existing pool is never changed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def setup(arguments: Namespace) -> None:
 def needed_pools(
     slots: Mapping[str, str | None], pools: Iterable[str], folders: Iterable[Path], environ: Mapping[str, str]
 ) -> list[NamedPool]:
-    """Return all pools that DAGs of lakehouse need.
+    """Return all pools that lakehouse DAGs need.
 
     Args:
-        slots: Slots of the pools of this package by their names, as given on the command line; None for the default.
-        pools: More pools as `NAME=SLOTS`.
-        folders: Folders of specs; a missing folder has none.
+        slots: Slots of this package's pools by pool name, from the command line; None means the default.
+        pools: Additional pools as `NAME=SLOTS`.
+        folders: Folders of specs; missing folders are ignored.
         environ: Environment with the default slots.
     """
     needed = {
@@ -73,7 +73,7 @@ def needed_pools(
 
 
 def create_pools(pools: Iterable[NamedPool]) -> list[str]:
-    """Create the pools that do not exist; return one line with the result for each pool."""
+    """Create missing pools; return one line with the result per pool."""
     lines = []
     with create_session() as session:
         slots = {pool.pool: pool.slots for pool in session.query(Pool).all()}
@@ -87,7 +87,7 @@ def create_pools(pools: Iterable[NamedPool]) -> list[str]:
 
 
 def pool_facts() -> PoolFacts:
-    """Return the pools of this Airflow, and those that parsed DAGs of lakehouse need."""
+    """Return the pools of this Airflow, and the pools that parsed lakehouse DAGs need."""
     with create_session() as session:
         return facts_of_session(session)
 

@@ -1,4 +1,4 @@
-"""The Spark environment of jobs.
+"""Locates the Spark environment in which jobs run.
 
 Airflow's environment has no pyspark, because the Spark provider and pyspark overwrite each other's files. Jobs run in a
 second virtual environment with `lakehouse-tables[spark]`; its path is in `LAKEHOUSE_SPARK_HOME`.
@@ -22,7 +22,7 @@ _CHECK = "`lakehouse doctor` checks this environment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEnvironment:
-    """Path of spark-submit, the script that it runs, and the environment variables of the job."""
+    """The path of spark-submit, the script that it runs, and the environment variables of the job."""
 
     binary: str
     application: str
@@ -33,13 +33,13 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
     """Return the Spark environment; raise UserError if it is missing or incomplete.
 
     The script is `lakehouse/__main__.py` of the Spark environment, or of the source tree for an editable installation.
-    PYTHONPATH gets the source tree and the folders of modules that specs name, such as custom mergers. These folders
+    PYTHONPATH contains the source tree and the folders of modules that specs use, such as custom mergers. These folders
     are in `LAKEHOUSE_MODULES` (separated by colons); the default is the folder of the DAGs.
     """
     named = environ.get(SPARK_HOME)
     if not named:
         raise UserError(
-            f"set {SPARK_HOME} to the virtual environment that has lakehouse-tables[spark]: jobs run there. {_CHECK}"
+            f"set {SPARK_HOME} to the virtual environment with lakehouse-tables[spark], in which jobs run. {_CHECK}"
         )
     home = Path(named).absolute()
     python, binary = home / "bin" / "python", home / "bin" / "spark-submit"
@@ -49,8 +49,8 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
                 f"{SPARK_HOME}={named}: {path} is missing; install lakehouse-tables[spark] there. {_CHECK}",
                 path=str(path),
             )
-    # spark-submit asks this Python for the location of Spark. Without a safe path, the script's folder would be first
-    # on sys.path, and packages of lakehouse could hide others with the same name.
+    # spark-submit runs this Python to locate Spark. Without PYTHONSAFEPATH, the script's folder would be first on
+    # sys.path, and packages of lakehouse could hide others with the same name.
     variables = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONSAFEPATH": "1"}
     search = [*_module_folders(environ), *filter(None, [environ.get("PYTHONPATH")])]
     installed = next(iter(sorted(home.glob("lib/python*/site-packages/lakehouse/__main__.py"))), None)
@@ -77,9 +77,9 @@ def _module_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def provide_connection(connection_id: str, environ: MutableMapping[str, str]) -> None:
-    """Define a missing Spark connection by `LAKEHOUSE_SPARK_MASTER`; raise UserError if that is not set.
+    """Define a missing Spark connection from `LAKEHOUSE_SPARK_MASTER`; raise UserError if the variable is not set.
 
-    Without the connection the provider would silently submit to YARN.
+    Without a connection the provider would silently submit to YARN.
     """
     master, variable = environ.get(SPARK_MASTER), f"AIRFLOW_CONN_{connection_id.upper()}"
     if not master:

@@ -1,8 +1,8 @@
-"""Adapter to the operator of Spark's provider: the only module that uses names of the provider without a promise.
+"""Adapter to the operator of Spark's provider. Only this module uses private names of the provider.
 
 `SparkSubmitOperator` can run an application and end it. It has no public name for three things that jobs need: the
-program to run, which is known only where the task runs; the process that it started; and its command line, with which a
-stream is started in a process that outlives the task. A test runs this module with the oldest and the newest release of
+program to run, which is only known on the host of the task; the process that it started; and its command line, which
+starts a stream in a process that outlives the task. A test runs this module with the oldest and the newest release of
 the provider that pyproject.toml allows.
 """
 
@@ -28,16 +28,16 @@ class SubmitCommand:
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """SparkSubmitOperator whose program can be set while the task runs, and whose process can be seen.
+    """SparkSubmitOperator with a program that can be set while the task runs, and with access to its process.
 
     Args:
         conn_id: The Airflow connection with the master.
-        spark_binary: Path or name of spark-submit; None: set by `use_program`, or found on the PATH.
-        deploy_mode: "client" or "cluster"; None: the deploy mode of the connection.
+        spark_binary: Path or name of spark-submit. None means that `use_program` sets it or that it is on the PATH.
+        deploy_mode: "client" or "cluster". None means the deploy mode of the connection.
         kwargs: Arguments of SparkSubmitOperator.
     """
 
-    # Fields of the provider's operator that are set while the task runs.
+    # Private fields of the provider's operator that this class sets while the task runs.
     application: str
     application_args: list[str] | None
     conf: dict[Any, Any] | None
@@ -58,7 +58,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
     @property
     def has_program(self) -> bool:
-        """Whether the program to run was given."""
+        """Return whether the program to run is set."""
         return bool(self._spark_binary)
 
     def use_program(self, path: str) -> None:
@@ -67,13 +67,13 @@ class SparkJobOperator(SparkSubmitOperator):
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the driver runs on the cluster, and not on this machine."""
+        """Return whether the driver runs on the cluster instead of this host."""
         connection = BaseHook.get_connection(self.spark_connection)
         return bool((self._given_deploy_mode or connection.extra_dejson.get("deploy-mode")) == CLUSTER)
 
     @property
     def submit_process(self) -> Popen[str] | None:
-        """The process of spark-submit; None before its start."""
+        """The process of spark-submit, or None before it starts."""
         process: Popen[str] | None = self._hook._submit_sp if self._hook is not None else None
         return process
 
@@ -84,14 +84,14 @@ class SparkJobOperator(SparkSubmitOperator):
             process.stdout.close()
 
     def submit_command(self) -> SubmitCommand:
-        """Return the command line of spark-submit for a process that this operator does not start."""
+        """Return the command line of spark-submit, for a caller that starts the process itself."""
         hook = self._get_hook()
         words = tuple(str(word) for word in hook._build_spark_submit_command(self.application))
-        # The hook sets its environment while it builds the command line.
+        # The hook sets its environment as a side effect of building the command line.
         variables = {name: str(value) for name, value in (hook._env or {}).items()}
         return SubmitCommand(words=words, variables=variables)
 
     def on_kill(self) -> None:
-        """End the application, if one was started; the provider would make a hook only to end nothing."""
+        """End the application if it was started. Otherwise the provider would create a hook without any use."""
         if self._hook is not None:
             super().on_kill()

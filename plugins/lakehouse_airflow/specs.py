@@ -1,8 +1,8 @@
-"""Load the table specs from which DAGs are built.
+"""Loads the table specs from which DAGs are built.
 
 A wrong spec must be reported without stopping the DAGs of other specs. Airflow removes every DAG of a file with an
-import error. Therefore DAG files skip wrong specs, and a file without DAGs raises their errors: the UI shows it as
-broken, with the reasons.
+import error. Therefore DAG files skip wrong specs, and a separate file without DAGs raises their errors. The UI shows
+that file as broken, with the reasons.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lakehouse.spec.table.folder import spec_paths
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
-#: Directories of specs, separated like PATH; default: `tables` beside the DAG files.
+#: Variable with the spec directories, separated like PATH. Default: `tables` next to the DAG files.
 DIRECTORIES = "LAKEHOUSE_SPECS"
-#: Folders of specs by DAG id. Parsing a DAG file fills it, in the DAG processor and in the process of each task.
+#: Folders of specs by DAG id. Parsing a DAG file fills the mapping, in the DAG processor and in each task process.
 _declared: dict[str, tuple[Path, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specs:
-    """Valid specs in the order of their paths, and the errors of the others."""
+    """Valid specs sorted by path, and the errors of invalid specs."""
 
     good: tuple[TableSpec, ...]
     errors: tuple[UserError, ...]
@@ -54,17 +54,17 @@ def dags_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def declare_folders(dag_id: str, folders: tuple[Path, ...]) -> None:
-    """Remember the folders from whose specs a DAG is built, for the jobs of its tasks."""
+    """Remember the spec folders of a DAG for the jobs of its tasks."""
     _declared[dag_id] = folders
 
 
 def folders_of_dag(dag_id: str | None, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the folders of specs of a DAG; default: those of the deployment."""
+    """Return the spec folders of a DAG, by default those of the deployment."""
     return _declared.get(dag_id or "") or spec_directories(dags_folder(environ), environ)
 
 
 def load_specs(directories: tuple[Path, ...]) -> Specs:
-    """Load every `*.yaml` and `*.yml` below the directories, in the order of their paths."""
+    """Load every `*.yaml` and `*.yml` file below the directories, sorted by path."""
     good: dict[str, TableSpec] = {}
     errors: list[UserError] = []
     for directory in directories:
@@ -76,7 +76,7 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
             _check_schedules(spec)
             if spec.table in good:
                 raise UserError(
-                    f"{path}: table {spec.table!r} is declared in {good[spec.table].source} already; remove one"
+                    f"{path}: table {spec.table!r} is already declared in {good[spec.table].source}; remove one of both"
                 )
         except UserError as error:
             errors.append(error)
@@ -86,19 +86,25 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
 
 
 def timetable(spec: TableSpec) -> CronDataIntervalTimetable | None:
-    """Return the timetable of ingestion: the end of each interval of the cron expression; None without one."""
+    """Return the timetable of an ingestion, with a run at the end of each cron interval.
+
+    Return None if it has no schedule.
+    """
     if spec.ingest is None or spec.ingest.schedule is None:
         return None
     return CronDataIntervalTimetable(spec.ingest.schedule, timezone=spec.ingest.timezone)
 
 
 def publish_timetable(publish: PublishSpec) -> CronDataIntervalTimetable | None:
-    """Return the timetable of a publication: its cron expression in its time zone; None without one."""
+    """Return the timetable of a publication from its cron expression and time zone.
+
+    Return None if it has no schedule.
+    """
     return CronDataIntervalTimetable(publish.schedule, timezone=publish.timezone) if publish.schedule else None
 
 
 def _check_schedules(spec: TableSpec) -> None:
-    # Airflow would find a wrong cron expression later, while it stores the DAGs, and drop all DAGs of the file.
+    # Airflow would only detect a wrong cron expression when it stores the DAGs, and then drop all DAGs of the file.
     publish = spec.publication()
     ingests = [one.ingest for one in spec.ingestions]
     for setting, schedule in (
@@ -115,7 +121,7 @@ def _check_schedules(spec: TableSpec) -> None:
 
 @lru_cache
 def _problem(schedule: str) -> str | None:
-    """Return the error of a cron expression, None if it is valid. Cached, because validation is slow."""
+    """Return the error in a cron expression, or None if it is valid. Cached, because validation is slow."""
     try:
         CronDataIntervalTimetable(schedule, timezone="UTC").validate()
     except AirflowTimetableInvalid as error:

@@ -1,13 +1,13 @@
-"""Operator that keeps the stream of a table alive without a slot of a worker: it starts the job and is deferred.
+"""Operator that keeps the stream of a table running. It starts the job and is deferred, so it occupies no worker slot.
 
     execute ─► a stream holds the lease: watch it ─┐
           └──► start spark-submit ─────────────────┴─► deferred: StreamTrigger ─► execute_complete
                     ▲                                                                 │ ended: report of the run
                     └── died: start it again, at most `restarts` times ◄──────────────┘ overdue: stop it, fail
 
-The job is a process of its own and continues when the task is deferred, when the worker restarts and when the triggerer
-restarts. A task that finds a live stream watches it and starts none, so that two never run. With the deploy mode
-`cluster` spark-submit ends after the submission, and the driver runs on the cluster.
+The job is a separate process. It continues when the task is deferred and when the worker or the triggerer restarts. If
+a stream is already running, the task watches it instead of starting a second one. With the deploy mode `cluster`
+spark-submit ends after the submission, and the driver runs on the cluster.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
 from lakehouse_airflow.stream_trigger import StreamTrigger, process_place, storage_variables, table_words
 
-#: Time in which a stream must have its lease: a start of Spark.
+#: Time within which a new stream must hold its lease. It includes the start of Spark.
 START_S = 300
-#: spark-submit does not wait for the end of an application of a cluster.
+#: spark-submit does not wait for the end of an application in cluster mode.
 _SUBMIT_ONLY = {
     "spark.yarn.submit.waitAppCompletion": "false",
     "spark.kubernetes.submission.waitAppCompletion": "false",
@@ -52,17 +52,17 @@ _LOG_LINES = 20
 
 
 class StreamOperator(LakehouseOperator):
-    """Keep a continuous ingestion alive for `run_for_s` seconds; return the sum of its commits as a JobReport.
+    """Keep a continuous ingestion running for `run_for_s` seconds. Return the sum over its commits as a JobReport.
 
-    The task fails if the stream fails, if it died more than `restarts` times, or if it has not ended `overdue_s`
-    seconds after its time. When a user clears the task or sets its state, the stream ends after the commit that is
-    under way. A replay is run as by LakehouseOperator. The deferral needs a triggerer.
+    The task fails if the stream fails, if it crashed more than `restarts` times, or if it has not ended `overdue_s`
+    seconds after its time. When a user clears the task or sets its state, the stream ends after the current commit. A
+    replay runs as in LakehouseOperator. The deferral needs a triggerer.
 
     Args:
         run_for_s: Time after which the stream ends, in seconds.
         overdue_s: Additional time that its last commit may take, in seconds.
-        restarts: Number of times that a stream that died is started again.
-        poll_s: Time between two looks of the trigger, in seconds.
+        restarts: Maximum number of restarts after a crash of the stream.
+        poll_s: Time between two polls of the trigger, in seconds.
         kwargs: Arguments of LakehouseOperator.
     """
 
@@ -78,13 +78,13 @@ class StreamOperator(LakehouseOperator):
         self._until_ms = 0
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Start the stream, or find the one that runs, and wait for its end in the triggerer."""
+        """Start the stream, or use the running one, and wait for its end in the triggerer."""
         if (context.get("params") or {}).get("replay"):
             return super().execute(context)
         return self._watch(context, StreamRun(until_ms=_now_ms() + self.run_for_s * 1000))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-        """Derive the state of the task from the event of the trigger; start a stream that died again."""
+        """Set the state of the task by the trigger's event; restart a crashed stream."""
         outcome, previous = StreamEvent.from_mapping(event), StreamRun.from_mapping(run)
         command = self._command(context)
         path = Path(str(command.report))
@@ -92,10 +92,10 @@ class StreamOperator(LakehouseOperator):
         if outcome.end in (StreamEnd.OVERDUE, StreamEnd.UNREADABLE):
             self._stop(outcome)
         if outcome.end is StreamEnd.UNREADABLE:
-            raise AirflowFailException(f"the stream cannot be watched, and was asked to end: {outcome.problem}")
+            raise AirflowFailException(f"the stream cannot be watched, so its end was requested: {outcome.problem}")
         if outcome.end is StreamEnd.OVERDUE:
-            raise AirflowException(f"{outcome.problem}; it was asked to end")
-        # Only the JVM of a stream that has ended may still be running here.
+            raise AirflowException(f"{outcome.problem}; its end was requested")
+        # The stream has ended, so only its JVM may still be running here.
         end_job(self._job_of(command))
         if outcome.end is StreamEnd.ENDED and total is not None:
             if total.error is not None:
@@ -104,25 +104,27 @@ class StreamOperator(LakehouseOperator):
         self._show_log(path)
         report = read_report(path)
         if report is not None and report.error is not None:
-            # It failed before it had its lease.
+            # The stream failed before it held its lease.
             raise failed_task(report, final=report.error.exit_code in FINAL_EXIT_CODES)
         if previous.restarts >= self.restarts:
-            raise AirflowException(f"the stream died {previous.restarts + 1} times, the last time: {outcome.problem}")
+            raise AirflowException(
+                f"the stream crashed {previous.restarts + 1} times, the last time: {outcome.problem}"
+            )
         self.log.warning("%s; start %s of %s follows", outcome.problem, previous.restarts + 1, self.restarts)
         again = replace(previous, restarts=previous.restarts + 1, total=total, problem=outcome.problem)
         return self._watch(context, again)
 
     def _command(self, context: Context) -> JobCommand:
-        """Build the command of a start: its id is unique, so that a stop request concerns this start only."""
+        """Build the command that starts a stream. Its id is unique, so a stop request only concerns this start."""
         command = super()._command(context)
         if not isinstance(command, StreamCommand):
             return command
-        # A stream that is started again at the end of its time still commits once.
+        # A stream that restarts at the end of its time still makes one commit.
         seconds = max(1, (self._until_ms - _now_ms()) // 1000)
         return replace(command, run_id=f"{command.run_id}/{uuid4().hex[:8]}", run_for=f"{seconds}s")
 
     def _ends_with_task(self, command: JobCommand) -> bool:
-        # A stream continues while its task is deferred, and the next task watches it.
+        # The stream must not end with this process: it continues while its task is deferred.
         return not isinstance(command, StreamCommand)
 
     def _job_of(self, command: JobCommand) -> str:
@@ -130,7 +132,7 @@ class StreamOperator(LakehouseOperator):
         return job.rpartition("/")[0] if isinstance(command, StreamCommand) else job
 
     def _watch(self, context: Context, run: StreamRun) -> dict[str, Any]:
-        """Start a stream unless one runs, and defer the task, which raises TaskDeferred."""
+        """Start a stream if none is running, and defer the task, which raises TaskDeferred."""
         self._until_ms = run.until_ms
         state, now_ms = self._state(), _now_ms()
         watch = StreamWatch(
@@ -144,7 +146,7 @@ class StreamOperator(LakehouseOperator):
             storage=self._storage_settings,
         )
         if state.alive:
-            self.log.warning("A stream runs on host %s; this task watches it and starts none.", state.host or "unknown")
+            self.log.warning("A stream is already running on host %s; this task watches it.", state.host or "unknown")
             watch = replace(watch, run_id="" if state.status is None else state.status.run_id)
         else:
             watch = self._started(self._ready_command(context), watch)
@@ -163,7 +165,7 @@ class StreamOperator(LakehouseOperator):
             raise AirflowFailException(str(error)) from error
 
     def _started(self, command: JobCommand, watch: StreamWatch) -> StreamWatch:
-        """Start spark-submit as a process that outlives this task, and return the watch of the stream."""
+        """Start spark-submit as a process that outlives this task, and return the input of the trigger."""
         is_cluster = self.is_cluster
         if is_cluster:
             self.conf = {**_SUBMIT_ONLY, **(self.conf or {})}
@@ -191,17 +193,17 @@ class StreamOperator(LakehouseOperator):
         return watch
 
     def _stop(self, event: StreamEvent) -> None:
-        """Ask a stream to end; the task fails anyway, so that an error is logged only."""
+        """Request the end of a stream. The task fails anyway, so an error here is only logged."""
         if not event.run_id:
             return
         words = ["ingest", "stop", *table_words(str(self.table), self.input), "--run-id", event.run_id]
         try:
             run_command(words, variables=storage_variables(self._storage_settings))
         except AirflowException as error:
-            self.log.error("the stream %s was not asked to end: %s", event.run_id, error)
+            self.log.error("the end of the stream %s could not be requested: %s", event.run_id, error)
 
     def _show_log(self, report: Path) -> None:
-        """Log the end of the output of a stream that ran on this host."""
+        """Log the last output lines of a stream that ran on this host."""
         path = _log_path(report)
         if path.is_file():
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
@@ -216,10 +218,10 @@ def _sum(total: IngestReport, report: IngestReport | None) -> IngestReport:
 
 
 def _described(total: IngestReport, run: StreamRun) -> IngestReport:
-    """Return the report with a warning about restarts."""
+    """Return the report, with a warning if the stream was restarted."""
     if not run.restarts:
         return total
-    text = f"the stream was started again {run.restarts} times, the last time because: {run.problem}"
+    text = f"the stream was restarted {run.restarts} times, the last time because: {run.problem}"
     return replace(total, warning="; ".join(filter(None, (total.warning, text))))
 
 

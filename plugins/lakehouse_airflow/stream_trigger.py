@@ -1,13 +1,13 @@
-"""Trigger that watches the stream of a table by the documents next to its lease.
+"""Trigger that watches the stream of a table through the files next to its lease.
 
-    look ──► the lease is held ──► look again after `poll_s`, log each change of the last commit and of the lag
+    poll ──► the lease is held ──► poll again after `poll_s`, log each change of the last commit and of the lag
        ├──► status of an ended stream ──► event `ended` with its report
        ├──► the lease expired, or the process ended without a lease ──► event `died`
        └──► not ended by the deadline ──► event `overdue`
 
-A look is a short process in Spark's environment, because the clients of storages are installed there. The trigger has
-no state: after a restart of the triggerer it continues with the next look. If a user clears the task or sets its state,
-the trigger asks the stream to end.
+A poll is a short process in Spark's environment, because the storage clients are installed there. The trigger has no
+state: after a restart of the triggerer it continues with the next poll. If a user clears the task or sets its state,
+the trigger requests the end of the stream.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from lakehouse.spec.contracts.stream import (
 )
 from lakehouse_airflow.trigger_commands import run_in_trigger
 
-#: Requests under way: the event loop itself keeps no reference to its tasks.
+#: Running stop requests. They are stored here, because the event loop keeps no reference to its tasks.
 _ASKING: set[asyncio.Task[None]] = set()
 
 
 class StreamTrigger(BaseTrigger):
-    """Watch a stream until it ends, dies, or is overdue; `watch` is a StreamWatch as a mapping."""
+    """Watch a stream until it ends, crashes, or is overdue. `watch` is a StreamWatch as a mapping."""
 
     def __init__(self, *, watch: dict[str, Any]) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ class StreamTrigger(BaseTrigger):
         return f"{StreamTrigger.__module__}.{StreamTrigger.__qualname__}", {"watch": self.watch.to_mapping()}
 
     def __repr__(self) -> str:
-        """Return a text for logs; the settings of the storage may be secret."""
+        """Return a description for logs without the storage settings, which may be secret."""
         return f"<{StreamTrigger.__qualname__} table={self.watch.table}>"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, a StreamEvent."""
+        """Poll the stream until its end, and yield one StreamEvent."""
         while True:
             event = await self._look()
             if event is not None:
@@ -66,7 +66,7 @@ class StreamTrigger(BaseTrigger):
             await asyncio.sleep(self.watch.poll_s)
 
     async def on_kill(self) -> None:
-        """Ask the stream to end after its commit, because a user cleared the task or set its state.
+        """Request that the stream ends after its commit, because a user cleared the task or set its state.
 
         Airflow 3.3 cancels a trigger again each second while this method runs. The request continues without it.
         """
@@ -79,9 +79,9 @@ class StreamTrigger(BaseTrigger):
         words = ["ingest", "stop", *table_words(self.watch.table, self.watch.input), "--run-id", self._followed]
         exit_code, _, errors = await run_in_trigger(words, storage_variables(self.watch.storage))
         if exit_code:
-            self.log.error("the stream %s was not asked to end: %s", self._followed, errors.strip())
+            self.log.error("the end of the stream %s could not be requested: %s", self._followed, errors.strip())
         else:
-            self.log.warning("the stream %s ends after the commit that is under way", self._followed)
+            self.log.warning("the stream %s ends after the current commit", self._followed)
 
     async def _look(self) -> StreamEvent | None:
         words = ["ingest", "status", *table_words(self.watch.table, self.watch.input), "--output", "json"]
@@ -101,12 +101,12 @@ class StreamTrigger(BaseTrigger):
         return judge(state, self.watch, now_ms=now_ms, is_gone=_is_gone(self.watch))
 
     def _show(self, state: StreamState) -> None:
-        """Log the progress of the stream if it has changed: at most one line for each look."""
+        """Log the progress of the stream if it has changed, with at most one line per poll."""
         status = state.status
         if status is None or not _is_watched(status, self.watch):
             return
         if status.run_id != self._followed:
-            self.log.info("another stream fills the table; it is watched: %s", status.run_id)
+            self.log.info("a different stream now writes to the table, and is watched instead: %s", status.run_id)
             self._followed = status.run_id
         text = progress_text(status)
         if text != self._shown:
@@ -115,7 +115,10 @@ class StreamTrigger(BaseTrigger):
 
 
 def judge(state: StreamState, watch: StreamWatch, *, now_ms: int, is_gone: bool) -> StreamEvent | None:
-    """Return the event for a state of the stream, None to look again; `is_gone`: the process that started it ended."""
+    """Return the event for a state of the stream, or None to poll again.
+
+    `is_gone` means that its spark-submit has ended.
+    """
     status = state.status
     run_id = watch.run_id if status is None else status.run_id
     if state.alive:
@@ -128,38 +131,38 @@ def judge(state: StreamState, watch: StreamWatch, *, now_ms: int, is_gone: bool)
         problem = f"the process of the stream on host {state.host or 'unknown'} ended without a report"
         return StreamEvent(end=StreamEnd.DIED, run_id=run_id, report=status.report, problem=problem)
     if is_gone:
-        problem = "the process ended before the stream had its lease"
+        problem = "the process ended before the stream held its lease"
     elif now_ms > watch.start_by_ms:
-        problem = "the stream had no lease in time"
+        problem = "the stream did not acquire its lease in time"
     else:
         return None
     return StreamEvent(end=StreamEnd.DIED, run_id=watch.run_id, problem=problem)
 
 
 def table_words(table: str, input: str) -> list[str]:
-    """Return the arguments that name the table of a stream."""
+    """Return the command arguments that select the table of a stream."""
     return ["--table", table, *(["--input", input] if input else [])]
 
 
 def storage_variables(settings: str) -> dict[str, str]:
-    """Return the variable with the settings of the storage."""
+    """Return the environment variable with the storage settings."""
     return {STORAGE_SETTINGS: settings}
 
 
 def process_place() -> str:
-    """Return the host and the PID namespace of this process; an empty text if they are unknown."""
+    """Return the host and the PID namespace of this process, or an empty string if they are unknown."""
     with suppress(OSError):
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
 def _is_watched(status: StreamStatus, watch: StreamWatch) -> bool:
-    """Return whether a status belongs to the watched stream, or to a stream that replaced it."""
+    """Return whether a status belongs to the watched stream or to a stream that replaced it."""
     return status.run_id == watch.run_id or status.written_ms > watch.since_ms
 
 
 def _is_gone(watch: StreamWatch) -> bool:
-    """Return whether the process of spark-submit was one of this host and has ended."""
+    """Return whether the spark-submit process ran on this host and has ended."""
     if not watch.place or watch.place != process_place():
         return False
     try:

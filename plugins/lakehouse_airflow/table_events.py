@@ -1,15 +1,15 @@
-"""Asset events of the commits of an ingestion: exactly one event for the commits of each run.
+"""Emits asset events for the commits of an ingestion: exactly one event per run.
 
-Airflow emits the events of a task only when the task succeeds. A task whose last try ended around its commit therefore
-emits none, and a task that is cleared, or reprocessed by a backfill, would emit a second one. So a task compares the
-newest commits with the events that Airflow has:
+Airflow emits the events of a task only when the task succeeds. A task whose last try was killed after its commit
+therefore emits no event. A task that is cleared, or reprocessed by a backfill, would emit a second event. So a task
+compares the newest commits with the events in Airflow:
 
-    its own commit has an event       none is emitted again
-    the commit before has no event    the commits since the newest one with an event are read from the table, in a short
-                                      process without Spark, and an event is emitted for each run that made them
+    its own commit has an event           no event is emitted
+    the previous commit has no event      a short process without Spark reads the commits since the newest one with an
+                                          event, and an event is emitted for each run that made them
 
-On a healthy table the report has the instant of the commit before, and Airflow has its event: no process starts. If the
-process fails, the task fails, and its retry or the next run compares again.
+On a healthy table the report contains the instant of the previous commit, and Airflow has its event. No process is
+started then. If the process fails, the task fails, and its retry or the next run compares again.
 
 Airflow may have no event at all, because the table is older than the DAG, or because `airflow db clean` deleted it.
 Then only commits of runs of the same DAG count, and only if they are younger than MAX_AGE.
@@ -39,13 +39,13 @@ from lakehouse_airflow.commands import run_command
 
 log = logging.getLogger(__name__)
 
-#: Alias through which a task emits the events of earlier runs: a task emits one event of each asset otherwise.
+#: Alias through which a task emits events of earlier runs. Without it, a task can only emit one event per asset.
 EARLIER = AssetAlias("lakehouse.earlier_commits", group=GROUP)
-#: Age of commits for which events are emitted although Airflow has none of the asset.
+#: Maximum age of commits for which events are emitted if Airflow has no event of the asset.
 MAX_AGE = timedelta(days=7)
-#: Events and commits that are compared.
+#: Maximum number of events, and of commits, that are compared.
 _COMPARED = 100
-#: Parts of a run's id that are the same for all commits of the run; a stream adds parts for each commit.
+#: Number of leading parts of a run id that all commits of the run share. A stream adds parts per commit.
 _RUN_PARTS = 3
 _AIRFLOW_RUN = re.compile(r"([\w.~-]+)/[^/\s]+/[^/\s]+(/.*)?")
 #: Module of Airflow that connects a task with the API server.
@@ -55,12 +55,12 @@ _SUMS = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEvents:
-    """The asset events that the task of a job emits.
+    """Emits the asset events of a job's task.
 
     Attributes:
         dag_id: DAG of the task.
         command: Command of the job.
-        storage: Settings of the storage as JSON, for the process that reads commits.
+        storage: Storage settings as JSON, for the process that reads commits.
     """
 
     dag_id: str
@@ -68,9 +68,9 @@ class TableEvents:
     storage: str
 
     def emit(self, operator: BaseOperator, context: Mapping[str, Any], report: JobReport) -> bool:
-        """Emit the events of a job that succeeded, and return whether there are any.
+        """Emit the events of a successful job, and return whether there are any.
 
-        Assets without an event are removed from the outlets of the task, because Airflow emits an event of each.
+        Assets without an event are removed from the task's outlets, because Airflow emits an event for each outlet.
         """
         events, outlets = context["outlet_events"], list(operator.outlets)
         written = tuple(self._of_parts(report)) if TABLES in outlets else ()
@@ -92,7 +92,7 @@ class TableEvents:
         return has_events
 
     def _of_parts(self, report: JobReport) -> Iterator[tuple[Asset, TableEvent]]:
-        """Yield the events of the tables of a job that writes several."""
+        """Yield the events per table, for a job that writes several tables."""
         for part in report.parts:
             if part.instant is None and _previous(part) is None:
                 continue
@@ -101,7 +101,7 @@ class TableEvents:
                 yield asset, event
 
     def _of_batch(self, report: JobReport, outlets: Sequence[Any], written: Sequence[Any]) -> list[TableEvent]:
-        """Return the event of a job that writes several tables as a whole."""
+        """Return the event for the whole of a job that writes several tables."""
         has_new = bool(written) if TABLES in outlets else any(part.instant is not None for part in report.parts)
         return [TableEvent.of(self.command, report)] if has_new or report.status is JobStatus.COMMITTED else []
 
@@ -116,13 +116,13 @@ class TableEvents:
             return own
         commits = self._commits(target)
         if has_committed:
-            # The report has the commits after `previous`.
+            # The report contains the commits after `previous`.
             places = [place for place, commit in enumerate(commits) if commit.instant == previous]
             commits = commits[places[0] :] if places else ()
         missing = [*_missing(commits, emitted)]
         for event in (events := [_event(group) for group in _by_run(missing)]):
             log.warning("%s: the asset event of the earlier commit %s was missing", asset.name, event.instant)
-        # The commits of all tries of this run are one event.
+        # The commits of all tries of this run share one event.
         covered = repeated is not None and any(commit.instant == repeated for commit in missing)
         return [*reversed(events), *(() if covered else own)]
 
@@ -136,28 +136,28 @@ class TableEvents:
 
 
 def _previous(report: JobReport) -> str | None:
-    """Return the instant of the commit before an ingestion; None for another job."""
+    """Return the instant of the previous commit in an ingestion report; None for other jobs."""
     return report.previous if isinstance(report, IngestReport) else None
 
 
 class _Emitted:
-    """The events of an asset that Airflow has."""
+    """The events of an asset in Airflow."""
 
     def __init__(self, asset: Asset, dag_id: str) -> None:
         self.asset, self.dag_id = asset, dag_id
 
     @cached_property
     def newest(self) -> Mapping[str, str]:
-        """The instants of the newest events, with the DAG that emitted the event."""
+        """The instants in the newest events, each with the DAG that emitted the event."""
         return self._instants(None)
 
     def has(self, instant: str) -> bool:
-        """Return whether a commit has an event: one of the newest, or one of the first after the commit."""
+        """Return whether a commit has an event, among the newest events or the first ones after the commit."""
         return instant in self.newest or instant in self._instants(instant)
 
     def _instants(self, since: str | None) -> dict[str, str]:
         if not hasattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS"):
-            # The operator is executed outside of Airflow's task runner, so no event can be read.
+            # The operator runs outside of Airflow's task runner, so no event can be read.
             return {}
         events = InletEventsAccessor(asset_name=self.asset.name, asset_uri=self.asset.uri).limit(_COMPARED)
         if since is None:
@@ -178,19 +178,19 @@ def _missing(commits: Sequence[IngestCommit], emitted: _Emitted) -> Iterator[Ing
         dag_id = _dag_of(commit.run_id)
         if not newest_of_dag and (dag_id != emitted.dag_id or timezone.utcnow() - _time_of(commit.completed) > MAX_AGE):
             return
-        # Tasks of another DAG emit the events of its runs.
+        # Events of another DAG's runs are emitted by tasks of that DAG.
         if dag_id in (None, emitted.dag_id):
             yield commit
 
 
 def _by_run(commits: Sequence[IngestCommit]) -> Iterator[list[IngestCommit]]:
-    """Yield the commits of each run; a commit by hand without the id of a run is a run of its own."""
+    """Group the commits by run. A manual commit without a run id forms its own group."""
     for _, group in groupby(commits, key=lambda commit: _run_of(commit.run_id) or commit.instant):
         yield list(group)
 
 
 def _event(commits: Sequence[IngestCommit]) -> TableEvent:
-    """Return the event of the commits of a run, newest first."""
+    """Build the event for the commits of a run, which are sorted newest first."""
     last = commits[0]
     start, _, end = last.interval.partition("/")
     return TableEvent(
@@ -211,11 +211,11 @@ def _run_of(run_id: str | None) -> str:
 
 
 def _dag_of(run_id: str | None) -> str | None:
-    """Return the DAG in the id of a run that an operator made; None for a run by hand."""
+    """Return the DAG in a run id that an operator created; None for a manual run."""
     match = _AIRFLOW_RUN.fullmatch(run_id or "")
     return None if match is None else match[1]
 
 
 def _time_of(instant: str) -> datetime:
-    """Return the time of an instant; timelines of this package are in UTC."""
+    """Return the time of an instant. Timelines of this package are in UTC."""
     return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The heartbeat of a task, from which its job learns that the task is gone: killed, it cannot end the job.
+"""Heartbeat of a task. Its job uses it to detect that the task was killed, because a killed task cannot end the job.
 
 Airflow marks a task as failed when its process is killed, for example by the out-of-memory killer, or when its
 supervisor sends no heartbeats. Neither ends spark-submit. The job watches the processes of its task, and in cluster
@@ -25,13 +25,16 @@ _COMMS, _TASK_RUNNER = "airflow.sdk.execution_time.comms", "airflow.sdk.executio
 
 
 def task_variables(report: Path) -> dict[str, str]:
-    """Return the variable by which the job of this process watches it; `report` is the path of the job's report."""
+    """Return the environment variable with which a job watches this process.
+
+    `report` is the path of the job's report.
+    """
     return {TASK: TaskProcess.of(_processes(), _heartbeat_path(report)).text}
 
 
 @contextmanager
 def heartbeat(report: Path) -> Iterator[None]:
-    """Write heartbeats next to the report of a job in a block."""
+    """Write heartbeats next to the report of a job, for the duration of a `with` block."""
     path, over = _heartbeat_path(report), threading.Event()
     _beat(path, 0)
 
@@ -56,7 +59,7 @@ def _beat(path: Path, number: int) -> None:
     try:
         path.write_text(str(number), encoding="ascii")
     except OSError as error:
-        log.warning("the heartbeat of the task was not written: %s", error)
+        log.warning("the heartbeat of the task could not be written: %s", error)
 
 
 def _heartbeat_path(report: Path) -> Path:
@@ -64,7 +67,10 @@ def _heartbeat_path(report: Path) -> Path:
 
 
 def _processes() -> tuple[int, ...]:
-    """Return this process, and the supervisor that started it if there is one: it sends Airflow's heartbeats."""
+    """Return the ids of this process and of its supervisor, if there is one.
+
+    The supervisor sends Airflow's heartbeats.
+    """
     comms = getattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS", None)
     decoder = getattr(sys.modules.get(_COMMS), "CommsDecoder", None)
     is_supervised = decoder is not None and isinstance(comms, decoder)

@@ -1,4 +1,4 @@
-"""Run commands of `lakehouse` from triggers, as processes in Spark's environment that do not block the triggerer."""
+"""Runs `lakehouse` commands from triggers, as processes in Spark's environment that do not block the triggerer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from airflow.sdk.exceptions import AirflowException
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.job_environment import CATALOG_CONNECTION, CATALOG_VARIABLE, catalog_url
 
-#: Concurrent commands of one triggerer: each is a process of some 100 to 200 MB.
+#: Maximum number of concurrent commands per triggerer. Each is a process of 100 to 200 MB.
 _CONCURRENT_COMMANDS = asyncio.Semaphore(2)
 
 
 async def run_in_trigger(words: Sequence[str], variables: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """Run a command of lakehouse and return its exit code and its output; kill it if the trigger is cancelled."""
+    """Run a lakehouse command and return its exit code, output and error output.
+
+    Kill it if the trigger is cancelled.
+    """
     arguments, environ = command_line(words, os.environ)
     environ |= {**await _catalog_variables(), **(variables or {})}
     async with _CONCURRENT_COMMANDS:
@@ -35,7 +38,7 @@ async def run_in_trigger(words: Sequence[str], variables: Mapping[str, str] | No
 
 
 async def _catalog_variables() -> dict[str, str]:
-    """Return the variable with the catalog's URL, as `catalog_variables` does, by the asynchronous API of triggers."""
+    """Return the variable with the catalog URL like `catalog_variables`, by the asynchronous API of triggers."""
     if os.environ.get(CATALOG_VARIABLE):
         return {}
     try:

@@ -65,5 +65,5 @@ def test_words_of_a_run_are_those_of_its_params(params: dict[str, object], words
 
 
 def test_params_without_an_action_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match="have no action; set table and action, or action_id"):
+    with pytest.raises(UserError, match="contain no action; set table and action, or action_id"):
         action_words({"action_id": None, "table": "a.b", "action": None, "parameters": None})

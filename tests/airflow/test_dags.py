@@ -151,7 +151,7 @@ def test_spec_without_ingest_has_no_dag_and_without_schedule_a_manual_one(write_
         ("table: broken\nlocation: x\nrecord_kye: id\n", "bad.yaml:3: unknown name 'record_kye'"),
         ("table: broken\nlocation: [\n", "bad.yaml:3: not valid YAML"),
         (minimal("broken", "{path: x, schedule: every day}"), "'every day' is not a cron expression"),
-        (minimal("good"), "table 'good' is declared in"),
+        (minimal("good"), "table 'good' is already declared in"),
     ],
 )
 def test_bad_spec_is_an_import_error_and_does_not_affect_others(write_specs: WriteSpecs, bad: str, words: str) -> None:

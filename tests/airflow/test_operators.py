@@ -326,7 +326,7 @@ def test_operator_checks_a_table_that_an_earlier_task_opened_only_with_options(s
         ({"options": {"hoodie.clean.comits.retained": "1"}}, {}, "unknown option 'hoodie.clean.comits.retained'"),
         ({"verb": "clenn"}, {}, "unknown job 'clenn'. Did you mean 'clean'?"),
         ({"table": "/nowhere/orders.yaml"}, {}, "cannot read the table spec /nowhere/orders.yaml"),
-        ({}, {"full_refesh": True}, "gives 'full_refesh', which is not a param of this DAG. Did you mean"),
+        ({}, {"full_refesh": True}, "contains 'full_refesh', which is not a param of this DAG. Did you mean"),
     ],
 )
 def test_operator_names_a_wrong_setting_before_any_process_starts(

@@ -263,7 +263,7 @@ def test_sensor_fails_for_a_partition_that_cannot_be_published(
     monkeypatch.setattr(publish_sensor, "run_command", lambda _: answer)
     looking = PartitionReadySensor(task_id="there", table="sales.orders", partition="day=other", deferrable=False)
     if final:
-        with pytest.raises(AirflowFailException, match=r"day=other waits for nothing.*publish it by force"):
+        with pytest.raises(AirflowFailException, match=r"day=other waits for nothing.*publish it with --force"):
             looking.poke({})
     else:
         assert not looking.poke({})

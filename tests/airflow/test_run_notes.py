@@ -47,7 +47,7 @@ def test_run_with_refused_parameters_has_the_reason_in_its_notes(notes: Any) -> 
     state, of_run, of_task = notes({"full_refrsh": True})
     assert state == "failed"
     assert of_run == of_task
-    assert str(of_run).startswith("lakehouse: ingest: the run's conf gives 'full_refrsh', which is not a param")
+    assert str(of_run).startswith("lakehouse: ingest: the run's conf contains 'full_refrsh', which is not a param")
     state, of_run, of_task = notes({"interval_start": "yesterday", "interval_end": "2026-03-01"})
     assert state == "failed" and "interval_start='yesterday', which is not a time in ISO 8601" in str(of_run)
 

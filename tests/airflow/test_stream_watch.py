@@ -61,8 +61,8 @@ def over(status: StreamStatus | None) -> StreamState:
     [
         (over(None), 1_500, False, None),
         (over(EARLIER), 1_500, False, None),
-        (over(EARLIER), 1_500, True, (StreamEnd.DIED, "r/1", None, "before the stream had its lease")),
-        (over(None), 2_001, False, (StreamEnd.DIED, "r/1", None, "no lease in time")),
+        (over(EARLIER), 1_500, True, (StreamEnd.DIED, "r/1", None, "before the stream held its lease")),
+        (over(None), 2_001, False, (StreamEnd.DIED, "r/1", None, "did not acquire its lease in time")),
         (alive(STATUS), 9_000, True, None),
         (alive(STATUS), 9_001, False, (StreamEnd.OVERDUE, "r/1", None, "did not end in time")),
         (alive(OTHER), 3_000, True, None),
@@ -74,7 +74,7 @@ def over(status: StreamStatus | None) -> StreamState:
         "starting",
         "starting after an earlier stream",
         "process ended at its start",
-        "no lease in time",
+        "did not acquire its lease in time",
         "lease held",
         "overdue",
         "another stream has the lease",
@@ -313,7 +313,7 @@ def test_stream_that_ended_returns_the_sum_of_all_starts(commands: Commands) -> 
     newest = replace(COMMITTED, instant="i9", rows=2)
     result = complete(StreamEvent(end=StreamEnd.ENDED, run_id="r/1", report=newest), run)
     assert (result["rows"], result["instant"]) == (9, "i9")
-    assert result["warning"] == "the stream was started again 1 times, the last time because: killed"
+    assert result["warning"] == "the stream was restarted 1 times, the last time because: killed"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_stream_that_died_is_started_again_until_its_restarts_are_used(submit: F
     watch, run = deferred(lambda: complete(died, restarts=1))
     assert watch.run_id != "r/1"
     assert (run.restarts, run.total, run.until_ms, run.problem) == (1, COMMITTED, RUN.until_ms, "killed")
-    with pytest.raises(AirflowException, match="the stream died 2 times, the last time: killed"):
+    with pytest.raises(AirflowException, match="the stream crashed 2 times, the last time: killed"):
         complete(died, run, restarts=1)
 
 
@@ -349,7 +349,7 @@ def test_stream_that_failed_before_its_lease_is_not_started_again(submit: FakeSu
 
 @pytest.mark.parametrize("end", [StreamEnd.OVERDUE, StreamEnd.UNREADABLE])
 def test_stream_that_is_overdue_or_cannot_be_watched_is_asked_to_end(commands: Commands, end: StreamEnd) -> None:
-    with pytest.raises(AirflowException, match="was asked to end"):
+    with pytest.raises(AirflowException, match="end was requested"):
         complete(StreamEvent(end=end, run_id="r/1", problem="why"))
     assert commands.words == [["ingest", "stop", "--table", "t.yaml", "--run-id", "r/1"]]
 
@@ -418,4 +418,4 @@ def test_killed_stream_is_started_again_and_ends_at_a_request(home: Path) -> Non
                 os.kill(pid, signal.SIGKILL)
     assert result["status"] == "committed"
     assert result["rows"] == commits()
-    assert "the stream was started again 1 times" in result["warning"]
+    assert "the stream was restarted 1 times" in result["warning"]

@@ -110,7 +110,7 @@ def test_services_are_chosen_by_name_or_with_a_schedule(make_folder: MakeFolder)
     ("arguments", "words"),
     [
         ("services=['claen']", "unknown service 'claen'"),
-        ("services='clean'", "services='clean' is a text"),
+        ("services='clean'", "services='clean' is a string"),
         ("pools={'lakehouse_service': 'etl'}", "no task uses the pool 'lakehouse_service'"),
     ],
 )

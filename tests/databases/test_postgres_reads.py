@@ -382,7 +382,7 @@ def test_stream_answers_the_server_and_names_no_place(server: PostgresServer) ->
     assert [*stream.messages(10)] == [(b"row", 7)]
     assert wire.sent == [b"r" + bytes(33)]
     stream._connection = Wire(b"?")
-    with pytest.raises(CorruptLogError, match="is no message of replication"):
+    with pytest.raises(CorruptLogError, match="is not a replication message"):
         next(stream.messages(10))
 
 

@@ -183,4 +183,4 @@ def test_commits_of_an_ingestion_are_listed_without_those_of_other_writers_and_i
     assert main([*command, "--limit", "1", "--output", "json"]) == 0
     assert len(IngestCommits.from_json(capsys.readouterr().out).commits) == 1
     assert main([*command, "--target", "trips"]) == 64
-    assert "--target trips: trips is one table; remove the flag" in capsys.readouterr().err
+    assert "--target trips: the spec of trips fills one table only; remove the flag" in capsys.readouterr().err

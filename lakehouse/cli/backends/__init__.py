@@ -1,1 +1,1 @@
-"""Where commands about the fleet read and change its state: in the database of a catalog, or over the REST API."""
+"""Backends of the fleet commands: they read and change the fleet's state in a catalog database or over the REST API."""

@@ -1,4 +1,4 @@
-"""Actions of users in a catalog: record one, and run its command in this process."""
+"""User actions in a catalog: record an action, and run its command in this process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from lakehouse.platform.fleet_views.actions import ActionState, NewAction, end_a
 from lakehouse.spec.actions import action_on, action_spec, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionRecord, ActionResult
 
-#: In the result of an action: it failed, and another try of its job may succeed.
+#: Key in the result of an action: it failed, but a retry of its job may succeed.
 _RETRYABLE = "retryable"
 
 
 def run_recorded(catalog: Catalog, request: ActionRequest) -> tuple[int, ActionResult]:
-    """Do a recorded action, or record one and do it; return the exit code, and the record with the result."""
+    """Run a recorded action, or record a new one and run it. Return the exit code and the record with the result."""
     number = request.id if request.id is not None else _recorded(catalog, request)
     with catalog.database.session() as session:
         action = read_action(session, number)
         if action.state == ActionState.DONE:
-            # A retry of the task finds the result of the earlier try.
+            # A retried task returns the result of its first try instead of repeating the action.
             return 0, ActionResult(action=action)
         _require_not_failed(action)
         end_action(session, number, ActionState.RUNNING, {})
@@ -42,13 +42,13 @@ def run_recorded(catalog: Catalog, request: ActionRequest) -> tuple[int, ActionR
 
 
 def _require_not_failed(action: ActionRecord) -> None:
-    """Raise UserError for an action that has failed, unless another try may succeed.
+    """Raise UserError for a failed action, unless a retry may succeed.
 
     The table may have changed since the user saw what the action would do.
     """
     if action.state == ActionState.FAILED and not action.result.get(_RETRYABLE):
         raise UserError(
-            f"action {action.id} has failed, so it is not done again: {action.result.get('error', 'see its log')}. "
+            f"action {action.id} has failed, so it is not repeated: {action.result.get('error', 'see its log')}. "
             "Request the action again, which shows what it would do now",
             action=action.id,
         )
@@ -67,12 +67,12 @@ def _recorded(catalog: Catalog, request: ActionRequest) -> int:
 
 
 def _done(action: ActionRecord) -> tuple[int, Mapping[str, Any]]:
-    """Run the command of an action in this process; return its exit code, and its result or error."""
+    """Run the command of an action in this process, and return its exit code with its result or error."""
     spec, parameters = action_spec(action.action), dict(action.parameters)
     if "user" in spec.optional:
         parameters["user"] = action.author
     words = command_words(spec.command, action.table, parameters)
-    # The program imports its commands by name, so this module cannot import the program.
+    # The module `main` imports the command modules by name, so an import of `main` at the top here would be a cycle.
     program = import_module("lakehouse.cli.main")
     printed = io.StringIO()
     try:

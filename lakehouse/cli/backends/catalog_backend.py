@@ -1,4 +1,4 @@
-"""State of a fleet in the database of a catalog."""
+"""Backend that reads and changes the fleet's state in a catalog database."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CatalogBackend:
-    """The state in an open catalog; the user of the process is the author of changes."""
+    """Backend on an open catalog. Changes are recorded with the user of the process as author."""
 
     catalog: Catalog
 
     def tables(self, namespace: str | None) -> CatalogTables:
-        """Return the tables by name, with differences from their spec files."""
+        """Return the tables sorted by name, with their differences from the spec files."""
         drift = drift_warnings(self.catalog)
         return CatalogTables(
             tables=tuple(
@@ -89,7 +89,7 @@ class CatalogBackend:
         )
 
     def explanation(self, table: str, services: Sequence[str]) -> TableExplanation:
-        """Return why services of a table run or wait."""
+        """Explain for each service of a table why it runs or waits."""
         return TableExplanation(
             table=self.catalog.entry(table).identifier,
             spec=spec_in_force(self.catalog, table),
@@ -111,7 +111,7 @@ class CatalogBackend:
         )
 
     def due(self, query: DueQuery) -> DueServices:
-        """Decide which services run now, and record the decisions."""
+        """Decide which services run now, and record the decisions in the catalog."""
         services, tables = query.chosen_services, list(query.tables)
         limits = dict.fromkeys(services, Limits(runs=query.max_runs, bytes_per_hour=query.bytes_per_hour))
         with metrics() as measures:
@@ -129,14 +129,14 @@ class CatalogBackend:
         return DueServices(decisions=tuple(map(service_decision, choices)), batches=packed)
 
     def request(self, table: str, service: str, partitions: Sequence[str], author: str) -> RecordedRequest:
-        """Record the request of a service."""
+        """Record a request to run a service."""
         entry = self.catalog.entry(table)
         parameters = {"partitions": list(partitions)} if partitions else {}
         number = self.catalog.history.request(entry.id, service, parameters, requested_by=author)
         return RecordedRequest(table=entry.identifier, service=service, request=number, partitions=tuple(partitions))
 
     def policies(self, table: str, partition: str | None) -> TablePolicies:
-        """Return the service settings of a table or a partition, with their origins."""
+        """Return the service settings of a table or partition, each with the place that declares it."""
         return policies_of(self.catalog, self.catalog.entry(table), partition=partition)
 
     def set_policy(self, scope: PolicyScope, settings: Mapping[str, Any]) -> PolicyChange:
@@ -163,7 +163,7 @@ class CatalogBackend:
                     return replace(page, offset=0, actions=tuple(records))
 
     def run_action(self, request: ActionRequest) -> tuple[int, ActionResult]:
-        """Do a recorded action, or record one and do it, in this process."""
+        """Run a recorded action in this process, or record a new one and run it."""
         return run_recorded(self.catalog, request)
 
 
@@ -195,7 +195,10 @@ def _run(run: Run) -> RecordedRun:
 
 
 def policies_of(catalog: Catalog, entry: TableEntry, *, partition: str | None = None) -> TablePolicies:
-    """Return the policies of a table in force; a table that cannot be read is described by its spec."""
+    """Return the effective policies of a table.
+
+    If the table cannot be read, its spec is used instead of its properties.
+    """
     siblings = {other.name: other.spec.services for other in catalog.list_tables(entry.namespace)}
     facts = PolicyFacts(
         namespace=entry.namespace,
@@ -212,7 +215,7 @@ def policies_of(catalog: Catalog, entry: TableEntry, *, partition: str | None = 
 
 
 def without_effect(catalog: Catalog, scope: str, service: str, pattern: str) -> tuple[str, ...]:
-    """Return why settings of the policy that was just set have no effect."""
+    """Explain why settings of a new policy have no effect; the result is empty if all have one."""
     of_table = "." in scope
     entries = (catalog.entry(scope),) if of_table else catalog.list_tables(scope)[:1]
     origin = PolicyOrigin.PATTERN if pattern else PolicyOrigin.TABLE if of_table else PolicyOrigin.NAMESPACE
@@ -229,5 +232,9 @@ def _of_table(catalog: Catalog, entry: TableEntry) -> dict[str, Any]:
         table = catalog.load_table(entry.identifier)
         return {"stored": stored_options(table.config), "partitions": table.partitions()}
     except LakehouseError as error:
-        logger.warning("%s cannot be read, so patterns are not compared with it: %s", entry.identifier, error)
+        logger.warning(
+            "table %s cannot be read, so partition patterns are not checked against its partitions: %s",
+            entry.identifier,
+            error,
+        )
         return {}

@@ -1,4 +1,4 @@
-"""Open the state of the fleet for a command: over the REST API if `LAKEHOUSE_API` is set, else in a catalog."""
+"""Open the backend of a fleet command: the REST API if `LAKEHOUSE_API` is set, otherwise a catalog."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lakehouse.platform.remote.client import API, api_client
 
 @contextmanager
 def open_backend(catalog: str) -> Iterator[Backend]:
-    """Yield the state of the fleet in a catalog, or in the API if one is set.
+    """Yield the REST backend if `LAKEHOUSE_API` is set, otherwise the backend of a catalog.
 
-    Raises UserError for a named catalog if the API is set, because the API shows the catalog of its Airflow.
+    Raises UserError if both the API and a catalog are given, because the API only serves the catalog of its Airflow.
     """
     client = api_client()
     if client is None:

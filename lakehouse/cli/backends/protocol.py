@@ -1,4 +1,4 @@
-"""Reads and changes of the state of a fleet, which commands make in a catalog or over the REST API of the pages."""
+"""Protocol of the backends through which commands read and change the fleet's state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lakehouse.spec.table.services import SERVICES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueQuery:
-    """A question about due services.
+    """Filters and limits for the choice of due services.
 
     Attributes:
-        services: Names of services; empty for all.
-        tables: Names of tables; empty for all.
+        services: Names of the services; empty means all.
+        tables: Names of the tables; empty means all.
         force: Also choose services that are not due.
-        max_runs: Maximum number of concurrent runs of a service, None without a limit.
-        bytes_per_hour: Maximum number of bytes that runs of a service move per hour, None without a limit.
+        max_runs: Maximum number of concurrent runs per service; None means no limit.
+        bytes_per_hour: Maximum number of bytes per hour that the runs of a service move; None means no limit.
         batch_tables: Maximum number of tables per batch.
         batch_s: Maximum predicted duration of a batch in seconds.
     """
@@ -39,19 +39,19 @@ class DueQuery:
 
     @property
     def chosen_services(self) -> tuple[str, ...]:
-        """The services of the question."""
+        """Names of the services to choose from."""
         return self.services or tuple(SERVICES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyScope:
-    """A policy: its service, and the table or the namespace that it applies to.
+    """Scope of a policy: its service, and the table or namespace that it applies to.
 
     Attributes:
         service: Name of the service.
         table: Name of the table; None for a namespace.
         namespace: Name of the namespace; None for a table.
-        pattern: Regular expression of partitions, empty for all.
+        pattern: Regular expression for partition paths; empty means all partitions.
     """
 
     service: str
@@ -65,13 +65,13 @@ class PolicyScope:
 
     @property
     def name(self) -> str:
-        """The name of the table or the namespace."""
+        """Name of the table or namespace."""
         return str(self.table if self.namespace is None else self.namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRequest:
-    """An action of a user: a recorded one by its number, or a new one on a table."""
+    """A user action to run: either a recorded action, given by its number, or a new action on a table."""
 
     id: int | None = None
     table: str = ""
@@ -80,10 +80,10 @@ class ActionRequest:
 
 
 class Backend(Protocol):
-    """The state of a fleet. Each method raises UserError for an unknown table, service or setting."""
+    """Reads and changes the fleet's state. Each method raises UserError for an unknown table, service or setting."""
 
     def tables(self, namespace: str | None) -> CatalogTables:
-        """Return the tables of a namespace, or of all, by name."""
+        """Return the tables of one namespace or of all namespaces, sorted by name."""
         ...
 
     def states(self) -> ServiceStates:
@@ -91,19 +91,19 @@ class Backend(Protocol):
         ...
 
     def explanation(self, table: str, services: Sequence[str]) -> TableExplanation:
-        """Return why services of a table run or wait; of all services if none is named."""
+        """Explain for each service of a table why it runs or waits. Empty `services` means all."""
         ...
 
     def due(self, query: DueQuery) -> DueServices:
-        """Return decisions on services that may run now."""
+        """Return a decision for each service and table that may run now."""
         ...
 
     def request(self, table: str, service: str, partitions: Sequence[str], author: str) -> RecordedRequest:
-        """Record the request of a service."""
+        """Record a request to run a service."""
         ...
 
     def policies(self, table: str, partition: str | None) -> TablePolicies:
-        """Return the service settings of a table or a partition, with their origins."""
+        """Return the service settings of a table or partition, each with the place that declares it."""
         ...
 
     def set_policy(self, scope: PolicyScope, settings: Mapping[str, Any]) -> PolicyChange:
@@ -115,9 +115,9 @@ class Backend(Protocol):
         ...
 
     def actions(self, table: str, limit: int) -> ActionsPage:
-        """Return the newest actions of users; `table` is empty for all tables."""
+        """Return the newest user actions of a table; an empty `table` means all tables."""
         ...
 
     def run_action(self, request: ActionRequest) -> tuple[int, ActionResult]:
-        """Do an action, or request it, and return the exit code with the record of the action."""
+        """Run or request an action, and return the exit code with the action's record."""
         ...

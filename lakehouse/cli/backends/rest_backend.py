@@ -1,4 +1,4 @@
-"""State of a fleet over the REST API: with the permissions of a token's user and without access to the database."""
+"""Backend over the REST API. It has the permissions of the token's user and needs no access to the database."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class RestBackend:
-    """The state that the API of an Airflow shows, and the changes that its user may make."""
+    """Backend that sends each read or change to the REST API of an Airflow deployment."""
 
     client: ApiClient
 
     def tables(self, namespace: str | None) -> CatalogTables:
-        """Return the tables by name. The API does not compare them with spec files."""
+        """Return the tables sorted by name. The API does not compare them with spec files."""
         rows = sorted(self.client.tables(namespace=namespace or ""), key=lambda row: row.table)
         return CatalogTables(
             tables=tuple(
@@ -63,13 +63,13 @@ class RestBackend:
         )
 
     def states(self) -> ServiceStates:
-        """Return the states, with one request per table."""
+        """Return the newest decision and last run of every service and table, with one HTTP request per table."""
         names = sorted(row.table for row in self.client.tables())
         lines = [(name, line) for name in names for line in self.client.table(name).services]
         return ServiceStates(services=tuple(_state(name, line) for name, line in lines if line.decision or line.run))
 
     def explanation(self, table: str, services: Sequence[str]) -> TableExplanation:
-        """Return why services run or wait. The API does not compare the spec with its file."""
+        """Explain for each service of a table why it runs or waits. The API does not compare the spec with its file."""
         page, policies = self.client.table(table), self.client.policies(table)
         settings = {policy.service: policy for policy in policies.policies}
         newest = page.specs[0] if page.specs else None
@@ -93,21 +93,23 @@ class RestBackend:
             settings={"enabled": policy.enabled, "priority": policy.priority, **policy.options},
             decision=None if line.decision is None else _decision(line.decision),
             active_run=active[0] if active else None,
-            # An API of an earlier release has only the number of the requests.
+            # The API of an earlier release returns only the number of requests.
             requests=why.requests or tuple({} for _ in range(line.requests)),
             last_runs=tuple(map(_run, why.runs[:_RUNS])),
         )
 
     def due(self, query: DueQuery) -> DueServices:
-        """Return the recorded decisions on due services: the scheduler decides, the API only shows."""
+        """Return the recorded decisions on due services. The scheduler decides; the API only returns its decisions."""
         if query.force:
-            raise UserError("--force decides, and the API only shows decisions: use `lakehouse services request`")
+            raise UserError(
+                "--force needs a new decision, but the API only returns recorded ones: use `lakehouse services request`"
+            )
         lines = [line for name in query.tables or ("",) for line in self.client.due(search=name)]
         chosen = [line for line in lines if line.service in query.chosen_services]
         return DueServices(decisions=tuple(map(_due, chosen)))
 
     def request(self, table: str, service: str, partitions: Sequence[str], author: str) -> RecordedRequest:
-        """Record the request with the name of the token's user; `author` is not sent."""
+        """Record a request to run a service. The author is the token's user; `author` is not sent."""
         del author
         parameters = {"partitions": list(partitions)} if partitions else {}
         record = self.client.act(table, "request_service", service=service, **parameters)
@@ -145,9 +147,9 @@ class RestBackend:
         return ActionsPage(now_ms=0, total=len(records), offset=0, actions=records)
 
     def run_action(self, request: ActionRequest) -> tuple[int, ActionResult]:
-        """Request an action with the name of the token's user; a DAG run does it after this command has ended."""
+        """Request an action in the name of the token's user. A DAG run executes it after this command has ended."""
         if request.id is not None:
-            raise UserError("the DAG lakehouse.actions does recorded actions; leave out --id, or unset LAKEHOUSE_API")
+            raise UserError("the DAG lakehouse.actions runs recorded actions; leave out --id, or unset LAKEHOUSE_API")
         if not request.table or not request.action:
             raise UserError("an action needs --table and --action; `lakehouse action run --help` lists the actions")
         return 0, ActionResult(action=self.client.act(request.table, request.action, **request.parameters))

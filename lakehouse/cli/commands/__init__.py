@@ -1,1 +1,4 @@
-"""Declarations of the commands: names, flags and texts. These modules are light; the code of a command is elsewhere."""
+"""Declarations of the commands: names, flags and help texts.
+
+These modules import little; the code of each command is in `lakehouse.cli`.
+"""

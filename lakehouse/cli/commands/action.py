@@ -11,7 +11,7 @@ from lakehouse.spec.actions import ACTIONS
 _RUN = Command(
     "run",
     "actions:run_action",
-    "Do an action that a user requested, or record one and do it.\n\n\b\nActions and their parameters:\n"
+    "Run an action that a user requested, or record a new one and run it.\n\n\b\nActions and their parameters:\n"
     + "\n".join(f"{spec.name:<16} {', '.join((*spec.required, *spec.optional))}" for spec in ACTIONS if spec.by_dag),
     [
         value("--id", "Number of a recorded action.", type=Count(1)),
@@ -32,12 +32,12 @@ _LIST = Command(
     "List the newest actions of users.",
     [
         table("Only the actions on this table, namespace.table.", required=False),
-        value("--limit", "Largest number of actions.", type=Count(1), default=50),
+        value("--limit", "Maximum number of actions.", type=Count(1), default=50),
         catalog(),
         output(),
     ],
     examples=("lakehouse action list --table sales.orders",),
 )
 COMMANDS: dict[str, click.Command] = {
-    "action": Group("action", "Do the actions that users request on pages, and list them.", [_RUN, _LIST])
+    "action": Group("action", "Run the actions that users request on pages, and list them.", [_RUN, _LIST])
 }

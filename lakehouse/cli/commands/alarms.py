@@ -7,8 +7,8 @@ import click
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.parameters import NAME_TEXT, Count, OneOf, catalog, flag, output, table, tables, value
 
-_NOTIFIER = "Name of the notifier; each one gets every alarm once."
-_OWNER = "Id of the sender, such as a run of a DAG; its retry has the same one."
+_NOTIFIER = "Name of the notifier. Each notifier gets every alarm once."
+_OWNER = "Id of the sender, such as a DAG run id. A retry must use the same id."
 
 
 def _sender() -> list[click.Parameter]:
@@ -21,11 +21,11 @@ def _sender() -> list[click.Parameter]:
 _LIST = Command(
     "list",
     "alarms:list_alarms",
-    "Show the open alarms of tables with what to do, the most severe ones first.",
+    "Show the open alarms of tables with advice on each; the most severe ones come first.",
     [
         tables("Only this table, namespace.table; repeatable. Default: all tables of the catalog."),
         flag("--all", "Also show resolved alarms."),
-        value("--limit", "Largest number of alarms.", type=Count(1), default=200),
+        value("--limit", "Maximum number of alarms.", type=Count(1), default=200),
         catalog(),
         output(),
     ],
@@ -34,20 +34,23 @@ _LIST = Command(
 _RULES = Command(
     "rules",
     "alarms:rules",
-    "Show the rules of alarms: the shipped ones, changed by your file; with --table as they apply to a table.",
+    "Show the alarm rules: the built-in rules with the changes from your file. With --table, show the rules that "
+    "apply to that table.",
     [table(NAME_TEXT, required=False), catalog(), output()],
     examples=("lakehouse alarms rules --table sales.orders",),
 )
 _SILENCE = Command(
     "silence",
     "alarms:silence",
-    "Send no alarms of a rule, a table or a namespace for a time; they are still shown.",
+    "Send no alarms for a rule, table or namespace until a time. The alarms are still shown.",
     [
         value("--rule", "Only this rule. Default: all rules.", default="", metavar="NAME"),
         table("Only this table: namespace.table.", required=False),
         value("--namespace", "Only tables of this namespace.", metavar="NAME"),
-        click.Option(["--for", "duration"], metavar="DURATION", required=True, help="How long, such as 2h or 3d."),
-        value("--reason", "Why; other users see it.", metavar="TEXT", required=True),
+        click.Option(
+            ["--for", "duration"], metavar="DURATION", required=True, help="Duration of the silence, such as 2h or 3d."
+        ),
+        value("--reason", "Reason, which other users see.", metavar="TEXT", required=True),
         catalog(),
         output(),
     ],
@@ -70,19 +73,22 @@ _SILENCES = Command(
 _CHECK = Command(
     "check",
     "alarms:check",
-    "Evaluate the rules that change without a commit, such as freshness, on all tables; no storage is read.",
+    "Evaluate, for all tables, the rules whose result changes without a commit, such as freshness. No storage is read.",
     [catalog(), output()],
     examples=("lakehouse alarms check",),
 )
 _CLAIM = Command(
     "claim",
     "alarms:claim",
-    "Claim the next message of a notifier: new and resolved alarms, or the message of a sender that ended.",
+    "Claim the next message of a notifier: new and resolved alarms, or a message whose sender ended before it "
+    "was sent.",
     [
         *_sender(),
         value("--severity", "Least severity.", type=OneOf(("info", "warning", "critical")), default="info"),
         value("--scope", "Only this namespace or table; repeatable.", metavar="NAME", multiple=True),
-        value("--lease", "Time after which another sender may claim the alarms.", default="10m", metavar="DURATION"),
+        value(
+            "--lease", "Time after which another sender may claim the same alarms.", default="10m", metavar="DURATION"
+        ),
         catalog(),
         output(),
     ],
@@ -91,7 +97,7 @@ _CLAIM = Command(
 _SETTLE = Command(
     "settle",
     "alarms:settle",
-    "Record that a notifier sent the alarms that it claimed, or give them back with --failed.",
+    "Record that a notifier sent the alarms that it claimed. With --failed, release them for the next sender.",
     [*_sender(), flag("--failed", "The alarms were not sent; the next sender sends them."), catalog(), output()],
     examples=("lakehouse alarms settle --notifier slack --owner run-1",),
 )

@@ -9,17 +9,17 @@ from lakehouse.cli.parameters import NAME_TEXT, OneOf, catalog, flag, output, ta
 from lakehouse.spec.table.scheduling import ALL_SERVICES
 from lakehouse.spec.table.services import SERVICES
 
-_TABLE = "The table of the policy: namespace.table. --table or --namespace is needed."
+_TABLE = "The table of the policy: namespace.table. Either --table or --namespace is required."
 _PATTERN = "Only for partitions whose path matches this regular expression."
 
 
 def _scope() -> list[click.Parameter]:
     return [
         table(_TABLE, required=False),
-        value("--namespace", "The namespace of the policy, for all its tables.", metavar="NAME"),
+        value("--namespace", "The namespace of the policy, which applies to all its tables.", metavar="NAME"),
         value(
             "--service",
-            "The table service; `all` limits the services of a namespace together.",
+            "The table service; `all` sets limits that all services of a namespace share.",
             type=OneOf((*SERVICES, ALL_SERVICES)),
             required=True,
         ),
@@ -59,11 +59,11 @@ _REMOVE = Command(
 _SHOW = Command(
     "show",
     "policies:show_policies",
-    "Show the settings of every service for a table, where each is declared, and the policies without effect.",
+    "Show every service's settings for a table, the place that declares each, and the policies without effect.",
     [
         table(NAME_TEXT),
-        value("--partition", "Settings of this partition.", metavar="PATH"),
-        flag("--defaults", "Also show the settings that are not declared; JSON always contains them."),
+        value("--partition", "Show the settings of this partition.", metavar="PATH"),
+        flag("--defaults", "Also show settings that nothing declares; JSON output always contains them."),
         catalog(),
         output(),
     ],

@@ -18,7 +18,7 @@ def _command(shell: str) -> click.Command:
         shell,
         f"completion:print_{shell}",
         f"Print the completion script of {shell}.\n\nThe shell then completes nouns, verbs, flags, tables of the "
-        "catalog, services and keys of options.",
+        "catalog, services and option keys.",
         examples=(_INSTALL[shell],),
     )
 

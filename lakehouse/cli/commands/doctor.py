@@ -12,7 +12,8 @@ COMMANDS: dict[str, click.Command] = {
     "doctor": Command(
         "doctor",
         "doctor:run_doctor",
-        "Check what a deployment needs, and say what to do. The exit code is 0 if no check failed.\n\nIn Airflow's "
+        "Check the requirements of a deployment, and suggest corrections. The exit code is 0 if no check "
+        "failed.\n\nIn Airflow's "
         "environment it checks pools, connection, plugin and versions, and starts the checks of Spark's environment in "
         "a process there. Nothing is changed, except for one temporary file in each storage, which is deleted.",
         [

@@ -10,38 +10,38 @@ from lakehouse.spec.job_command import IngestCommand, ReplayCommand, StreamComma
 
 _TEXT = """Ingest the new files of the spec's source into its table, in one commit; a missing table is created.
 
-With `mode: upsert` a row replaces the stored one of its record key in the same partition. A record key is unique in
+With `mode: upsert` a row replaces the stored row with the same record key and partition. A record key is unique in
 each partition, as in Hudi: a row whose partition column changed becomes a second row, unless the spec declares a
 global index (`index: global_simple`) or no partitions. `lakehouse table validate --keys global` finds such keys.
 """
 
 _STREAM = """Ingest continuously: one commit every minute, in one long-lived job.
 
-Each commit is that of `ingest run`, and the next one continues from its checkpoint, so a stream that is killed loses
-and repeats nothing. After a commit that left records behind, because of the limits of the spec, the next one follows
-at once. At most one stream writes to a table. SIGTERM and Ctrl-C end the stream after the commit that is under way.
+Each commit equals one `ingest run`, and the next one continues from its checkpoint, so a stream that is killed loses
+and repeats nothing. If the limits of the spec left records unread, the next commit follows immediately. At most one
+stream writes to a table. SIGTERM and Ctrl-C end the stream after the current commit.
 """
 
-_REPLAY = """Parse dead letters again and write the records that parse now, in one commit that names the letters.
+_REPLAY = """Parse dead letters again and write the records that now parse, in one commit that lists the letters.
 
-Repair the cause first: the spec, its schema or the schema registry. Letters that are still bad stay dead letters, of
-the new commit. Letters that a commit has replayed are not read again. The ordering column keeps a replayed record from
-replacing a newer row; a table that is upserted without one needs --force.
+Repair the cause first: the spec, its schema or the schema registry. Letters that are still bad become dead letters of
+the new commit. Letters that a commit already replayed are not read again. The ordering column prevents that a replayed
+record replaces a newer row; a table with upserts and no ordering column needs --force.
 """
 
 _SPEC = "The table spec (YAML)."
-_INPUT = "The input, of a spec with several."
+_INPUT = "The name of the input, if the spec has several."
 
-_STOP = """Ask the stream of a table to end after the commit that is under way.
+_STOP = """Request that the stream of a table ends after the current commit.
 
-The request is a file beside the lease of the stream, so that it works from any host. A stream finds it within 20
-seconds, or at once if it runs on this host. If its commit has not ended after --within, the stream ends without it, and
-the next one reads the same records again. To keep a DAG from starting the next stream, pause the DAG.
+The request is a file next to the stream's lease, so it works from any host. The stream reads it within 20
+seconds, or immediately on this host. If the commit has not ended after --within, the stream abandons it, and
+the next stream reads the same records again. To keep a DAG from starting the next stream, pause the DAG.
 """
 
 _COMMITS = """Show the newest commits of an ingestion, on the active timeline: run, data interval, rows and bad records.
 
-Airflow's tasks read them to emit the asset events of commits whose task ended before it could.
+Airflow tasks read them to emit asset events for commits whose task ended before it emitted them.
 """
 
 COMMANDS: dict[str, click.Command] = {
@@ -76,7 +76,7 @@ COMMANDS: dict[str, click.Command] = {
             Command(
                 "status",
                 "stream:show_status",
-                "Show the stream of a table: whether it runs, its last commit, and the lag of its source.",
+                "Show the stream of a table: whether it runs, its last commit, and its lag behind the source.",
                 [table(_SPEC), value("--input", _INPUT, metavar="NAME"), output()],
                 examples=("lakehouse ingest status --table orders.yaml",),
             ),
@@ -87,8 +87,8 @@ COMMANDS: dict[str, click.Command] = {
                 [
                     table(_SPEC),
                     value("--input", _INPUT, metavar="NAME"),
-                    value("--target", "The table, of a spec that fills several.", metavar="NAME"),
-                    value("--limit", "The largest number of commits.", type=Count(1), default=20),
+                    value("--target", "The name of the table, if the spec fills several.", metavar="NAME"),
+                    value("--limit", "Maximum number of commits.", type=Count(1), default=20),
                     output(),
                 ],
                 examples=("lakehouse ingest commits --table orders.yaml",),
@@ -100,8 +100,10 @@ COMMANDS: dict[str, click.Command] = {
                 [
                     table(_SPEC),
                     value("--input", _INPUT, metavar="NAME"),
-                    value("--run-id", "Id of the stream; the default is the one that runs.", metavar="ID"),
-                    value("--within", "Time that the commit has to end.", metavar="DURATION", default="2m"),
+                    value("--run-id", "Id of the stream. Default: the running stream.", metavar="ID"),
+                    value(
+                        "--within", "Time within which the current commit must end.", metavar="DURATION", default="2m"
+                    ),
                     output(),
                 ],
                 examples=("lakehouse ingest stop --table orders.yaml",),

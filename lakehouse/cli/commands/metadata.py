@@ -15,14 +15,15 @@ COMMANDS: dict[str, click.Command] = {
             Command(
                 "show",
                 "metadata:show",
-                "Print the partitions of the metadata table with their sizes, and what readers use.",
+                "Print the partitions of the metadata table with their sizes, and the parts that readers use.",
                 [table(), options(), output()],
                 examples=("lakehouse metadata show --table sales.orders",),
             ),
             Command(
                 "validate",
                 "metadata:validate",
-                "Compare the metadata table with a listing of storage, footers and rows; nothing is written. The exit "
+                "Compare the metadata table with the storage listing, the file footers and the rows; nothing is "
+                "written. The exit "
                 "code of differences is that of a corrupt table.",
                 [table(), options(), output()],
                 examples=("lakehouse metadata validate --table sales.orders --output json",),
@@ -30,7 +31,7 @@ COMMANDS: dict[str, click.Command] = {
             Command(
                 "rebuild",
                 "metadata:rebuild",
-                "Drop the metadata table, if there is one, and build it again from a listing of storage. Writers wait "
+                "Drop the metadata table if it exists, and rebuild it from a storage listing. Writers wait "
                 "before they commit.",
                 [table(), options(), output()],
                 examples=("lakehouse metadata rebuild --table sales.orders",),

@@ -13,7 +13,7 @@ COMMANDS: dict[str, click.Command] = {
         "options:show_options",
         "List every option with its default.",
         [
-            parameters.flag("--markdown", "Print the table of the documentation."),
+            parameters.flag("--markdown", "Print the options as the Markdown table of the documentation."),
             parameters.output(),
         ],
         examples=("lakehouse options | grep -A1 compact",),

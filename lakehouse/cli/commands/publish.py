@@ -9,7 +9,7 @@ from lakehouse.cli.parameters import flag, job_flags, options, output, table, va
 from lakehouse.spec.job_command import PublishCommand
 
 _TABLE = "A table spec (YAML) with a section services.publish, or [catalog:]namespace.table."
-_NEWEST = "Publish the newest version, not the version by event time."
+_NEWEST = "Publish the newest version of the table instead of the version by event time."
 
 
 def _partition(text: str, *, required: bool = False) -> click.Option:
@@ -18,9 +18,9 @@ def _partition(text: str, *, required: bool = False) -> click.Option:
 
 def _interval() -> list[click.Parameter]:
     return [
-        value("--interval-start", "Start of the interval of partitions, ISO 8601.", metavar="TIME"),
-        value("--interval-end", "End of the interval, exclusive.", metavar="TIME"),
-        flag("--force", "Also choose partitions that are published already."),
+        value("--interval-start", "Start of the partitions' time interval, in ISO 8601.", metavar="TIME"),
+        value("--interval-end", "Exclusive end of the time interval.", metavar="TIME"),
+        flag("--force", "Also choose partitions that are already published."),
         flag("--newest", _NEWEST),
     ]
 
@@ -36,7 +36,7 @@ _DUE = Command(
 _PLAN = Command(
     "plan",
     "publish:show_plan",
-    "Print what a run would do with every partition, and why; nothing is written.",
+    "Print the action of a run for every partition with its reason; nothing is written.",
     [table(_TABLE), _partition(_ONLY), *_interval(), options(), output()],
     examples=("lakehouse publish plan --table sales.orders",),
 )
@@ -57,7 +57,7 @@ _RUN = Command(
 _STATUS = Command(
     "status",
     "publish:show_status",
-    "Show the state of every partition: published version, lag, and what readers of the metastore see.",
+    "Show the state of every partition: published version, lag, and the location in the metastore.",
     [table(_TABLE), _partition(_ONLY), options(), output()],
     examples=("lakehouse publish status --table sales.orders",),
 )
@@ -67,7 +67,7 @@ _SIGNAL = Command(
     "Signal that partitions are ready; the next run publishes them.",
     [
         table(_TABLE),
-        _partition("A partition that is ready, such as dt=2026-01-31; repeatable.", required=True),
+        _partition("A ready partition, such as dt=2026-01-31; repeatable.", required=True),
         flag("--run", "Publish the partitions now."),
         options(),
         output(),

@@ -12,11 +12,9 @@ from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
 
 _DRY_RUN = "Print the plan and write nothing."
 _CLUSTERING = (
-    value("--sort-columns", "Columns, comma separated, by which the rows are sorted.", metavar="COLUMNS"),
+    value("--sort-columns", "Comma-separated columns by which the rows are sorted.", metavar="COLUMNS"),
     value("--layout", "Order of the rows: linear, z-order or hilbert.", metavar="LAYOUT"),
-    click.Option(
-        ["--partitions", "short_partitions"], help="Partitions, comma separated, to cluster.", metavar="PATHS"
-    ),
+    click.Option(["--partitions", "short_partitions"], help="Comma-separated partitions to cluster.", metavar="PATHS"),
 )
 
 
@@ -41,12 +39,12 @@ def _due(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
 
 
 def _plan(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
-    text = "Print what a run would do; nothing is written."
+    text = "Print the plan of a run; nothing is written."
     if spec.action is not None:
         text = "Schedule a plan on the timeline, which `run` executes; --dry-run prints it."
-    force = "Plan although the service is not due."
+    force = "Plan even if the service is not due."
     if spec.name in ("ttl", "sync"):
-        force = "List the table to rebuild its statistics."
+        force = "List the whole table in storage to rebuild its partition statistics."
     return Command(
         "plan",
         "table_service:plan",
@@ -87,11 +85,11 @@ def _pins(spec: ServiceSpec, more: str = "") -> list[click.Parameter]:
 _ORPHANS = Command(
     "orphans",
     "clean:orphans",
-    "List data files that no write names, or delete them with --delete.",
+    "List data files that belong to no write, or delete them with --delete.",
     [
         table(),
-        flag("--delete", "Delete the files; list them without this flag first."),
-        flag("--dry-run", "List the files and delete nothing, which is the default."),
+        flag("--delete", "Delete the files. Run the command without this flag first to list them."),
+        flag("--dry-run", "List the files and delete nothing (the default)."),
         options(),
         output(),
     ],
@@ -101,24 +99,31 @@ _ORPHANS = Command(
     ),
 )
 _AGES = {
-    "partition": "Age of the partition's time at which it expires, such as 400d.",
-    "creation": "Age since the first write at which it expires.",
-    "modification": "Age since the last write at which it expires.",
+    "partition": "Maximum age of the time in a partition's path, such as 400d.",
+    "creation": "Maximum time since a partition's first write.",
+    "modification": "Maximum time since a partition's last write.",
 }
 _SET = Command(
     "set",
     "ttl:set_rule",
-    "Set the rule of the partitions that match a pattern. It needs a limit, or --keep.",
+    "Set the TTL rule for partitions that match a pattern. It needs a limit or --keep.",
     [
         table(),
         value("--pattern", "Partitions: a glob such as region=eu, or `re:` and a regular expression.", required=True),
         value("--id", "Name of the rule. Default: the pattern.", metavar="NAME"),
         *(value(f"--{name}-age", text, default="", metavar="DURATION") for name, text in _AGES.items()),
-        value("--max-partitions", "Newest partitions kept beside each parent; 0: all.", type=Count(0), default=0),
-        value("--max-bytes", "Newest partitions kept, up to this size, such as 5TB.", default="", metavar="SIZE"),
-        value("--format", "Pattern of the time in the paths, such as yyyy/MM/dd.", default=""),
+        value(
+            "--max-partitions",
+            "Number of newest partitions to keep in each parent; 0 keeps all.",
+            type=Count(0),
+            default=0,
+        ),
+        value(
+            "--max-bytes", "Keep the newest partitions up to this total size, such as 5TB.", default="", metavar="SIZE"
+        ),
+        value("--format", "Pattern of the time in the partition paths, such as yyyy/MM/dd.", default=""),
         value("--timezone", "Time zone of these times. Default: UTC.", default=""),
-        flag("--keep", "Set no limit: the partitions never expire."),
+        flag("--keep", "The partitions never expire."),
         options(),
         output(),
     ],
@@ -128,7 +133,7 @@ _REMOVE = Command(
     "remove",
     "ttl:remove_rule",
     "Remove a rule.",
-    [table(), value("--id", "Name of the rule; by default its pattern.", required=True), options(), output()],
+    [table(), value("--id", "Name of the rule. Default: its pattern.", required=True), options(), output()],
     examples=('lakehouse ttl policy remove --table sales.orders --id "*"',),
 )
 _LIST = Command(
@@ -138,11 +143,12 @@ _LIST = Command(
     [table(), options(), output()],
     examples=("lakehouse ttl policy list --table sales.orders",),
 )
-#: The verbs of `lakehouse index` that other services do not have.
+#: Verbs that only `lakehouse index` has.
 _INDEX_LIST = Command(
     "list",
     "index:list_indexes",
-    "List the indexes of a table: the one by which writers find record keys, and those of the metadata table, with "
+    "List the indexes of a table: the index that locates record keys for writers, and the metadata table's "
+    "indexes, with "
     "state, columns and size.",
     [table(), options(), output()],
     examples=("lakehouse index list --table sales.orders",),
@@ -162,7 +168,7 @@ _INDEX_CREATE = Command(
             default="",
             metavar="NAME=FUNCTION(COLUMN)",
         ),
-        flag("--defer", "Leave the build to the next run of the service."),
+        flag("--defer", "Do not build the index now; the next run of the service builds it."),
         options(),
         output(),
     ],
@@ -175,11 +181,11 @@ _INDEX_CREATE = Command(
 _INDEX_DROP = Command(
     "drop",
     "index:drop",
-    "Drop an index, built or being built: first the properties name it no more, then its files are deleted.",
+    "Drop an index, built or being built: its entry in the table properties is removed first, then its files.",
     [
         table(),
         value(
-            "--index", "Name of the index, or of its partition of the metadata table.", required=True, metavar="NAME"
+            "--index", "Name of the index, or of its partition in the metadata table.", required=True, metavar="NAME"
         ),
         options(),
         output(),
@@ -210,6 +216,6 @@ _INDEX_FILTERS = Group(
 _MORE: dict[str, tuple[click.Command, ...]] = {
     "index": (_INDEX_LIST, _INDEX_CREATE, _INDEX_DROP, _INDEX_FILTERS),
     "clean": (_ORPHANS,),
-    "ttl": (Group("policy", "Edit the rules by which partitions expire.", [_SET, _REMOVE, _LIST]),),
+    "ttl": (Group("policy", "Edit the TTL rules of partitions.", [_SET, _REMOVE, _LIST]),),
 }
 COMMANDS: dict[str, click.Command] = {spec.name: _service(spec) for spec in SERVICE_SPECS}

@@ -11,15 +11,19 @@ _TABLES = "Only this table, namespace.table; repeatable. Default: all tables of 
 _DUE = Command(
     "due",
     "services:due",
-    "Decide which services run now on which tables, with the reason of each decision; nothing is run.",
+    "Decide which services run now on which tables, and print each decision with its reason; nothing is run.",
     [
         services(),
         tables(_TABLES),
         flag("--force", "Also choose services that are not due."),
-        value("--max-runs", "Largest number of runs of a service at the same time.", type=Count(1)),
-        value("--bytes-per-hour", "Bytes that runs of a service may move in an hour, such as 500GB.", metavar="SIZE"),
-        value("--batch-tables", "Largest number of tables in one process.", type=Count(1), default=20),
-        value("--batch-time", "Largest predicted duration of one process.", default="5m", metavar="DURATION"),
+        value("--max-runs", "Maximum number of concurrent runs per service.", type=Count(1)),
+        value(
+            "--bytes-per-hour",
+            "Maximum number of bytes that a service's runs move per hour, such as 500GB.",
+            metavar="SIZE",
+        ),
+        value("--batch-tables", "Maximum number of tables per process.", type=Count(1), default=20),
+        value("--batch-time", "Maximum predicted duration of one process.", default="5m", metavar="DURATION"),
         catalog(),
         output(),
     ],
@@ -28,21 +32,37 @@ _DUE = Command(
 _PASS = Command(
     "pass",
     "fleet_pass:run",
-    "Run one pass of the fleet scheduler: look at tables that changed, decide for all services, and print the jobs to "
+    "Run one pass of the fleet scheduler: inspect the changed tables, decide for all services, and print the jobs to "
     "start; no service is run.",
     [
         services(),
-        tables("Look only at this table, namespace.table; repeatable. Default: the tables that changed."),
-        flag("--skip-unknown", "Ignore tables that the catalog does not have."),
-        value("--slots", "Slots of the pool that executes the runs. Default: unlimited.", type=Count(1)),
-        value("--horizon", "Time until the next pass; later runs wait for it.", default="5m", metavar="DURATION"),
-        value("--looks", "Largest number of changed tables to look at.", type=Count(1), default=1000),
-        value("--rotation", "Largest number of further tables to look at.", type=Count(0), default=20),
-        value("--max-runs", "Largest number of runs of a service at the same time.", type=Count(1)),
-        value("--bytes-per-hour", "Bytes that runs of a service may move in an hour, such as 500GB.", metavar="SIZE"),
-        value("--batch-tables", "Largest number of tables in one job.", type=Count(1), default=20),
-        value("--batch-time", "Largest predicted duration of a shared job.", default="5m", metavar="DURATION"),
-        value("--claim", "Name of the pass; a second try of it chooses its runs again.", default="", metavar="NAME"),
+        tables("Inspect only this table, namespace.table; repeatable. Default: the tables that changed."),
+        flag("--skip-unknown", "Ignore tables that are not in the catalog."),
+        value("--slots", "Number of slots in the pool that executes the runs. Default: unlimited.", type=Count(1)),
+        value(
+            "--horizon",
+            "Time until the next pass. Runs that would start later are left to it.",
+            default="5m",
+            metavar="DURATION",
+        ),
+        value("--looks", "Maximum number of changed tables to inspect.", type=Count(1), default=1000),
+        value("--rotation", "Maximum number of unchanged tables to inspect.", type=Count(0), default=20),
+        value("--max-runs", "Maximum number of concurrent runs per service.", type=Count(1)),
+        value(
+            "--bytes-per-hour",
+            "Maximum number of bytes that a service's runs move per hour, such as 500GB.",
+            metavar="SIZE",
+        ),
+        value("--batch-tables", "Maximum number of tables per job.", type=Count(1), default=20),
+        value(
+            "--batch-time", "Maximum predicted duration of a job for several tables.", default="5m", metavar="DURATION"
+        ),
+        value(
+            "--claim",
+            "Name of the pass. A retry with the same name chooses the same runs again.",
+            default="",
+            metavar="NAME",
+        ),
         catalog(),
         output(),
     ],
@@ -51,7 +71,7 @@ _PASS = Command(
 _RELEASE = Command(
     "release",
     "fleet_pass:release",
-    "Release runs that a pass chose, if the pass has ended and their jobs did not begin; the next pass decides again.",
+    "Release runs that a pass chose, if the pass has ended and their jobs did not start. The next pass decides again.",
     [
         value("--claim", "Name of a pass that has ended; repeatable.", metavar="NAME", multiple=True, required=True),
         services(),
@@ -67,14 +87,14 @@ _RELEASE = Command(
 _EXPLAIN = Command(
     "explain",
     "services:explain",
-    "Explain why services of a table run or wait: settings, last decision, active run, requests and last runs.",
+    "Explain why a table's services run or wait: settings, last decision, active run, requests and last runs.",
     [table(NAME_TEXT), services(), catalog(), output()],
     examples=("lakehouse services explain --table sales.orders --service compaction",),
 )
 _REQUEST = Command(
     "request",
     "services:request",
-    "Request a service for a table; the scheduler's next decision chooses it, due or not.",
+    "Request a service for a table. The scheduler's next decision chooses it even if it is not due.",
     [
         table(NAME_TEXT),
         service(),
@@ -95,7 +115,7 @@ _STATUS = Command(
 _HEALTH = Command(
     "health",
     "services:health",
-    "Show lag, backlog of log files, small files and pending plans of tables.",
+    "Show the lag, the log-file backlog, the small files and the pending plans of tables.",
     [tables(_TABLES), catalog(), output()],
     examples=("lakehouse services health --table sales.orders",),
 )

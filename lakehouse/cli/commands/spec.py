@@ -9,25 +9,25 @@ from lakehouse.cli.parameters import Count, OneOf, flag, output, value
 
 _SUGGEST = """Read a sample of a source and print a table spec for it, with the evidence as comments.
 
-SOURCE is a file, a folder or a pattern of files: CSV, JSON, Parquet, ORC or Avro; text also as .gz, .bz2 or .zst. With
---topic or --tables it is the Airflow connection of a Kafka cluster or of a database (PostgreSQL, MySQL, MariaDB), which
-the variable AIRFLOW_CONN_<ID> has.
+SOURCE is a file, a folder or a pattern of files: CSV, JSON, Parquet, ORC or Avro; CSV and JSON also as .gz, .bz2 or
+.zst. With --topic or --tables it is the id of an Airflow connection to a Kafka cluster or a database (PostgreSQL,
+MySQL, MariaDB), which the variable AIRFLOW_CONN_<ID> contains.
 
-The spec has the columns with their types, the options of the reader, and candidates for key, ordering and partitions.
-What the sample does not decide is a comment. Only the sample is read, and no table is created.
+The spec contains the columns with their types, the reader options, and candidates for record key, ordering column and
+partitions. Settings that the sample does not decide are comments. Only the sample is read, and no table is created.
 """
 _CHECK = """Check a table spec: its settings, its table and the access to its source, as `ingest run --check` does.
 
-With --sample, the command also reads the first records of files or of a topic by Spark, as an ingestion does, and
+With --sample, the command also reads the first records of the files or the topic with Spark, as an ingestion does. It
 shows the first rows as they would be stored, and the bad records with file, line, column, value and type. It writes
-nothing. The exit code is that of a wrong input if the sample has more bad records than max_bad_records.
+nothing. The exit code is 64 (wrong input) if the sample has more bad records than max_bad_records.
 """
-#: Formats that can be given, so that help does not import the readers.
+#: Values of --format, repeated here so that help does not import the readers.
 _FORMATS = ("csv", "json", "parquet", "orc", "avro")
 
 
 class Place(click.Argument):
-    """An argument that has a text for the reference, which click's arguments lack."""
+    """An argument with a help text for the reference; click's own arguments have none."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__([name], metavar=name.upper())
@@ -53,13 +53,13 @@ COMMANDS: dict[str, click.Command] = {
                         metavar="NAME",
                         multiple=True,
                     ),
-                    value("--format", "Format of the files; by default it is found.", type=OneOf(_FORMATS)),
-                    value("--name", "Name of the table; by default from the source.", metavar="NAME", default=""),
-                    value("--location", "Location of the table; by default lake/NAME.", metavar="PATH", default=""),
-                    value("--to", "File to write the spec to, instead of the output.", metavar="FILE"),
-                    flag("--replace", "Replace the file of --to."),
-                    value("--rows", "Largest number of sampled rows.", type=Count(1), default=10_000),
-                    value("--files", "Largest number of sampled files.", type=Count(1), default=10),
+                    value("--format", "Format of the files. Default: detected from the files.", type=OneOf(_FORMATS)),
+                    value("--name", "Name of the table. Default: derived from the source.", metavar="NAME", default=""),
+                    value("--location", "Location of the table. Default: lake/NAME.", metavar="PATH", default=""),
+                    value("--to", "File for the spec, instead of standard output.", metavar="FILE"),
+                    flag("--replace", "Replace the file of --to if it exists."),
+                    value("--rows", "Maximum number of sampled rows.", type=Count(1), default=10_000),
+                    value("--files", "Maximum number of sampled files.", type=Count(1), default=10),
                 ],
                 examples=(
                     "lakehouse spec suggest landing/orders/ --to orders.yaml",
@@ -74,11 +74,11 @@ COMMANDS: dict[str, click.Command] = {
                 _CHECK,
                 [
                     Place("spec", "The table spec (YAML)."),
-                    flag("--sample", "Read a sample of the source, of files or a topic, and show its rows."),
-                    value("--rows", "Largest number of sampled records, with --sample.", type=Count(1), default=1000),
-                    value("--files", "Largest number of sampled files, with --sample.", type=Count(1), default=10),
-                    value("--show", "Number of rows and of bad records to show.", type=Count(1), default=10),
-                    value("--input", "The input, of a spec with several.", metavar="NAME"),
+                    flag("--sample", "Read a sample of the files or the topic, and show its rows."),
+                    value("--rows", "Maximum number of records that --sample reads.", type=Count(1), default=1000),
+                    value("--files", "Maximum number of files that --sample reads.", type=Count(1), default=10),
+                    value("--show", "Maximum number of rows, and of bad records, to show.", type=Count(1), default=10),
+                    value("--input", "The name of the input, if the spec has several.", metavar="NAME"),
                     output(),
                 ],
                 examples=(

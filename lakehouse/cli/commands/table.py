@@ -25,8 +25,8 @@ from lakehouse.spec.table.table_keys import TABLE_TYPES
 _WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
 _TYPE = OneOf(TABLE_TYPES, {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"})
 _SPECS = "Directory of table specs; repeatable. Default: the variable LAKEHOUSE_SPECS."
-_NEW_ID = "Give the table a new id, because it is a copy of a registered table."
-#: Services first, then the actions that have another name.
+_NEW_ID = "Assign a new id, because the table is a copy of a registered table."
+#: Names of services, then the actions that have a different name.
 _SERVICES = tuple(dict.fromkeys([*map(str, TimelineService), *map(str, Action)]))
 _SERVICE_WORDS = {service.word.upper(): str(service) for service in TimelineService}
 _INVARIANTS = "\n".join(f"  {name:22}{invariant.holds}" for name, invariant in INVARIANTS.items())
@@ -34,20 +34,20 @@ _INVARIANTS = "\n".join(f"  {name:22}{invariant.holds}" for name, invariant in I
 _CREATE = Command(
     "create",
     "table:create",
-    "Create a table from a spec, or from --name, --location and --record-key.",
+    "Create a table from a spec file, or from --name, --location and --record-key.",
     [
         table("A table spec (YAML), which declares all other settings.", required=False),
         catalog("Also register the table of the spec in this catalog: a name or a URL.", default=None),
-        value("--name", "Name of the table, without a spec."),
+        value("--name", "Name of the table, if no spec is given."),
         value("--location", "Location of the table: a path or a URL."),
         value(
             "--record-key",
             "Columns, comma separated; unique in each partition, in the whole table only without partitions or with "
             "--option hoodie.index.type=GLOBAL_SIMPLE (see `table validate --keys global`).",
         ),
-        value("--partition-by", "Columns, comma separated; a column of type TIMESTAMP needs a spec.", default=""),
-        value("--type", "Type of the table; COW and MOR are short for these.", type=_TYPE, default=TABLE_TYPES[0]),
-        value("--ordering", "Columns that decide between versions of a record.", default=""),
+        value("--partition-by", "Comma-separated columns; a column of type TIMESTAMP needs a spec.", default=""),
+        value("--type", "Type of the table; COW and MOR are short forms.", type=_TYPE, default=TABLE_TYPES[0]),
+        value("--ordering", "Columns that decide which version of a record is newer.", default=""),
         options(),
         output(),
     ],
@@ -66,18 +66,25 @@ _DESCRIBE = Command(
 _READ = Command(
     "read",
     "table:read",
-    "Print rows of a table: of the newest version, of a version in the past, or the changes between two instants.",
+    "Print the rows of the newest version, the rows of an earlier version, or the changes between two instants.",
     [
         table(),
-        value("--columns", "Columns, comma separated. Default: all data columns."),
+        value("--columns", "Comma-separated columns. Default: all data columns."),
         value("--where", _WHERE),
         value("--as-of", "Instant or time of the version to read.", metavar="TIME"),
-        value("--as-of-event-time", "Time, default UTC: the version with all events before it.", metavar="TIME"),
-        flag("--read-optimized", "Read base files only: the state of the last compaction."),
+        value(
+            "--as-of-event-time",
+            "Event time, in UTC if it has no zone: read the version that contains all events before it.",
+            metavar="TIME",
+        ),
+        flag("--read-optimized", "Read base files only, which is the state of the last compaction."),
         value("--begin", "Print changes that completed after this instant, or after 'earliest'.", metavar="INSTANT"),
         value("--end", "Print changes that completed up to this instant.", metavar="INSTANT"),
-        value("--limit", "Largest number of rows to print, or `all`.", type=Count(1, allow_all=True), default=20),
-        flag("--explain", "Print no rows, but how many partitions, files and bytes each step of the plan left."),
+        value("--limit", "Maximum number of rows to print, or `all`.", type=Count(1, allow_all=True), default=20),
+        flag(
+            "--explain",
+            "Print no rows, but the number of partitions, files and bytes that remain after each step of the plan.",
+        ),
         output(),
     ],
     examples=(
@@ -96,11 +103,12 @@ _DELETE = Command(
 _VALIDATE = Command(
     "validate",
     "validate:validate",
-    "Check every invariant of a table; nothing is written. The exit code is 65 if the table is corrupt, else 0.\n\n"
+    "Check every invariant of a table; nothing is written. The exit code is 65 if the table is corrupt, "
+    "otherwise 0.\n\n"
     f"\b\nInvariants:\n{_INVARIANTS}",
     [
         table(),
-        flag("--deep", "Also read every file of the newest slices."),
+        flag("--deep", "Also read every file of the newest file slices."),
         value(
             "--keys",
             "Scope of unique keys: the partition (checked with --deep), or the whole table, which reads the key "
@@ -140,7 +148,7 @@ _REGISTER = Command(
 _ACCEPT = Command(
     "accept",
     "catalog:accept",
-    "Register the table that is at the location of a registered table now, after it was replaced or renamed. Spec, "
+    "Register the table that is now at a registered location, after the table was replaced or renamed. Spec, "
     "policies and history stay; open requests are deleted.",
     [table(NAME_TEXT), flag("--new-id", _NEW_ID), catalog(), output()],
     examples=("lakehouse table accept --table sales.orders",),
@@ -155,14 +163,20 @@ _UPDATE = Command(
 _DROP = Command(
     "drop",
     "catalog:drop",
-    "Remove a table from a catalog; its files stay unless --purge is given.",
-    [table(NAME_TEXT), flag("--purge", "Also delete the files of the table; other files stay."), catalog(), output()],
+    "Remove a table from a catalog. Its files are deleted only with --purge.",
+    [
+        table(NAME_TEXT),
+        flag("--purge", "Also delete the files that belong to the table, and no others."),
+        catalog(),
+        output(),
+    ],
     examples=("lakehouse table drop --table sales.orders",),
 )
 _SYNC = Command(
     "sync",
     "specs:sync",
-    "Apply edited spec files: each becomes the version of its table in the catalog; new tables are registered.",
+    "Apply edited spec files: each becomes the newest spec version of its table in the catalog. New tables are "
+    "registered.",
     [
         value("--specs", _SPECS, metavar="DIRECTORY", multiple=True),
         tables("Only this table, namespace.table; repeatable. Default: all tables."),
@@ -195,7 +209,8 @@ _HISTORY = Command(
 _SHOW = Command(
     "show",
     "timeline:show",
-    "List the newest instants of a table's timeline, oldest first: the table service or write behind each, with time, "
+    "List the newest instants of a table's timeline, oldest first, with the service or write that made each, and "
+    "its time, "
     "rows, files, bytes, and the run, user or program that made it.",
     [
         table(),
@@ -215,12 +230,12 @@ _SHOW = Command(
         ),
         value(
             "--since",
-            "Only instants since a time (UTC), or a duration before now such as 2h.",
+            "Only instants since this time: UTC, or a duration before now such as 2h.",
             metavar="TIME",
         ),
         value("--until", "Only instants up to this time.", metavar="TIME"),
         value("--partition", "Only completed writes that wrote to this partition.", metavar="PATH"),
-        value("--limit", "Largest number of instants, or `all`.", type=Count(1, allow_all=True), default=100),
+        value("--limit", "Maximum number of instants, or `all`.", type=Count(1, allow_all=True), default=100),
         flag("--archived", "List the writes in the archive instead."),
         output(),
     ],
@@ -233,7 +248,7 @@ _SHOW = Command(
 _BARS = Command(
     "bars",
     "inspect:bars",
-    "Print the instants of a table as columns with times in UTC milliseconds, as the page Timeline draws them.",
+    "Print the instants of a table as columns, with times in UTC milliseconds. The page Timeline draws them.",
     [table(), flag("--archived", "Print the writes in the archive instead."), output()],
     examples=("lakehouse timeline bars --table sales.orders --output json",),
 )
@@ -247,12 +262,12 @@ _INSTANT = Command(
 _FILES = Command(
     "files",
     "inspect:files",
-    "Show the file groups of a table, the largest first, and the histogram of the sizes of base files.",
+    "Show the file groups of a table, the largest first, and a histogram of base-file sizes.",
     [
         table(),
         value("--partition", "Only this partition.", metavar="PATH"),
         value("--offset", "Number of file groups to skip.", type=Count(0), default=0),
-        value("--limit", "Largest number of file groups.", type=Count(1), default=100),
+        value("--limit", "Maximum number of file groups.", type=Count(1), default=100),
         output(),
     ],
     examples=("lakehouse table files --table sales.orders --partition dt=2026-01-31",),

@@ -10,12 +10,12 @@ from lakehouse.cli.parameters import flag, output, table, value
 _RUN = Command(
     "run",
     "undo:roll_back",
-    "Roll back one write: a pending one, or the newest completed one.",
+    "Roll back one write: a pending write, or the newest completed write.",
     [
         table(),
         value("--instant", "Instant of the write.", required=True, metavar="INSTANT"),
-        flag("--dry-run", "Print what would be deleted and delete nothing."),
-        flag("--force", "Roll back although the writer is active."),
+        flag("--dry-run", "Print the files that would be deleted, and delete nothing."),
+        flag("--force", "Roll back even if the writer is active."),
         output(),
     ],
     examples=("lakehouse rollback run --table sales.orders --instant 20260131120000000 --dry-run",),
@@ -24,7 +24,7 @@ _FAILED = Command(
     "failed",
     "undo:roll_back_failed",
     "Roll back all writes whose writers failed.",
-    [table(), flag("--dry-run", "Print what would be rolled back and change nothing."), output()],
+    [table(), flag("--dry-run", "Print the writes that would be rolled back, and change nothing."), output()],
     examples=("lakehouse rollback failed --table sales.orders",),
 )
 _CREATE = Command(
@@ -34,9 +34,9 @@ _CREATE = Command(
     [
         table(),
         value("--instant", "A completed write. Default: the newest.", metavar="INSTANT"),
-        value("--user", "Author. Default: the user of the operating system.", metavar="NAME"),
+        value("--user", "Author of the savepoint. Default: the user of the operating system.", metavar="NAME"),
         value("--comment", "Reason for the savepoint.", default=""),
-        flag("--dry-run", "Print what would be kept and write nothing."),
+        flag("--dry-run", "Print the files that would be kept, and write nothing."),
         output(),
     ],
     examples=('lakehouse savepoint create --table sales.orders --comment "before the migration"',),
@@ -67,8 +67,8 @@ _RESTORE = Command(
     [
         table(),
         value("--to", "A savepoint, or any completed write.", required=True, metavar="INSTANT"),
-        flag("--dry-run", "Print what would be rolled back and change nothing."),
-        flag("--force", "Roll back writes although their writers are active."),
+        flag("--dry-run", "Print the writes that would be rolled back, and change nothing."),
+        flag("--force", "Roll back writes even if their writers are active."),
         output(),
     ],
     examples=("lakehouse restore run --table sales.orders --to 20260131120000000 --dry-run",),

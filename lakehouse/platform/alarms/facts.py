@@ -36,7 +36,10 @@ class TableFacts:
     is_ingested: bool = False
 
     def earlier(self, window_s: float) -> TableNumbers | None:
-        """Return the newest numbers that are at least `window_s` old, else the oldest numbers; None without history."""
+        """Return the newest numbers that are at least `window_s` old, or else the oldest numbers.
+
+        Return None if there are none.
+        """
         until = self.now_ms - round(window_s * 1000)
         old = [numbers for hour_ms, numbers in self.history if hour_ms <= until]
         return old[-1] if old else self.history[0][1] if self.history else None

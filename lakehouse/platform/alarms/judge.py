@@ -1,7 +1,7 @@
 """Evaluate alarm rules on stored facts, and raise and resolve alarms. Storage is not read.
 
-    judge            the tables that a pass of the scheduler has just looked at: all rules
-    judge_by_time    all tables: the rules whose values change without a commit, such as freshness
+    judge           all rules, on the tables that a pass of the scheduler has just examined
+    judge_by_time   on all tables, the rules whose values change without a commit, such as freshness
 
 In both, the number of queries does not depend on the number of tables.
 """

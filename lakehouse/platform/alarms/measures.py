@@ -198,7 +198,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         ),
         "small_file_ratio": Measure(
             unit=Unit.RATIO,
-            text="Small base files that could be merged, of all file groups: those beyond one in each partition.",
+            text="Share of file groups with small base files that could be merged; one small file per partition is "
+            "not counted.",
             read=_small_files,
             least="file groups",
         ),
@@ -252,7 +253,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         ),
         "bad_record_ratio": Measure(
             unit=Unit.RATIO,
-            text="Bad records of all records that were ingested within the window.",
+            text="Share of bad records among the records that were ingested within the window.",
             read=_bad_records,
             reads_runs=True,
             uses_window=True,

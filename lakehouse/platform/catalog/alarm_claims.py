@@ -46,7 +46,10 @@ class Claim:
 
 
 def claim_of(entry: Mapping[str, Any]) -> Claim | None:
-    """Return the claim in the entry of a notifier; None without one. Claims of earlier versions have three values."""
+    """Return the claim in the entry of a notifier, or None if it has no claim.
+
+    Claims of earlier versions have three values.
+    """
     claim = entry.get(_KEY)
     if claim is None:
         return None
@@ -60,16 +63,17 @@ def without_claim(entry: Mapping[str, Any]) -> dict[str, int]:
 
 
 def unsent_event(entry: Mapping[str, Any], *, is_open: bool) -> str | None:
-    """Return the event to send next for an alarm without claim; None if all are sent."""
+    """Return the event to send next for an alarm that has no claim, or None if all events are sent."""
     if is_open:
         return None if RAISED in entry else RAISED
     return RESOLVED if RAISED in entry and RESOLVED not in entry else None
 
 
 def repeated(claims: Sequence[Claim | None], now_ms: int) -> str | None:
-    """Return the id of the message to send again, the one whose lease ended first; None without one.
+    """Return the id of the message to send again: the message whose lease ended first. Return None if there is none.
 
-    If claims of several messages have expired, each call returns one message, so that it is repeated unchanged.
+    If the claims of several messages have expired, each call returns one message, so that each message is repeated
+    unchanged.
     """
     expired = [one for one in claims if one is not None and one.until_ms <= now_ms and one.attempt < MOST_ATTEMPTS]
     return min(expired, key=lambda one: (one.until_ms, one.message)).message if expired else None

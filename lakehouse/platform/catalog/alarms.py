@@ -63,7 +63,7 @@ class AlarmState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """The problems of one table. `rules` are the evaluated rules; None: all, including removed rules."""
+    """The problems of one table. `rules` are the evaluated rules; None means all rules, including removed ones."""
 
     problems: Sequence[Problem] = ()
     rules: frozenset[str] | None = None
@@ -73,8 +73,8 @@ class Evaluated:
 class Alarm(Readable):
     """An alarm of a table. Times are UTC milliseconds.
 
-    `subject` is the measured part of the table, such as a service. `silenced_until_ms` is the end of the
-    silence that covers the alarm, None without one. `sent` contains the times of messages by notifier.
+    `subject` is the measured part of the table, such as a service. `silenced_until_ms` is the end of the silence that
+    covers the alarm, or None if no silence does. `sent` contains the times of messages by notifier.
     """
 
     id: int
@@ -113,14 +113,14 @@ class WatchedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Which alarms a notifier sends: at least of a severity, and only of some namespaces or tables (empty: all)."""
+    """The alarms that a notifier sends: at least of this severity, and of some namespaces or tables (empty: of all)."""
 
     notifier: str
     severity: Severity = Severity.INFO
     scopes: tuple[str, ...] = ()
 
     def takes(self, alarm: Alarm) -> bool:
-        """Return whether the notifier sends an alarm; a silenced one is not sent."""
+        """Return whether the notifier sends an alarm. Silenced alarms are not sent."""
         in_scope = not self.scopes or bool({alarm.table, alarm.table.partition(".")[0]} & set(self.scopes))
         return in_scope and alarm.severity >= self.severity and alarm.silenced_until_ms is None
 
@@ -140,7 +140,7 @@ class ClaimedMessage:
     alarms: tuple[Alarm, ...] = ()
 
 
-#: The state of an alarm in a repeated message. If it is resolved meanwhile, another message reports that.
+#: The state of an alarm in a repeated message. If the alarm is resolved later, another message reports that.
 _AS_OF: Mapping[str, dict[str, Any]] = MappingProxyType(
     {RAISED: {"state": AlarmState.OPEN, "resolved_ms": None}, RESOLVED: {"state": AlarmState.RESOLVED}}
 )
@@ -155,8 +155,9 @@ class Alarms:
     def record(self, evaluated: Mapping[int, Evaluated]) -> AlarmChanges:
         """Raise, refresh and resolve the alarms of tables after an evaluation, by table id, in one transaction.
 
-        Schedulers that evaluate the same tables at the same time raise one alarm. Tables that were dropped meanwhile
-        are ignored. The number of queries does not depend on the number of tables, but for batches of some thousands.
+        Schedulers that evaluate the same tables at the same time raise one alarm. Tables that have been dropped since
+        are ignored. The number of queries does not depend on the number of tables, except for batches of some
+        thousands.
         """
         now = self._clock.now_ms()
         with self._database.session() as session:
@@ -268,7 +269,7 @@ class Alarms:
         return self._end_claims(notifier, owner, sent=False)
 
     def prune(self) -> int:
-        """Delete alarms that were resolved 90 days ago, and silences that ended then; return the number of alarms."""
+        """Delete alarms resolved and silences ended more than 90 days ago; return the number of alarms."""
         old = self._clock.now_ms() - _KEPT_MS
         with self._database.session() as session:
             session.execute(delete(SilenceRow).where(SilenceRow.until_ms < old))
@@ -292,7 +293,7 @@ class Alarms:
             if claim is None or not is_given_up(claim, now):
                 continue
             logger.warning(
-                "the notifier %s may not have got that the alarm %s of %s was %s: two senders ended before they "
+                "the notifier %s may not have received that the alarm %s of %s was %s: two senders ended before they "
                 "recorded it",
                 notifier,
                 row.rule,

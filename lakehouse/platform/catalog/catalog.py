@@ -90,7 +90,7 @@ from lakehouse.spec.table.service_settings import (
 )
 from lakehouse.spec.table.table_spec import TableSpec
 
-#: Up to this number, tables are loaded one by one; beyond it, all tables are loaded with one query.
+#: Maximum number of tables to load one by one; if more are needed, all tables are loaded with one query.
 _FEW = 20
 _LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
 
@@ -197,7 +197,7 @@ class Catalog(Readable):
         return self.load_table(spec.table)
 
     def ensure_table(self, spec: TableSpec, *, author: str = "", create: bool = True) -> TableEntry:
-        """Register the table of a spec if needed, put the spec in force, and return the catalog entry.
+        """Register the table of a spec if needed, make the spec its current version, and return the catalog entry.
 
         `create` creates a table that does not exist. Otherwise its first rows create it, and until then the entry
         records no identity. Raises UserError as `create_table` and `update_spec` do.
@@ -254,7 +254,7 @@ class Catalog(Readable):
             new_id: Give the table a new id, because it is a copy of another registered table.
 
         Raises:
-            UserError: The table contradicts the spec in force, for example by other keys, or it is a copy of another
+            UserError: The table contradicts its current spec, for example by other keys, or it is a copy of another
                 registered table.
         """
         entry = self.entry(identifier)
@@ -326,7 +326,7 @@ class Catalog(Readable):
             return {entry.id: entry for part in conditions for entry in load_registered(session, part)}
 
     def update_spec(self, spec: TableSpec, *, author: str = "", create: bool = True) -> int:
-        """Put a new version of a table's spec in force and return its number; an equal spec makes no new version.
+        """Store a new current version of a table's spec and return its number. An equal spec makes no new version.
 
         Two concurrent calls with one spec make one version. `create` creates the table if it does not exist. Raises
         UserError if the spec has another location, declares other settings than the table stores, or contradicts
@@ -492,7 +492,7 @@ class Catalog(Readable):
         return scope, ""
 
     def _register(self, spec: TableSpec, author: str, *, create: bool) -> None:
-        """Enter the table of a spec; `create` also creates it, if it does not exist."""
+        """Add the table of a spec to the catalog; `create` also creates the table if it does not exist."""
         identifier, location = parsed_name(spec.table), location_of(spec, os.environ)
         self._refuse_known(identifier, location)
         placed, env = placed_spec(spec, location), Env(storage=open_storage(location))

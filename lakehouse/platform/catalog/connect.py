@@ -123,7 +123,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """The schema revision of a database (None without schema), the newest one, and the database's clock.
+    """The schema revision of a database (None if it has no schema), the newest revision, and the database's clock.
 
     `where` is the URL without password. `now_ms` is None for SQLite, which has no server clock.
     """
@@ -135,7 +135,7 @@ class DatabaseState:
 
 
 def database_state(url: str) -> DatabaseState | None:
-    """Return the state of a database without changing it; None for an SQLite file that does not exist.
+    """Return the state of a database without changing it, or None if it is an SQLite file that does not exist.
 
     Raises UserError for an unusable URL, RetryableError if the database does not answer.
     """

@@ -138,7 +138,7 @@ def _stored_columns(spec: TableSpec, table: LoadedTable | None) -> dict[str, pa.
 def declared_fields(spec: TableSpec, columns: Mapping[str, pa.DataType] | None = None) -> dict[str, Any]:
     """Return the fields of the spec's TableDeclaration, without its options.
 
-    `columns` are the column types if rows are known; else the types that the spec declares.
+    `columns` are the column types of the rows if they are known, or else the types that the spec declares.
     """
     recorded = spec.identities.get(spec.table)
     return {
@@ -192,7 +192,7 @@ def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[st
 
 
 def _timestamp(spec: TableSpec, columns: Mapping[str, pa.DataType]) -> TimestampFormat | None:
-    """Return the format that all TIMESTAMP partition columns share; None without such columns."""
+    """Return the format that all TIMESTAMP partition columns share, or None if there are no such columns."""
     timed = [column for column in spec.partition_by if column.type == "TIMESTAMP"]
     declared = [
         resolved_format(column.timestamp or DEFAULT_FORMAT, columns[column.name])
@@ -305,7 +305,7 @@ def _hashing(properties: Mapping[str, str]) -> str | None:
 
 
 def _engine(properties: Mapping[str, str]) -> str | None:
-    """Return the engine of a bucket index; None for another index."""
+    """Return the engine of a bucket index, or None if the table has another index."""
     if not index_type(properties.get(INDEX_TYPE, "")).hashes_keys:
         return None
     return properties.get(BUCKET_ENGINE, "").strip().upper() or "SIMPLE"

@@ -51,7 +51,7 @@ def open_declared_table(
 def find_declared_table(
     spec: TableSpec, options: Mapping[str, str], env: Env, tables: OpenedTables | None = None
 ) -> Table | None:
-    """Open the table at the resolved location of a spec, as `open_declared_table` does, and accept any name."""
+    """Open the table at the resolved location of a spec like `open_declared_table`, but accept any name."""
     opened = (tables or OpenedTables()).find(env, allowed_functions=spec.functions)
     if opened is None:
         return None
@@ -60,7 +60,7 @@ def find_declared_table(
     return table
 
 
-# parameters: a declaration, its environment, and how the table may come about
+# parameters: a declaration, its environment, and how the table may be created
 def create_declared_table(
     spec: TableSpec,
     options: Mapping[str, str],
@@ -96,9 +96,9 @@ def create_declared_table(
 
 
 def declared_table(spec: TableSpec, env: Env, *, create: bool) -> Table | None:
-    """Return the table at the resolved location of a spec; without one create it, or check that it could be created.
+    """Return the table at the resolved location of a spec. If there is none, create it or check that it can be created.
 
-    Raises UserError as `create_declared_table` does.
+    Raises UserError in the same cases as `create_declared_table`.
     """
     options = spec.write_options()
     if create:

@@ -26,9 +26,9 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry(Readable):
-    """A registered table with the spec version in force.
+    """A registered table with its current spec version.
 
-    `author` put this version in force at `changed_ms` (UTC milliseconds). `source` is the path of its file. `identity`
+    `author` made this version current at `changed_ms` (UTC milliseconds). `source` is the path of its file. `identity`
     identifies the registered table; None if an earlier version wrote the entry last.
     """
 
@@ -156,7 +156,7 @@ def load_registered(
 
 
 def registered_entry(row: TableRow, spec: SpecRow) -> TableEntry | InvalidEntry:
-    """Return the entry of a table; an invalid one if its stored spec is refused."""
+    """Return the entry of a table, or an invalid entry if its stored spec is refused."""
     try:
         return table_entry(row, spec)
     except UserError as error:
@@ -185,7 +185,7 @@ def _query(namespace: str | None, condition: ColumnElement[bool] | None) -> Sele
 
 
 def table_entry(row: TableRow, spec: SpecRow) -> TableEntry:
-    """Return the entry of a table with the spec version in force."""
+    """Return the entry of a table with its current spec version."""
     return TableEntry(
         id=row.id,
         namespace=row.namespace,

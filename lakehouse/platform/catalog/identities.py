@@ -110,7 +110,7 @@ def replace_registered(session: Session, row: TableRow, identity: TableIdentity)
 
 
 def table_around_or_inside(session: Session, location: str) -> TableRow | None:
-    """Return a registered table whose location is below or above `location`; None without one."""
+    """Return a registered table whose location is below or above `location`, or None if there is none."""
     lead = location.rstrip("/")
     above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
     around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)

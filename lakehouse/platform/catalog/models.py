@@ -49,7 +49,7 @@ class NamespaceRow(Base):
 
 
 class TableRow(Base):
-    """A registered table. `spec_version` is the version of the spec in force.
+    """A registered table. `spec_version` is its current spec version.
 
     `identity` contains the name and the record key in the properties of the table, `uid` is its id there. An entry of
     an earlier version has no identity until its next write, and a table that cannot be written has no id.
@@ -71,7 +71,7 @@ class TableRow(Base):
 class SpecRow(Base):
     """One version of a table's spec as a document. Versions count from 1 and are immutable.
 
-    `author` is the user that put it in force, `source` the path of its file.
+    `author` is the user that made it current, `source` is the path of its file.
     """
 
     __tablename__ = "lakehouse_specs"
@@ -174,11 +174,11 @@ class DecisionRow(Base):
 
 
 class TableStateRow(Base):
-    """The newest numbers, due services and problems of a table, and when the scheduler looks at the table again.
+    """The newest numbers, due services and problems of a table, and when the scheduler examines the table again.
 
-    A table is looked at if `changed_ms` is not 0, or if `look_at_ms` has passed; a look that has seen the change resets
-    `changed_ms`. `due` are the due services by name, `due_services` is their number. `severity` is the severity of the
-    worst problem, 0 for none. `error` is the reason why the table could not be read.
+    The scheduler examines a table if `changed_ms` is not 0, or if `look_at_ms` has passed. An examination that has seen
+    the change resets `changed_ms`. `due` are the due services by name, `due_services` is their number. `severity` is
+    the severity of the worst problem, or 0 if there is none. `error` is the reason why the table could not be read.
     """
 
     __tablename__ = "lakehouse_table_states"

@@ -1,6 +1,6 @@
 """Merge the policies of services by scope; pure.
 
-namespace   <   the spec's `services:`   <   table   <   partitions that match a pattern       the narrower scope wins
+namespace   <   the spec's `services:`   <   table   <   partitions that match a pattern       (the narrower scope wins)
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 
 
 def load_policies(session: Session, namespace: str | None) -> ServicePolicies:
-    """Return the policies of a namespace and its tables, or of all namespaces for None, with one query."""
+    """Return the policies of a namespace and its tables, or of all namespaces (None), with one query."""
     query = select(PolicyRow).order_by(PolicyRow.id)
     if namespace is not None:
         query = query.where(PolicyRow.namespace == namespace)

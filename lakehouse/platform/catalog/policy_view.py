@@ -1,4 +1,4 @@
-"""Show the policies of a table in force: the origin of each setting, and the settings without effect; pure.
+"""Show the effective policies of a table: the origin of each setting, and the settings without effect; pure.
 
     default < properties < spec `options:` < namespace < spec `services:` < table < pattern
 
@@ -72,7 +72,7 @@ class _Layer:
 
 
 def table_policies(facts: PolicyFacts, policies: ServicePolicies, *, partition: str | None = None) -> TablePolicies:
-    """Return the policies in force for a table or one of its partitions.
+    """Return the effective policies of a table or one of its partitions.
 
     Raises UserError for declared settings that do not parse.
     """
@@ -160,7 +160,7 @@ def _layers(spec: ServiceSpec, facts: PolicyFacts, policies: ServicePolicies) ->
 
 
 def _effective(spec: ServiceSpec, layers: Iterable[_Layer], partition: str | None) -> Iterator[PolicySetting]:
-    """Yield the settings in force; without a partition, pattern settings follow the table settings."""
+    """Yield the effective settings. If no partition is given, pattern settings follow the table settings."""
     keys, chosen, beside = _keys(spec), dict[str, _Layer](), list[tuple[str, _Layer]]()
     for layer in layers:
         if layer.origin is PolicyOrigin.PATTERN:
@@ -223,7 +223,7 @@ def _dead(
 def _overridden(
     name: str, layer: _Layer, later: Sequence[_Layer], facts: PolicyFacts
 ) -> tuple[DeadPolicyReason, str] | None:
-    """Return why a layer's setting applies to no partition; None if it may apply to some."""
+    """Return why a layer's setting applies to no partition, or None if it may apply to some."""
     setting = [other for other in later if name in other.settings]
     whole = next((other for other in setting if not other.pattern), None)
     if whole is not None:

@@ -215,7 +215,7 @@ class RunHistory:
     def decide(self, decisions: Mapping[tuple[int, str], Decision]) -> None:
         """Record decisions by (table id, service) in one transaction, and delete old decisions of these tables.
 
-        Decisions on a table that was dropped meanwhile are not recorded.
+        Decisions on a table that has been dropped since are not recorded.
         """
         now = self._clock.now_ms()
         tables = sorted({table for table, _ in decisions})
@@ -264,7 +264,7 @@ class RunHistory:
             return tuple(_decision(row) for row in session.scalars(query.limit(limit)))
 
     def start(self, run_id: str, table_id: int, service: str, predicted: Mapping[str, Any] | None = None) -> int:
-        """Record the start of a try, which takes the open requests; return the number of the try."""
+        """Record the start of a try, assign the open requests to it, and return the number of the try."""
         with self._database.session() as session:
             query = select(RunRow).filter_by(run_id=run_id, table_id=table_id, service=service)
             row = session.scalar(query.with_for_update())
@@ -300,11 +300,8 @@ class RunHistory:
         overtaken by a later one is recorded only if it committed, because one commit makes the whole run successful.
 
         Args:
-            run_id: id of the run.
-            table_id: id of the table.
-            service: name of the service.
-            outcome: the outcome.
-            try_number: number of the reporting try; None for the current one.
+            run_id: id of the run. table_id: id of the table. service: name of the service. outcome: the outcome.
+                try_number: number of the try that reports; None means the current try.
         """
         is_unfinished = outcome.state in (RunState.FAILED, RunState.WAITING)
         request_state = RequestState.OPEN if is_unfinished else RequestState.DONE
@@ -448,7 +445,7 @@ class RunHistory:
             )
 
     def conflicts_since(self, since_ms: int, tables: Collection[int]) -> dict[int, int]:
-        """Return how often runs on some tables since a time were retried after conflicts; zeros are missing."""
+        """Return how often runs on some tables since a time were retried after conflicts; zeros are left out."""
         count = func.sum(RunRow.actual["conflicts"].as_integer())
         query = select(RunRow.table_id, count).where(RunRow.started_ms >= since_ms, _among(RunRow.table_id, tables))
         with self._database.session() as session:

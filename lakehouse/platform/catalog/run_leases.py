@@ -42,7 +42,7 @@ class RunLeases:
         self._database, self._clock, self._timers = database, clock, timers
 
     def acquire(self, key: str, owner: str, lease_ms: int) -> RunLease | None:
-        """Acquire a lease that is free, expired or held by the same owner; None if another owner holds it."""
+        """Acquire a lease that is free, expired or held by the same owner. Return None if another owner holds it."""
         now = self._clock.now_ms()
         with self._database.session() as session:
             row = session.get(LeaseRow, key, with_for_update=True)
@@ -84,7 +84,7 @@ class RunLeases:
             )
 
     def holder(self, key: str) -> RunLease | None:
-        """Return the active lease of a key; None without one."""
+        """Return the active lease of a key, or None if there is none."""
         with self._database.session() as session:
             row = session.get(LeaseRow, key)
             if row is None or row.expires_ms <= self._clock.now_ms():

@@ -1,10 +1,10 @@
-"""Compare spec files with the catalog, and put edited files in force.
+"""Compare spec files with the catalog, and store edited files as current specs.
 
     file next to the DAGs ──► synchronise ──► new version in the catalog: author, file, time
                     └───────► compare ──────► the settings in which file and catalog differ
 
 Users edit the file, so it overrides the version in the catalog. A file that does not parse, has another location, or
-contradicts keys or policies is refused: the version in force stays, and the status contains the reason.
+contradicts keys or policies is refused: the current version stays, and the status contains the reason.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecStatus:
-    """Status of one table: the version in force, the file that declares it, and their differences.
+    """Status of one table: the current spec version, the file that declares it, and their differences.
 
-    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to
-    the version in force.
+    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to the
+    current version.
     """
 
     table: str
@@ -48,7 +48,7 @@ class SpecStatus:
 
     @property
     def warning(self) -> str:
-        """Return a warning about the spec in force; empty if file and catalog agree."""
+        """Return a warning about the current spec; empty if file and catalog agree."""
         if self.state is SpecState.REFUSED:
             stays = "" if self.version is None else f"; version {self.version} stays in force"
             return f"spec file {self.file} is not in force: {self.problem}{stays}"
@@ -91,7 +91,7 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
 def synchronise(
     catalog: Catalog, folder: SpecFolder, *, author: str, tables: Collection[str] = (), enter: bool = False
 ) -> tuple[SpecStatus, ...]:
-    """Put differing spec files in force and return the resulting statuses; see `compare`.
+    """Store spec files that differ as current versions, and return the resulting statuses; see `compare`.
 
     Two concurrent synchronisations make one new version.
 
@@ -119,7 +119,7 @@ def compared_with_tables(
 ) -> tuple[SpecStatus, ...]:
     """Return the statuses, refused where a spec file declares other settings than its table stores.
 
-    Opens each table with a status from `compare`, which means that its file is in force or differs.
+    Opens each table with a status from `compare`, which means that its file is current or differs.
 
     Raises:
         RetryableError: the catalog or a storage does not answer.
@@ -137,7 +137,7 @@ def compared_with_tables(
 
 
 def recorded_files(catalog: Catalog, tables: Collection[str] = ()) -> SpecFolder:
-    """Read the source files of the versions in force, if they are on this machine."""
+    """Read the source files of the current versions, if they are on this machine."""
     # A relative path refers to the working directory of another process.
     sources = {entry.source for entry in _entries(catalog, tables) if os.path.isabs(entry.source)}
     return read_specs(Path(source) for source in sorted(sources) if Path(source).is_file())

@@ -19,9 +19,9 @@ ValueT = TypeVar("ValueT")
 
 
 def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> None:
-    """Mark tables as changed in a transaction; dropped tables are ignored. The scheduler looks at marked tables."""
+    """Mark tables as changed in a transaction; dropped tables are ignored. The scheduler examines marked tables."""
     rows = [{**_EMPTY, "table_id": table, "changed_ms": now_ms} for table in locked_tables(session, table_ids)]
-    # A second mark has a greater value than the first, so that a look between the two does not reset it.
+    # A second mark has a greater value than the first, so that an examination between the two does not reset it.
     later = case(
         (TableStateRow.changed_ms >= now_ms, TableStateRow.changed_ms + 1),
         else_=now_ms,
@@ -54,7 +54,7 @@ def upsert(
 
 
 def write_states(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert or replace states. `changed_ms` of a row is the mark before its look; a later mark stays.
+    """Insert or replace states. `changed_ms` of a row is the mark before its examination; a later mark stays.
 
     A state with an error keeps the stored numbers.
     """
@@ -73,7 +73,7 @@ def write_points(session: Session, rows: Sequence[Mapping[str, Any]], hour_ms: i
 
 
 def state_row(table_id: int, state: TableState, seen_ms: int) -> dict[str, Any]:
-    """Return the row of a state; `seen_ms` is the mark that its look has seen."""
+    """Return the row of a state; `seen_ms` is the mark that its examination has seen."""
     return {
         "table_id": table_id,
         "changed_ms": seen_ms,
@@ -115,9 +115,9 @@ def batches(ids: Collection[ValueT]) -> Iterator[list[ValueT]]:
 
 
 def first_change() -> ColumnElement[Any]:
-    """Return the SQL expression for the time since which a table waits for a look; 0 before the first look."""
+    """Return the SQL expression for the time since which a table waits for its examination; 0 before the first one."""
     return func.coalesce(func.nullif(TableStateRow.changed_ms, 0), TableStateRow.look_at_ms, 0)
 
 
-#: The other columns of a state that a mark inserts before the first look.
+#: The other columns of a state that a mark inserts before the first examination.
 _EMPTY: Mapping[str, Any] = {**state_row(0, TableState(), 0)}

@@ -1,8 +1,8 @@
 """Table states for the scheduler, pages and alarms: numbers, due services, problems, and the hourly history.
 
     mark_changed   a run, a request, a policy, a spec or an event changed a table
-    to_look        the tables that a pass of the scheduler looks at
-    record         the states that the pass has seen; a change after the start of the look stays marked
+    to_look        the tables that a pass of the scheduler examines
+    record         the states that the pass has seen; a change after the start of the examination stays marked
 
 The number of queries per method does not depend on the number of tables.
 """
@@ -46,13 +46,13 @@ _NUMBERS = tuple(TableNumbers.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookLimits:
-    """Numbers of tables that one pass looks at.
+    """Numbers of tables that one pass examines.
 
     Attributes:
-        changed: Tables that changed, are scheduled, or were never looked at; earliest changes first.
-        rotation: Further tables, which were not looked at for `rotation_ms`. A writer outside of the platform marks
-            no change.
-        rotation_ms: Time after which a table without changes is looked at again.
+        changed: Tables that changed, are scheduled, or were never examined; earliest changes first.
+        rotation: Further tables, which were not examined for `rotation_ms`. A writer outside of the platform marks no
+            change.
+        rotation_ms: Time after which a table without changes is examined again.
         measured: Tables per pass whose metadata table is listed to measure it; each table once per `rotation_ms`.
     """
 
@@ -77,8 +77,9 @@ class StatePage:
     """One page in a list of tables: the order and the position.
 
     Attributes:
-        sort: `severity` (worst first), `table`, `due` (by number of due services, descending), `looked` (latest look
-            first), or a field of TableNumbers (descending, unknown last). A minus sign before it reverses the order.
+        sort: `severity` (worst first), `table`, `due` (by number of due services, descending), `looked` (latest
+            examination first), or a field of TableNumbers (descending, unknown last). A minus sign before it reverses
+            the order.
         offset: Number of tables before the page.
         limit: Maximum number of tables on the page.
     """
@@ -90,7 +91,7 @@ class StatePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTable(Readable):
-    """A table of the catalog with its state; `state` is None if the scheduler never looked at the table."""
+    """A table of the catalog with its state; `state` is None if the scheduler never examined the table."""
 
     id: int
     namespace: str
@@ -127,12 +128,12 @@ class TableStates:
         self._database, self._clock = database, clock
 
     def mark_changed(self, table_ids: Collection[int]) -> None:
-        """Let the next pass of the scheduler look at some tables; tables that were dropped are ignored."""
+        """Mark tables, so that the next pass of the scheduler examines them; tables that were dropped are ignored."""
         with self._database.session() as session:
             mark_changed(session, table_ids, self._clock.now_ms())
 
     def to_look(self, now_ms: int, limits: LookLimits | None = None) -> dict[int, int]:
-        """Return the tables that a pass looks at, with the marks of their changes, which `record` takes."""
+        """Return the tables that a pass examines, with the marks of their changes, which `record` needs."""
         limits, state = limits or LookLimits(), TableStateRow
         query = select(TableRow.id, func.coalesce(state.changed_ms, 0)).outerjoin(state, state.table_id == TableRow.id)
         never = state.table_id.is_(None) | (state.looked_ms == 0)
@@ -161,7 +162,7 @@ class TableStates:
 
         Args:
             states: The states by table id. A state with an error keeps the numbers that were stored before.
-            seen: Change marks from before the look, by table id. A later change stays marked.
+            seen: Change marks from before the examination, by table id. A later change stays marked.
         """
         now, seen = self._clock.now_ms(), seen or {}
         with self._database.session() as session:
@@ -171,7 +172,7 @@ class TableStates:
             session.execute(delete(TablePointRow).where(TablePointRow.hour_ms < now - KEPT_MS))
 
     def record_due(self, due: Mapping[int, Mapping[str, DueService]]) -> None:
-        """Store the due services of tables without a look at them."""
+        """Store the due services of tables that were not examined."""
         table: Any = TableStateRow.__table__
         mine = update(table).where(table.c.table_id == bindparam("id"))
         change = mine.values(due=bindparam("services"), due_services=bindparam("number"))
@@ -183,7 +184,7 @@ class TableStates:
                 session.connection().execute(change, rows)
 
     def record_problems(self, problems: Mapping[int, Sequence[Problem]]) -> None:
-        """Store the problems of tables without a look at them; tables without a state are ignored."""
+        """Store the problems of tables that were not examined; tables without a state are ignored."""
         table: Any = TableStateRow.__table__
         change = update(table).where(table.c.table_id == bindparam("id"))
         change = change.values(problems=bindparam("found"), severity=bindparam("worst"))
@@ -204,7 +205,7 @@ class TableStates:
         return self._states([TableStateRow.due_services > 0])
 
     def of(self, table_ids: Collection[int]) -> dict[int, TableState]:
-        """Return the states of some tables by table id; a table without a look may be missing."""
+        """Return the states of some tables by table id; a table that was never examined may be missing."""
         return self._states([TableStateRow.table_id.in_(some) for some in batches(table_ids)])
 
     def names(self, ids: Collection[int]) -> dict[int, str]:
@@ -257,11 +258,14 @@ class TableStates:
 
 
 def _readable_state(row: TableStateRow) -> TableState:
-    """Return the state of a row; without services if another version stored them, so that other tables can be read."""
+    """Return the state of a row.
+
+    Services that another version stored are left out, so that other tables can be read.
+    """
     try:
         return state_of(row)
     except UserError as error:
-        logger.warning("the stored state of table %s is ignored until the next look: %s", row.table_id, error)
+        logger.warning("the stored state of table %s is ignored until its next examination: %s", row.table_id, error)
         return TableState(error=error_text(error), looked_ms=row.looked_ms, changed_ms=row.changed_ms)
 
 

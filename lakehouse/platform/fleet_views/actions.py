@@ -154,7 +154,7 @@ def _listed(row: ActionRow, now_ms: int) -> ActionRecord:
     is_direct = not row.dag_id and row.request_id is None
     if row.state != ActionState.REQUESTED or not is_direct or now_ms - row.created_ms < _LONGEST_DIRECT_MS:
         return record
-    error = "the server ended before the action did; look whether its effect is there, and request it again if not"
+    error = "the server ended before the action did; check whether it took effect, and request it again if not"
     return replace(record, state=ActionState.FAILED, result={"error": error})
 
 

@@ -1,4 +1,4 @@
-"""The page Alarms: open or resolved alarms, and the silences in force; three queries."""
+"""The page Alarms: open or resolved alarms, and the active silences; three queries."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def fleet_page(session: Session, query: FleetQuery, now_ms: int) -> FleetPage:
 
 
 def fleet_row(table: TableRow, state: TableStateRow | None) -> FleetRow:
-    """Return the row of a table with the state that the scheduler recorded; None before its first look."""
+    """Return the row of a table with the state that the scheduler recorded (None before the first examination)."""
     looked = state is not None and state.looked_ms > 0
     return FleetRow(
         table=f"{table.namespace}.{table.name}",

@@ -33,7 +33,7 @@ def silence_change(
 ) -> SilenceChange:
     """Return the change that an action on silences requests.
 
-    Raises UserError for an invalid duration, an unknown namespace or a silence that is not in force, and
+    Raises UserError for an invalid duration, an unknown namespace or a silence that is not active, and
     UnknownTableError for an unknown table.
     """
     if action == "end_silence":

@@ -45,7 +45,7 @@ def fleet_summary(session: Session, now_ms: int) -> FleetSummary:
 
 
 def _growth(session: Session, now_ms: int) -> int | None:
-    """Return the growth of the tables since the last hour that ended at least a day ago; None without history."""
+    """Return the growth of the tables since the last hour that ended at least a day ago, or None without a history."""
     before, since = now_ms - _DAY_MS, now_ms - 2 * _DAY_MS
     hours = select(TablePointRow.table_id, func.max(TablePointRow.hour_ms).label("hour_ms"))
     newest = hours.where(TablePointRow.hour_ms.between(since, before)).group_by(TablePointRow.table_id).subquery()

@@ -123,7 +123,7 @@ def _services(session: Session, table: TableRow, spec: Mapping[str, Any], now_ms
 
 
 def _applies(service: str, spec: Mapping[str, Any], decision: DecisionRecord | None) -> bool:
-    """Return whether a service supports the table, by the last decision, or without one by the declared table type."""
+    """Return whether a service supports the table, by the last decision or else by the declared table type."""
     if decision is not None:
         return decision.code != DecisionReason.NOT_APPLICABLE
     return not (service_spec(service).merge_on_read_only and spec.get("type") == "COPY_ON_WRITE")

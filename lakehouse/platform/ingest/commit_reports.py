@@ -74,7 +74,7 @@ def with_own_commit(report: IngestReport, table: Table | None, spec: TableSpec, 
 
 
 def unread_fields(report: IngestReport) -> tuple[str, ...]:
-    """Return a sentence per dropped record field."""
+    """Return one sentence for each dropped record field."""
     return tuple(
         f"field {one.column} of {one.rows} records is not read"
         + (f", such as {one.example}" if one.example else "")

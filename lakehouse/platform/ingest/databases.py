@@ -70,7 +70,7 @@ _APPEND_KEY = f"{METADATA_PREFIX}position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkTasks:
-    """The Spark session of a run; `run` runs a function in tasks (see `Runner`), None for Spark tasks."""
+    """The Spark session of a run; `run` runs a function in tasks (see `Runner`); None means Spark tasks."""
 
     session: Session
     run: Runner | None = None
@@ -242,7 +242,7 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[IngestReport]]:
     """Return the tables in the spec, and reports for tables that cannot be read."""
     names = [name for name in run.server.tables() if run.settings.selects(name)]
     if not run.settings.into and not names:
-        # The table may have been dropped; its log has the statement.
+        # The table may have been dropped. The log then contains the DROP statement.
         names = list(run.settings.tables)
     described, problems = run.server.describe(names), target_problems(run.settings, names)
     targets: list[Target] = []

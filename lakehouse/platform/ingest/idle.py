@@ -30,7 +30,7 @@ _NO_SESSION = cast(Session, None)
 def end_if_idle(
     spec: TableSpec, command: IngestCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
 ) -> IngestReport | None:
-    """Return the report if an ingestion has nothing to read; None if it has to start Spark.
+    """Return the report if an ingestion has nothing to read, or None if it has to start Spark.
 
     An ingestion from a database always starts Spark: None. So does a custom source, unless its class sets
     `plans_without_spark`.

@@ -278,7 +278,7 @@ def write_batch(
     """
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
     if batch.replaces:
-        # An overwrite does not look up keys, so equal keys of the batch are combined as an upsert combines them.
+        # An overwrite does not look up keys, so equal keys of the batch are combined like in an upsert.
         return table.insert_overwrite_table(
             batch.frame,
             commit_metadata=extra,
@@ -380,7 +380,7 @@ def _ingested(
     ):
         batch = _with_cleared(run.spec, unique)
         if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
-            return nothing_to_do(run, "the source holds no rows")
+            return nothing_to_do(run, "the source contains no rows")
         if table is None:
             table = create_declared_table(
                 run.spec, run.options, run.env, exist_ok=True, columns=frame_schema(batch.frame)

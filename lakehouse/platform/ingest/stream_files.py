@@ -37,7 +37,7 @@ class StreamFiles:
         return self._path("json")
 
     def status(self) -> StreamStatus | None:
-        """Return the newest status, None if there is none."""
+        """Return the newest status, or None if there is none."""
         data = self._get(self._path("status.json"))
         return None if data is None else StreamStatus.from_json(data)
 
@@ -46,7 +46,7 @@ class StreamFiles:
         self.storage.put(self._path("status.json"), status.to_json().encode())
 
     def stop(self) -> StopRequest:
-        """Return the newest stop request; an empty one if there is none."""
+        """Return the newest stop request, or an empty one if there is none."""
         data = self._get(self._path("stop.json"))
         return StopRequest() if data is None else StopRequest.from_json(data)
 
@@ -93,7 +93,7 @@ def read_state(env: Env, table: str, input: str = "") -> StreamState:
     )
 
 
-# parameters: the request, and the function that sends a signal, which tests replace
+# parameters: the request, and functions that tests replace
 def ask_to_stop(
     env: Env,
     request: StopRequest,

@@ -2,8 +2,8 @@
 
     transform    SQL or function over the source's views; `select` for the source `table`; else the rows themselves
     check        rows without a record key are bad records, as for all sources
-    deletes      rows of the table that the transform no longer makes (see `Views`): all rows that it made before
-                 the changes, and the write drops those whose key it makes now
+    deletes      rows of the table that the transform no longer makes (see `Views`): all rows that it made before the
+                 changes; the write drops a delete if the transform makes a row with its key now
 
 The rows are cached while they are counted, because the write reads them again. If bad records are not expected, rows
 are neither cached nor counted: if the write refuses a row without a key, the run starts again and counts.

@@ -236,7 +236,7 @@ def _address(connection_id: str, environ: Mapping[str, str]) -> str:
 
 
 def _copied_columns(ingest: IngestSpec) -> Sequence[str] | None:
-    """Return the columns that an ingestion copies from its source; None for all."""
+    """Return the columns that an ingestion copies from its source; None means all columns."""
     if ingest.transform is not None:
         return ()
     if not ingest.select or "*" in ingest.select:

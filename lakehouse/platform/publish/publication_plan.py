@@ -235,7 +235,7 @@ def plan_publication(
 def _version_to_publish(
     given: _PlanInput, candidate: PublicationCandidate, ready: _Ready, *, is_new: bool
 ) -> PlannedPartition | WaitingPartition | MissedPartition:
-    """Return a ready partition with its version, or why it has none."""
+    """Return a ready partition with its version, or the reason why it has no version."""
     facts = given.facts
     if not ready.requested and is_new and _is_expired(given, candidate):
         max_age = f"services.publish.max_age ({given.spec.max_age_s} s)"
@@ -359,7 +359,7 @@ def _readiness(
 
 
 def _requested(given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None) -> _Ready | None:
-    """Return the user request or signal that makes a partition ready, even if it is published; None for none."""
+    """Return the user request or signal, if any, that makes a partition ready, even if it is already published."""
     facts, request = given.facts, given.request
     signal = given.publication.signals.get(candidate.name)
     if request.force and (request.names or request.interval_ms is not None):

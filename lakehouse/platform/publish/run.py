@@ -85,9 +85,8 @@ def run(job: PublishJob, request: PublishRequest | None = None, *, engine: Engin
     """Publish ready partitions, archive old ones, complete unfinished ones, and restore changed ones.
 
     Args:
-        job: the publication.
-        request: restricts the run; None for all due partitions.
-        engine: runs the copy tasks; without it partitions that need a copy wait for a run with an engine.
+        job: the publication. request: restricts the run; None means all due partitions. engine: runs the copy tasks;
+            without it partitions that need a copy wait for a run with an engine.
 
     Raises:
         RetryableError: the metastore does not answer.

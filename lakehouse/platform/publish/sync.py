@@ -65,7 +65,7 @@ def plan(table: Table, metastore: Metastore, *, force: bool = False) -> SyncPlan
 
 
 def plan_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *, force: bool = False) -> SyncPlan:
-    """Plan the sync of a loaded table, as `plan` does."""
+    """Plan the sync of a loaded table; see `plan`."""
     return _planned(loaded, policy, metastore, _Listing(force=force, save=False))
 
 
@@ -75,7 +75,7 @@ def sync(table: Table, metastore: Metastore, *, force: bool = False) -> SyncRepo
 
 
 def sync_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *, force: bool = False) -> SyncReport:
-    """Update the metastore to the state of a loaded table as `sync` does, and record that it was synced.
+    """Update the metastore to the state of a loaded table (see `sync`), and record that it was synced.
 
     A concurrent sync of an older state may undo a change. A sync that changed partitions therefore loads the table and
     compares again, so that the last one of several leaves the newest state.

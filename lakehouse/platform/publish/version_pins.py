@@ -108,7 +108,7 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VersionFiles:
-    """The file slices of a partition version; None if a clean deleted some."""
+    """The file slices of a partition version; `slices` is None if a clean deleted some."""
 
     slices: tuple[FileSlice, ...] | None
 

@@ -52,7 +52,7 @@ class Budget:
     spent: list[tuple[int, int]] = field(default_factory=list)
 
     def refusal(self, run_bytes: int, now_ms: int) -> Refusal | None:
-        """Return why a run exceeds the budget, None if it does not."""
+        """Return why a run exceeds the budget, or None if it does not."""
         if self.limits.runs is not None and self.runs >= self.limits.runs:
             text = f"{self.runs} runs of {self.scope} are active, and the limit is {self.limits.runs}"
             return Refusal(code=DecisionReason.RUN_LIMIT, text=text)
@@ -66,7 +66,7 @@ class Budget:
         return Refusal(code=DecisionReason.BYTE_LIMIT, text=f"{text}{after}", until_ms=until)
 
     def take(self, run_bytes: int, now_ms: int) -> None:
-        """Count a run that starts now."""
+        """Add a run that starts now to the usage."""
         self.runs += 1
         self.spent.append((now_ms, run_bytes))
 
@@ -98,11 +98,11 @@ class Slots:
             self.take(seconds)
 
     def refusal(self, seconds: float, now_ms: int) -> Refusal | None:
-        """Return why a run of this duration does not start before the next decision, None if it does."""
+        """Return why a run of this duration does not start before the next decision, or None if it does."""
         starts_s = self._free[0]
         if starts_s >= self._horizon_s:
             until = now_ms + round(starts_s * 1000)
-            text = f"runs that come first take all {self._count} slots for {duration_text(round(starts_s))}"
+            text = f"earlier runs occupy all {self._count} slots for {duration_text(round(starts_s))}"
             return Refusal(code=DecisionReason.NO_SLOT, text=text, until_ms=until)
         if seconds >= self._long_s and self._count > 1 and self._long >= self._count - 1:
             text = f"{self._long} long runs are active, and one of {self._count} slots is kept for short ones"

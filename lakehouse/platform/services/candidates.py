@@ -1,4 +1,4 @@
-"""Candidates of a pass: due services of tables that were looked at, and of others by their stored state; pure.
+"""Candidates of a pass: due services of tables that were examined, and of other tables by their stored state; pure.
 
 a look                the assessment of the table now                 -> candidate
 a stored due service  the assessment of the last look                 -> candidate
@@ -60,7 +60,7 @@ class Past:
 
 
 def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
-    """Return the candidate for a service from the look at its table."""
+    """Return the candidate for a service from the examination of its table."""
     seen, table = look.services[service], look.entry.identifier
     if seen.settings is None:
         return Candidate(
@@ -102,7 +102,7 @@ def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
 
 
 def stored_candidate(table_id: int, table: str, service: str, due: DueService, now_ms: int) -> Candidate:
-    """Return the candidate for a stored due service whose table was not looked at."""
+    """Return the candidate for a stored due service whose table was not examined."""
     for number in (due.seconds, due.priority, due.benefit):
         if not math.isfinite(number):
             raise ValueError(f"the stored state of {service} contains the number {number}")
@@ -134,7 +134,7 @@ def unreadable_candidate(
 
 
 def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") -> DueService | None:
-    """Return a due service with the decision of the pass `claim`; None for a service that is not due."""
+    """Return a due service with the decision of the pass `claim`, or None if the service is not due."""
     if candidate.due is None:
         return None
     before = candidate.due

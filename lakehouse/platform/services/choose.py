@@ -252,7 +252,7 @@ def _clash(assessed: AssessedService, running: Collection[RunningService]) -> Re
         if mine and run.partitions and set(mine).isdisjoint(run.partitions):
             continue
         if run.stage is RunStage.WAITING:
-            text = f"{run.service} comes first on these file groups, and waits"
+            text = f"{run.service} has priority on these file groups, and waits"
             return Refusal(code=DecisionReason.FILE_GROUPS_WANTED, text=text)
         text = f"{run.service} {_HOLDS[run.stage]}, and both hold file groups"
         return Refusal(code=DecisionReason.FILE_GROUPS_HELD, text=text)

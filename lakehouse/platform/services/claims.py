@@ -35,7 +35,7 @@ def choice_lease(catalog: Catalog) -> Iterator[None]:
                 yield
                 return
         if catalog.clock.now_ms() >= until:
-            raise RetryableError("another pass of the scheduler decides for minutes; try again after it")
+            raise RetryableError("another pass of the scheduler has been deciding for minutes; try again later")
         catalog.clock.sleep(_PAUSE_S)
 
 

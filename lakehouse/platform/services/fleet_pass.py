@@ -1,8 +1,8 @@
-"""One pass of the fleet scheduler: look at changed tables, decide on all due services, and store both.
+"""One pass of the fleet scheduler: examine changed tables, decide on all due services, and store both.
 
-    1. marks     the tables that changed, are scheduled, or were not looked at for long; or the named tables
+    1. marks     the tables that changed, are scheduled, or were not examined for long; or the named tables
     2. looks     each of these tables is loaded once; storage requests are proportional to their number
-    3. choice    all due services, including stored ones of tables without a look, within budgets and slots
+    3. choice    all due services, including stored ones of tables that were not examined, within budgets and slots
     4. record    numbers, due services and decisions; a crash before this step repeats the looks
     5. batches   the jobs to start
 
@@ -52,11 +52,11 @@ class PassSettings:
 
     Attributes:
         services: Names of the services to decide on.
-        tables: Names of the tables to look at; empty: changed tables.
+        tables: Names of the tables to examine; empty means changed tables.
         skip_unknown: Ignore names of tables that are not in the catalog.
-        looks: How many tables a pass without named tables looks at.
+        looks: How many tables a pass without named tables examines.
         limits: Limits of a service on all tables, by service.
-        slots: Slots of the pool that executes the runs; None: unlimited.
+        slots: Slots of the pool that executes the runs; None means unlimited.
         horizon_s: Seconds until the next pass; runs that would start later are not started now.
         batch: Size of the jobs.
         rules: Rules of alarms that are evaluated on the tables of the looks; None: their problems stay.
@@ -86,7 +86,7 @@ class PassResult:
 
 
 def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None = None) -> PassResult:
-    """Run one pass: look at tables, decide, record the decisions, and return the jobs to start; change no table.
+    """Run one pass: examine tables, decide, record the decisions, and return the jobs to start; change no table.
 
     Raises RetryableError if another pass holds the choice for minutes, and UserError for an unknown table.
     """
@@ -248,7 +248,7 @@ def _jobs(candidates: Mapping[Key, Candidate], choices: Sequence[Choice], size: 
 def _within(jobs: Sequence[ServiceBatch], choices: Sequence[Choice], most: int) -> tuple[Choice, ...]:
     """Return the choices; a chosen run without a job waits, because the pass has reached its limit of jobs."""
     runs = {(table, job.service) for job in jobs for table in job.tables}
-    text = f"the pass starts {most:,} jobs, as many as it may; the next pass decides again"
+    text = f"the pass starts {most:,} jobs, which is its limit; the next pass decides again"
     return tuple(
         choice
         if not choice.chosen or (choice.assessed.table, choice.assessed.service) in runs

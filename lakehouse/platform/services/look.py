@@ -1,4 +1,4 @@
-"""Look at one table: assess all its services, and measure its numbers. The table is loaded once."""
+"""Examine one table (a look): assess all its services, and measure its numbers. The table is loaded once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lakehouse.spec.table.services import SERVICE_SPECS, service_spec
 
 _METADATA = ".hoodie/metadata"
 _PLANNED = tuple(spec.action for spec in SERVICE_SPECS if spec.action is not None)
-#: Pause before the next look at a table that is unreadable, has an active writer, or has services due by time.
+#: Pause before the next examination of a table that is unreadable, has an active writer, or has services due by time.
 _UNREADABLE_MS, _WRITER_MS, _TIMED_MS = 600_000, 300_000, 3_600_000
 
 
@@ -54,11 +54,11 @@ class Look:
         numbers: The numbers of the table; None if it could not be read.
         health: The same numbers for metrics.
         error: Why the table could not be read.
-        newest_completion: Newest completion time on the timeline; empty without one.
+        newest_completion: Newest completion time on the timeline; empty if there is none.
         writer_active: Whether a writer works on the table.
-        next_writer_ms: The next start of an ingestion; None without a known schedule.
+        next_writer_ms: The next start of an ingestion; None if its schedule is unknown.
         writer_gap_ms: Time from this start to the following start.
-        look_at_ms: Time of the next look if nothing changes; None: only the rotation looks again.
+        look_at_ms: Time of the next examination if nothing changes; None if only the rotation examines the table again.
     """
 
     entry: TableEntry | InvalidEntry
@@ -104,7 +104,7 @@ def is_not_created(entry: TableEntry) -> bool:
 
 
 def _without_table(entry: TableEntry, request: LookRequest) -> Look:
-    """Return the look at a registered table that does not exist before its first ingested rows."""
+    """Return the state of a registered table that does not exist before its first ingested rows."""
     waiting = SeenService(
         assessment=Assessment(due=False, reason="the table has no rows yet; the first ones create it")
     )
@@ -117,7 +117,7 @@ def _without_table(entry: TableEntry, request: LookRequest) -> Look:
 
 
 def next_writer_ms(entry: TableEntry, now_ms: int) -> int | None:
-    """Return the next start of an ingestion by the schedules of a spec; None without a schedule that can be parsed."""
+    """Return the next start of an ingestion by the schedules of a spec, or None if no schedule can be parsed."""
     sections = [one.ingest for one in entry.spec.ingestions if one.ingest is not None]
     times = [next_time_ms(one.schedule, now_ms, one.timezone) for one in sections if one.schedule]
     return min((time for time in times if time is not None), default=None)
@@ -218,7 +218,7 @@ def _metadata_bytes(table_services: TableServices) -> int:
 
 
 def _unpublished_since_ms(entry: TableEntry, table: Table) -> int | None:
-    """Return since when a ready partition waits for publication; None without one, or if planning fails."""
+    """Return since when a ready partition waits for publication, or None if none waits or planning fails."""
     try:
         return unpublished_since(table, entry.spec)
     except Exception as error:

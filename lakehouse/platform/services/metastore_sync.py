@@ -6,7 +6,7 @@
     run        compares all partitions with the metastore, due or not, to repair changes by other programs
 
 The last sync is recorded in the folder of the table, also by ingestions that sync after their commit. A decision
-therefore does not query the metastore, and does not fail while it is down.
+therefore does not query the metastore, and does not fail while the metastore is unavailable.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Return NothingToDo: a sync has no plan on the timeline."""
     del table, policies, request
-    reason = "sync puts no plan on the timeline; run plans and executes in one step"
+    reason = "sync stores no plan on the timeline; `run` plans and executes in one step"
     return NothingToDo(code=NothingToDoReason.SINGLE_STEP, reason=reason)
 
 

@@ -87,7 +87,12 @@ METRICS = (
         attributes=_TABLE,
         unit="By",
     ),
-    Metric(name="table.small_files", kind="gauge", text="Base files below the small-file limit.", attributes=_TABLE),
+    Metric(
+        name="table.small_files",
+        kind="gauge",
+        text="Number of base files below the small-file limit.",
+        attributes=_TABLE,
+    ),
     Metric(
         name="table.file_size",
         kind="histogram",
@@ -118,7 +123,7 @@ METRICS = (
     Metric(
         name="source.lag",
         kind="gauge",
-        text="Units of a source, such as offsets or files, that no commit has after a run.",
+        text="Number of units of a source, such as offsets or files, that are not in a commit after a run.",
         attributes=_SOURCE,
     ),
     Metric(

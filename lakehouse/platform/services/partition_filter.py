@@ -30,7 +30,7 @@ class NoPartition:
 
 
 def selected_partitions(service: str, table: Table, command: ServiceCommand) -> tuple[str, ...] | NoPartition:
-    """Return the paths of the partitions to which a command limits a service, empty for the whole table.
+    """Return the paths of the partitions to which a command limits a service; empty means the whole table.
 
     Raises UserError for a service that works on whole tables, for a partition that does not exist, and for an interval
     if no partition path contains a date.
@@ -75,7 +75,7 @@ def partitions_in(
 
 
 def _span(partition: str, keys: KeyConfig | None) -> tuple[datetime, datetime] | None:
-    """Return the start and end in UTC of the hour, day or month in a path; None without a date."""
+    """Return the start and end in UTC of the hour, day or month in a path, or None if it contains no date."""
     if keys is not None and keys.timestamp is not None:
         time = partition_time(partition, keys)
         if time is not None:

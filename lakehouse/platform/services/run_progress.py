@@ -44,7 +44,7 @@ class RecordedProgress:
                 self._record(stage)
 
     def ended(self, stage: Stage, *, failed: bool) -> None:
-        """Forget a stage."""
+        """Remove a stage."""
         del failed
         with self._lock:
             self._done.pop(id(stage), None)

@@ -46,7 +46,7 @@ def decide(
         tables: Names of the tables; empty: all tables of the catalog.
         limits: Limits by service.
         force: Choose services whether they are due or not.
-        drift: Warnings by table about spec files that are not in force; they are added to the reasons.
+        drift: Warnings by table about spec files that are not the current spec; they are added to the reasons.
     """
     named = [catalog.registered_entry(name) for name in text_list(tables, "tables")]
     entries = {entry.id: entry for entry in named} if tables else catalog.registered()
@@ -176,7 +176,7 @@ def predicted_seconds(assessment: Assessment, runs: Sequence[Run]) -> float:
 
 
 def due_since(runs: Sequence[Run], decided: Sequence[int], now_ms: int) -> int:
-    """Return when the service became due, without a successful run since; `decided` is newest first."""
+    """Return since when the service is due without a successful run; `decided` is newest first."""
     done = max((run.ended_ms or 0 for run in runs if run.state in _DONE), default=0)
     return next((time for time in reversed(decided) if time > done), now_ms)
 

@@ -57,7 +57,7 @@ def check_custom_source(
 
 
 def plans_without_spark(spec: TableSpec, environ: Mapping[str, str]) -> bool:
-    """Return whether a spec's class plans without Spark; raise UserError as `check_custom_source` does."""
+    """Return whether a spec's class plans without Spark; raise UserError in the same cases as `check_custom_source`."""
     return bool(getattr(source_class(custom_source_of(spec).class_name, environ), "plans_without_spark", False))
 
 
@@ -124,7 +124,7 @@ class CustomSource:
         if not isinstance(plan, SourcePlan):
             raise self._wrong("plan", "a SourcePlan", plan)
         if plan.checkpoint is not None and not isinstance(plan.checkpoint, str):
-            raise self._wrong("plan", "a plan whose checkpoint is a text or None", plan.checkpoint)
+            raise self._wrong("plan", "a plan whose checkpoint is a string or None", plan.checkpoint)
         return plan
 
     @contextmanager
@@ -143,7 +143,7 @@ class CustomSource:
                 yield rows
 
     def verify(self, plan: SourcePlan) -> None:
-        """Let the class verify the plan."""
+        """Verify the plan with the method of the class."""
         self.inner.verify(plan)
 
     @contextmanager

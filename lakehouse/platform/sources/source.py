@@ -112,9 +112,10 @@ class Batch:
         views: Input of the transform, if it is not `frame`.
         commits_empty: Whether the run commits its checkpoint although there are no rows.
         replaces: Whether the rows replace all rows of the table.
-        checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.
+        checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None means the plan's
+            checkpoint.
         metadata: Entries for the commit's extra metadata that depend on the records; they replace the plan's.
-        lag: Records in the source after the records that were read; None for the plan's value.
+        lag: Records in the source after the records that were read; None means the plan's value.
         selected_from: The columns of the records before the spec's `select`; None if they are not known.
         deletes_yield: Whether deletes in `frame` are dropped if it contains other rows with their key.
     """
@@ -148,7 +149,7 @@ class Source(Protocol[PlanT]):
 
         Args:
             checkpoint: The checkpoint in the newest commit with a checkpoint; None if there is none.
-            interval: The data interval of the run; None for a run without one.
+            interval: The data interval of the run, or None if it has none.
             full_refresh: Whether to read all records, including records before the checkpoint.
 
         Raises:

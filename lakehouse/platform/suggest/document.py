@@ -55,7 +55,7 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
 
 
 def several_tables_spec(tables: TableSet, *, table: str = "", location: str = "") -> str:
-    """Return a spec for several database tables, as `suggested_spec` does for one."""
+    """Return a spec for several database tables; see `suggested_spec` for one table."""
     name = table or tables.name
     lines = [
         *_comment(tables.scope),

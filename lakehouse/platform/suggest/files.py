@@ -42,7 +42,7 @@ _LEAST_FITTING = 0.9
 
 @dataclass(slots=True)
 class _Problems:
-    """Bad records: their number, and the first one."""
+    """The number of bad records, and the first of them."""
 
     records: int = 0
     first: str = ""
@@ -232,7 +232,7 @@ def _names(record: str, guess: CsvGuess, url: str) -> list[str]:
 def _dialect_notes(guess: CsvGuess, encoding: str) -> list[str]:
     notes = []
     if encoding not in ("UTF-8", "UTF-16"):
-        notes.append(f"the files are not UTF-8; {encoding} is a guess, see whether names and texts are right")
+        notes.append(f"the files are not UTF-8; {encoding} is a guess, check whether names and strings are right")
     if guess.open_quote:
         notes.append(
             f"not sure: values begin with a double quote that is not closed, such as {shown(guess.open_quote)}, so the "
@@ -327,7 +327,7 @@ def _scope(path: str, files: SampledFiles, rows: int, size: int | None, *, is_cu
     rest = (
         "All rows were read"
         if read == files.files and not is_cut
-        else "Other rows may have other columns, types and null texts: check with `lakehouse spec check --sample`"
+        else "Other rows may have other columns, types and null values: check with `lakehouse spec check --sample`"
     )
     place = f"({files.bytes:,} bytes) at {path}"
     sentences = [f"Suggested from {_counted(rows, 'row')}{text} of {which} {place}. {rest}."]

@@ -41,7 +41,7 @@ class KeyChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderingChoice:
-    """The ordering column, None for none, and the evidence."""
+    """The ordering column (None if there is none), and the evidence."""
 
     column: str | None = None
     evidence: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class OrderingChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChoice:
-    """The partition column or None; `settings` is only set for a TIMESTAMP column."""
+    """The partition column, if any. `settings` is set only for a TIMESTAMP column."""
 
     column: str | None = None
     settings: Mapping[str, object] | None = None
@@ -239,7 +239,7 @@ def _settings(column: SampledColumn) -> dict[str, object]:
 
 
 def _days(column: SampledColumn) -> int | None:
-    """Return the number of distinct days in a time column; None for other columns."""
+    """Return the number of distinct days in a time column, or None for any other column."""
     values = [value for value in column.values if value is not None]
     if not values:
         return None

@@ -87,7 +87,7 @@ def _typed(counts: Iterable[Counter[str]], rules: TextRules) -> frozenset[int]:
 
 
 def _with_null_text(counts: Sequence[Counter[str]]) -> TextRules:
-    """Return the rules with the null value that types as many columns as possible; without one if none helps."""
+    """Return the rules with the null value, if any, that types as many columns as possible."""
     plain = TextRules()
     votes: Counter[str] = Counter()
     for count in counts:
@@ -173,7 +173,7 @@ def _column(name: str, texts: Sequence[str | None], count: Counter[str], rules: 
 
 
 def _value(text: str | None, kind: str, rules: TextRules) -> str | None:
-    """Return a string, in SQL notation if it is a number; None for null."""
+    """Return a string, in SQL notation if it is a number, or None if it is null."""
     if rules.is_null(text):
         return None
     return number_in_sql(text or "", rules.locale) or text if kind != "string" else text
@@ -278,7 +278,7 @@ def _notes(names: Sequence[str], counts: Sequence[Counter[str]], rules: TextRule
     spaced = [name for name, count in zip(names, counts, strict=True) if any(text != text.strip() for text in count)]
     if spaced:
         notes.append(
-            f"texts of {_listed(spaced)} have space around them, which is kept; to remove it write options: "
+            f"strings of {_listed(spaced)} have space around them, which is kept; to remove it write options: "
             "{ignoreLeadingWhiteSpace: 'true', ignoreTrailingWhiteSpace: 'true'}"
         )
     if rules.null_text:

@@ -86,7 +86,7 @@ def text_kinds(text: str, rules: TextRules) -> int:
 
 
 def common_kinds(texts: Iterable[str], rules: TextRules) -> int:
-    """Return the bits of the types that fit all strings; all bits without strings."""
+    """Return the bits of the types that fit all strings; all bits if there are no strings."""
     bits = (1 << 8) - 1
     for text in texts:
         bits &= text_kinds(text, rules)
@@ -96,7 +96,7 @@ def common_kinds(texts: Iterable[str], rules: TextRules) -> int:
 
 
 def text_type(texts: Iterable[str], rules: TextRules) -> str:
-    """Return the Spark SQL type for non-null strings; `string` without strings."""
+    """Return the Spark SQL type for non-null strings; `string` if there are none."""
     distinct = tuple(texts)
     bits = common_kinds(distinct, rules) if distinct else STRING
     chosen = next(bit for bit in _NAMES if bits & bit)

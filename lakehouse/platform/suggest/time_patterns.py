@@ -34,7 +34,7 @@ def matches_pattern(text: str, pattern: str) -> bool:
 
 
 def patterns_of(texts: Collection[str], patterns: Collection[str]) -> tuple[str, ...]:
-    """Return the patterns that match all strings; several if the strings are ambiguous, none without strings."""
+    """Return the patterns that match all strings; several patterns if the strings are ambiguous."""
     return tuple(pattern for pattern in patterns if texts and all(matches_pattern(text, pattern) for text in texts))
 
 

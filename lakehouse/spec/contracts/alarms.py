@@ -1,4 +1,4 @@
-"""Alarms, rules and silences, as the command line prints them and as Airflow's notifiers read them."""
+"""Alarms, rules and silences: the output of commands and the input of Airflow's notifiers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AlarmEntry:
         action: How to solve the problem.
         raised: Time in ISO 8601.
         resolved: Time in ISO 8601, empty while the alarm is open.
-        silenced_until: End of the silence that covers the alarm, empty without one.
+        silenced_until: End of the silence that covers the alarm; empty if no silence does.
         value: The value that violates the rule.
         threshold: The limit that the value exceeds.
     """
@@ -59,8 +59,8 @@ class AlarmList(Document):
 
     Attributes:
         alarms: The alarms.
-        message: Of a claim: the id of the message, the same in each attempt to send it.
-        attempt: Of a claim: 2 if the sender of the first attempt ended, so that the message may have been sent already.
+        message: The id of a claimed message, the same in each attempt to send it.
+        attempt: 2 if the first sender of a claimed message ended, so that the message may have been sent already.
     """
 
     alarms: tuple[AlarmEntry, ...] = ()
@@ -84,7 +84,7 @@ class AlarmRuleEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRuleList(Document):
-    """Result of `lakehouse alarms rules`. `file` is the user's file, empty without one."""
+    """Result of `lakehouse alarms rules`. `file` is the user's file, empty if there is none."""
 
     file: str = ""
     rules: tuple[AlarmRuleEntry, ...] = ()
@@ -119,7 +119,7 @@ class SilenceEnded(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmCheck(Document):
-    """Result of `lakehouse alarms check`: numbers of alarms that the check raised and resolved, and that are open."""
+    """Result of `lakehouse alarms check`: numbers of alarms that the check raised and resolved, and of open alarms."""
 
     raised: int = 0
     resolved: int = 0
@@ -128,7 +128,7 @@ class AlarmCheck(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmClaimEnded(Document):
-    """Result of `lakehouse alarms settle`: the number of alarms that the notifier sent or gave back."""
+    """Result of `lakehouse alarms settle`: the number of alarms that the notifier sent or released."""
 
     notifier: str
     alarms: int

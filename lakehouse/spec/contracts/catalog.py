@@ -1,4 +1,4 @@
-"""Tables, specs and policies of a catalog, and the timeline of a table, as the command line prints them."""
+"""Output of commands about a catalog's tables, specs and policies, and about a table's timeline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class SpecState(StrEnum):
 
     #: The catalog applies the spec of the file.
     IN_FORCE = "in_force"
-    #: The file and the version in force differ.
+    #: The file differs from the version that the catalog applies.
     DIFFERS = "differs"
-    #: The sync put the changed file in force.
+    #: The sync applied the changed file.
     CHANGED = "put_in_force"
     #: The sync registered the table.
     ENTERED = "entered"
@@ -109,7 +109,7 @@ class UpdatedSpec(Document):
 class DroppedTable(Document):
     """Result of `lakehouse table drop`.
 
-    `kept` are the paths below the location that a purge left: files that are not the table's, folders of such files,
+    `kept` are the paths below the location that a purge left: files that do not belong to the table, their folders,
     nested tables, and symbolic links.
     """
 
@@ -122,8 +122,8 @@ class DroppedTable(Document):
 class PolicyChange(Document):
     """Result of `lakehouse policy set` and `remove`.
 
-    `scope` is a namespace or a table, `pattern` a regular expression of partitions, empty for all. `changed` is False
-    if there was no policy to remove. `warnings` are the reasons why settings of the policy have no effect.
+    `scope` is a namespace or a table, `pattern` a regular expression for partition paths, empty for all. `changed` is
+    False if there was no policy to remove. `warnings` are the reasons why settings of the policy have no effect.
     """
 
     scope: str

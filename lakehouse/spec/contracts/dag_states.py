@@ -1,4 +1,4 @@
-"""The states of Airflow's DAGs that table services, publications and pages depend on."""
+"""States of the Airflow DAGs on which table services, publications and pages depend."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class DagState:
 
     Attributes:
         dag_id: Its id.
-        is_paused: Whether it is paused: then Airflow starts no run of it, and a triggered run waits.
+        is_paused: Whether it is paused. Airflow then starts no run, and a triggered run waits.
         schedule: Its schedule as Airflow shows it, such as `*/5 * * * *`.
-        interval_s: Seconds between two runs by the clock; None without such runs.
+        interval_s: Seconds between two scheduled runs; None if it has no time-based schedule.
         last_run_ms: Begin of the newest run; None if there is none.
         last_run_state: State of the newest run, such as `success`; empty if there is none.
-        is_overdue: It is not paused, and began no run for longer than its interval.
-        may_edit: Whether the user may pause and unpause it; None if no user asked.
+        is_overdue: Whether it is not paused, but began no run for longer than its interval.
+        may_edit: Whether the user may pause and unpause it; None outside of a user's request.
     """
 
     dag_id: str
@@ -34,7 +34,7 @@ class DagState:
     may_edit: bool | None = None
 
     def overdue_text(self, now_ms: int) -> str:
-        """Return for how long an overdue DAG has begun no run, and its interval."""
+        """Describe an overdue DAG: the time since its last run, and its interval."""
         gap_s = (now_ms - (self.last_run_ms or now_ms)) / 1000
         return f"{self.dag_id} (last run {duration_text(gap_s)} ago, interval {duration_text(self.interval_s or 0)})"
 
@@ -44,10 +44,10 @@ class DagStates(Document):
     """The states of some DAGs.
 
     Attributes:
-        now_ms: When they were read.
+        now_ms: Time of the read.
         dags: The DAGs, in the order of the request.
-        missing: Requested ids without a DAG in this Airflow, or whose file Airflow no longer finds.
-        deciding: The DAG whose runs decide about a service, by the name of the requested service.
+        missing: Requested ids for which this Airflow has no DAG, or no longer has the DAG file.
+        deciding: For each requested service, the DAG whose runs decide about it.
     """
 
     now_ms: int

@@ -1,4 +1,4 @@
-"""Decisions of the scheduler about table services, as `lakehouse services` prints them and Airflow reads them."""
+"""Decisions of the scheduler about table services. `lakehouse services` prints them, and Airflow reads them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DecisionReason(StrEnum):
     ALREADY_RUNNING = "already_running"
     #: An earlier pass chose the run, and its job has not begun.
     SUBMITTED = "submitted"
-    #: The job or the DAG run that should have begun the run ended before that. The next pass decides again.
+    #: The job or the DAG run ended before it began the chosen run. The next pass decides again.
     RELEASED = "released"
     #: Another service holds file groups of the table.
     FILE_GROUPS_HELD = "file_groups_held"
@@ -42,9 +42,9 @@ class DecisionReason(StrEnum):
     RUN_LIMIT = "run_limit"
     #: The runs of the last hour moved as many bytes as the pool allows.
     BYTE_LIMIT = "byte_limit"
-    #: Runs that precede it take all slots of the pool until the next decision.
+    #: Runs with a higher rank occupy all slots of the pool until the next decision.
     NO_SLOT = "no_slot"
-    #: The pass starts as many jobs as Airflow accepts, and the job of this run is not among them.
+    #: The pass has reached the maximum number of jobs that Airflow accepts.
     JOB_LIMIT = "job_limit"
     #: Quiet hours of the policy.
     QUIET_HOURS = "quiet_hours"
@@ -71,7 +71,7 @@ class ServiceDecision:
         score: Priority times benefit per second; services with a higher score run first.
         inputs: Numbers that the trigger condition read.
         predicted: Cost of the run: files, bytes, seconds, and its benefit.
-        deadline: Latest time of the run, empty for none.
+        deadline: Latest time of the run; empty if there is none.
         starts: Time at which a wait ends, if it is known.
     """
 
@@ -162,7 +162,7 @@ class SpecInForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableExplanation(Document):
-    """Why services of a table run or wait: `lakehouse services explain --output json`, by the name of the service."""
+    """Reasons why services of a table run or wait, by service name: `lakehouse services explain --output json`."""
 
     table: str
     spec: SpecInForce
@@ -171,7 +171,7 @@ class TableExplanation(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """The newest decision and the last run of one table service; None if there is none."""
+    """The newest decision and the last run of one table service; each is None if there is none."""
 
     table: str
     service: str
@@ -190,7 +190,10 @@ class ServiceStates(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
-    """Numbers about the layout of one table; all are None with `error` if the table cannot be read."""
+    """Numbers about the file layout of one table.
+
+    If the table cannot be read, `error` is set and all numbers are None.
+    """
 
     table: str
     freshness_lag_s: float | None = None

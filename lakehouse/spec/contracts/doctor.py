@@ -85,7 +85,7 @@ def _spark(name: str, meaning: str, advice: str) -> CheckDescription:
     return CheckDescription(name=name, environment=CheckedEnvironment.SPARK, meaning=meaning, advice=advice)
 
 
-#: Name -> description, in the order in which the checks run.
+#: Descriptions of all checks by name, in the order in which the checks run.
 CHECKS: dict[str, CheckDescription] = {
     check.name: check
     for check in (
@@ -152,8 +152,8 @@ CHECKS: dict[str, CheckDescription] = {
         ),
         _airflow(
             "time_zone",
-            "Airflow's time zone ([core] default_timezone) is the one of all data intervals. Airflow reads dates "
-            "without an offset in it, so that a backfill may lack its last day if they differ.",
+            "Airflow's time zone ([core] default_timezone) is the time zone of all data intervals. Airflow reads "
+            "dates without an offset in this zone, so a backfill may lack its last day if they differ.",
             "Write dates with an offset: `airflow backfill create --from-date 2026-03-01T00:00:00+00:00`.",
         ),
         _spark("python", "Python is 3.11 or newer.", "Create the environment with python3.11 or newer."),

@@ -37,8 +37,8 @@ class Document(Readable):
     """A value that one process writes as JSON and another process reads.
 
     A subclass is a frozen dataclass. Its fields are JSON scalars, enums, frozen dataclasses, tuples and mappings of
-    these. `VERSION` increases when an older reader would misunderstand a document. `CONSTANTS` are values that each
-    document of the class contains in addition to its fields.
+    these. `VERSION` increases when an older reader would misunderstand a document. `CONSTANTS` are additional entries
+    with a fixed value in each document of the class.
     """
 
     VERSION: ClassVar[int] = 1
@@ -56,7 +56,7 @@ class Document(Readable):
     def from_mapping(cls, mapping: object) -> Self:
         """Decode the result of `to_mapping`.
 
-        Raises UserError if the mapping is another document, or if a newer version of lakehouse wrote it.
+        Raises UserError if the mapping is a different kind of document, or if a newer version of lakehouse wrote it.
         """
         title = _title(cls)
         if not isinstance(mapping, Mapping):
@@ -91,7 +91,7 @@ class Document(Readable):
 
 
 def encode(value: object) -> Any:
-    """Return a value of a contract as JSON values; other values become strings."""
+    """Convert a contract value to JSON values; values of other types become strings."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | int | float | None):
@@ -107,12 +107,12 @@ def encode(value: object) -> Any:
 
 
 def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
-    """Return a dataclass of a contract with the values of the `source` fields with the same names.
+    """Create a contract dataclass from the equally named attributes of `source`.
 
     Args:
         kind: A dataclass.
         source: A value with an attribute for each field of `kind` that is not in `others`.
-        others: The fields that are missing in `source`, or have another form there.
+        others: Values of the fields that `source` lacks or stores in a different form.
 
     Raises:
         AttributeError: `source` lacks a field, so the contract and its source have diverged.
@@ -122,7 +122,7 @@ def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
 
 
 def decode(kind: type[KindT], mapping: object) -> KindT:
-    """Return the dataclass that `encode` encoded; raise UserError for any other mapping."""
+    """Decode the result of `encode` to a dataclass; raise UserError for any other mapping."""
     try:
         decoded: KindT = _decode(kind, mapping, _title(kind))
     except (ValueError, TypeError, KeyError) as error:
@@ -131,7 +131,7 @@ def decode(kind: type[KindT], mapping: object) -> KindT:
 
 
 def _decode(kind: Any, value: object, name: str) -> Any:
-    """Return a JSON value as a value of the type `kind`; raise ValueError naming the field."""
+    """Convert a JSON value to the type `kind`; raise ValueError with the name of the field."""
     if kind is Any:
         return value
     origin = get_origin(kind)

@@ -1,4 +1,4 @@
-"""Numbers, due services and problems of tables, as the scheduler stores them for pages, alarms and metrics."""
+"""Numbers, due services and problems of tables. The scheduler stores them for pages, alarms and metrics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakehouse.spec.contracts.document import Document
 class Severity(IntEnum):
     """Severity of a problem; a higher number needs attention first. 0 in the catalog means that there is no problem."""
 
-    #: A fact to know; nothing to do.
+    #: Information only; no action is needed.
     INFO = 1
-    #: Readers or writers will suffer if nothing is done.
+    #: Without an action, reads or writes become slow or fail.
     WARNING = 2
     #: Data is late or wrong, or a service cannot run.
     CRITICAL = 3
@@ -28,9 +28,9 @@ class Problem:
     Attributes:
         rule: Name of the rule.
         severity: Severity of the problem.
-        value: The value that violates the rule; None if it is no number.
+        value: The value that violates the rule; None if it is not a number.
         threshold: The limit that the value exceeds.
-        text: One sentence with both, for people.
+        text: One sentence with value and threshold, for people.
         action: The service or the command that repairs it; empty if there is none.
         subject: The part of the table that the rule checks, such as a service; empty for the table.
     """
@@ -47,7 +47,7 @@ class Problem:
 # parameters: one field per number of a table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNumbers:
-    """Numbers of one table at one time; None: not known. Times are UTC milliseconds.
+    """Numbers of one table at one time; None means unknown. Times are UTC milliseconds.
 
     Attributes:
         last_commit_ms: Completion time of the newest write.
@@ -92,7 +92,7 @@ class TableNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBounds:
-    """Restrictions on the runs of a service in its table's policy; see `lakehouse.spec.table.scheduling`."""
+    """Limits on the runs of a service from the policy of its table; see `lakehouse.spec.table.scheduling`."""
 
     quiet_hours: str = ""
     max_runs: int | None = None
@@ -116,15 +116,16 @@ class DueService:
         seconds: Predicted duration of a run.
         priority: Factor of the service's benefit.
         score: Priority times benefit per second; services with a higher score run first.
-        deadline_ms: Time after which the service is overdue; None: no deadline.
+        deadline_ms: Time after which the service is overdue; None if it has no deadline.
         requested: Whether a user requested the run.
-        places: Partitions that the run would write, if they are known; empty: all of them.
+        places: Partitions that the run would write, if they are known; empty means all.
         starts_ms: Time at which the wait ends, if it is known.
-        chosen_ms: Time at which the scheduler chose a run that has not ended; None while the service waits.
+        chosen_ms: Time at which the scheduler chose the run; None while the service waits. It stays set until the run
+            ends.
         claim: Name of the pass that chose it, such as its DAG run; empty if the pass has no name.
-        blocked: Why the service waits regardless of other services, such as a failed run; None for no such reason.
-        blocked_ms: Time at which this wait ends.
-        bounds: Restrictions of the policy.
+        blocked: Reason of a wait that does not depend on other services, such as a failed run; None if there is none.
+        blocked_ms: Time at which that wait ends.
+        bounds: Limits from the policy.
     """
 
     since_ms: int
@@ -156,9 +157,9 @@ class TableState:
         problems: Violated rules.
         due: The services that are due, by name.
         error: Reason why the table could not be read; None if it was read.
-        looked_ms: Time of the last poll; 0: never.
-        look_at_ms: Time of the next poll of a table that does not change; None: only by the rotation.
-        changed_ms: Time of a change that no poll has observed; 0: there is none.
+        looked_ms: Time of the last poll; 0 if there was none.
+        look_at_ms: Time of the next poll if the table does not change; None means that only the rotation polls it.
+        changed_ms: Time of a change that no poll has observed yet; 0 if there is none.
     """
 
     numbers: TableNumbers = field(default_factory=TableNumbers)
@@ -171,13 +172,13 @@ class TableState:
 
     @property
     def severity(self) -> int:
-        """The severity of the worst problem, 0 without any."""
+        """The maximum severity of the problems, or 0 if there are none."""
         return max((int(problem.severity) for problem in self.problems), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResources:
-    """Resources of one spark-submit: memory as Spark writes it, executors and their cores.
+    """Resources of one spark-submit: memory in Spark's notation, number of executors, and cores per executor.
 
     The number of executors has an effect only on a cluster.
     """
@@ -190,7 +191,7 @@ class JobResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceBatch:
-    """One spark-submit: a service, its tables in their order, its predicted duration and bytes, and its resources."""
+    """One spark-submit of a service: its tables in order, its predicted duration and bytes, and its resources."""
 
     service: str
     tables: tuple[str, ...]
@@ -222,7 +223,7 @@ class FleetPass(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedRun:
-    """A chosen run that did not begin: its table, its service, and the pass that chose it."""
+    """A run that a pass chose and that did not begin: its table, its service, and that pass."""
 
     table: str
     service: str
@@ -231,6 +232,6 @@ class ReleasedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedRuns(Document):
-    """The runs that the next pass decides again: `lakehouse services release --output json`."""
+    """The released runs, about which the next pass decides again: `lakehouse services release --output json`."""
 
     runs: tuple[ReleasedRun, ...] = ()

@@ -1,4 +1,4 @@
-"""The indexes of one table, as `lakehouse index list` prints them."""
+"""The indexes of one table: the output of `lakehouse index list`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class IndexState(StrEnum):
 
     #: Readers and writers use it.
     IN_USE = "in_use"
-    #: A plan builds it; commits maintain it already.
+    #: A plan is building it; commits already maintain it.
     BUILDING = "building"
-    #: Options or a definition declare it, and no plan builds it yet.
+    #: Options or an index definition declare it, but no plan builds it yet.
     DECLARED = "declared"
     #: It exists, but readers do not use it; `reason` explains why.
     UNUSABLE = "unusable"
@@ -31,11 +31,11 @@ class IndexInfo:
             listing`, `column statistics`, `bloom filters`, `record index`, `partition statistics`, `secondary index`,
             or `expression index` with one of these.
         state: Whether readers and writers use it.
-        columns: The indexed columns; empty for all columns, or for a file index.
+        columns: The indexed columns; empty if all columns are indexed, or for a writer index.
         expression: The function of an expression index.
         partition: Partition of the metadata table; empty for an index that is not stored there.
         bytes: Size of its files; None if it has none.
-        reason: Why it is not in use; empty if it is.
+        reason: Why it is not in use; empty if it is in use.
     """
 
     name: str

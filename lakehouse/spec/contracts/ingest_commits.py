@@ -1,4 +1,4 @@
-"""The newest commits of an ingestion, from which Airflow emits the asset events that are missing."""
+"""The newest commits of an ingestion. Airflow emits missing asset events for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class IngestCommit:
     Attributes:
         instant: Requested time of the commit.
         completed: Completion time of the commit.
-        run_id: Identity of the run that committed; None for a run by hand without one.
-        interval: Data interval of the run, empty for none.
+        run_id: Id of the run that committed; None for a manual run without an id.
+        interval: Data interval of the run; empty if it has none.
     """
 
     instant: str

@@ -1,4 +1,4 @@
-"""Details of one table that need small reads of it: bars of its timeline, one decoded instant, and its files."""
+"""Details of one table from small reads: the instants of its timeline, one decoded instant, and its files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.spec.contracts.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineBars(Document):
-    """Instants of a table, in columns with equal lengths, ordered by requested time, for 100,000 instants and more.
+    """Instants of a table as parallel lists, ordered by requested time. The form suits 100,000 instants and more.
 
     Attributes:
         table: Name of the table.
@@ -46,16 +46,17 @@ class InstantDetail(Document):
         action: Action.
         service: The service behind it, or `write`.
         state: `requested`, `inflight` or `completed`.
-        completed: Completion time, None for a pending instant.
-        operation: Operation of a commit, empty for others.
+        completed: Completion time; None for a pending instant.
+        operation: Operation of a commit; empty for other actions.
         summary: The changes as one sentence.
-        numbers: Sums over the written files: rows, files and bytes; and the attempts that lost a conflict before.
+        numbers: Rows, files and bytes, summed over the written files, and the number of earlier attempts with a
+            conflict.
         watermarks: Watermarks of the sources after a commit, in ISO 8601.
-        watermarks_before: Watermarks after the write that completed before it.
+        watermarks_before: Watermarks after the previously completed write.
         partitions: Partitions that the commit wrote, 100 at most.
         files: Written files, 100 at most.
         extra: Extra metadata of the commit without schemas.
-        plan: Decoded plan of a service, empty without one.
+        plan: Decoded plan of a service; empty if there is none.
     """
 
     table: str
@@ -89,7 +90,7 @@ class FileGroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeBucket:
-    """Number and bytes of base files up to `up_to_bytes` (None: no limit) that do not fit the bucket before."""
+    """Number and bytes of base files up to `up_to_bytes` (None: no limit) that exceed the previous bucket."""
 
     up_to_bytes: int | None
     files: int
@@ -100,7 +101,7 @@ class SizeBucket:
 class TableFiles(Document):
     """One page of a table's file groups, and a histogram of all base file sizes.
 
-    `target_bytes` is the size that writers aim at, `small_bytes` the limit below which a file is small.
+    `target_bytes` is the target size of writers. Files below `small_bytes` are small.
     """
 
     table: str

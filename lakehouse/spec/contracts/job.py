@@ -1,7 +1,8 @@
-"""Report of a job for the process that started it: one dataclass for each kind of job.
+"""Reports that a job writes for the process that started it, with one dataclass per kind of job.
 
-The three kinds share one flat document, version 1, in which fields of another kind have empty values. Earlier releases
-read it, and their documents are read here. `lakehouse.spec.job_command` defines the arguments of jobs.
+The three kinds share one flat document, version 1, in which the fields of the other kinds have empty values. Earlier
+releases can read it, and this module can read their documents. `lakehouse.spec.job_command` defines the arguments of
+jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from lakehouse.spec.contracts.lineage import JobLineage
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.secrets import redact_text
 
-#: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
+#: Environment variable with a job's `spark.hadoop.fs.*` settings as JSON. A check outside of spark-submit reads it.
 STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 
 
@@ -48,7 +49,7 @@ class JobStatus(StrEnum):
 class JobReason(StrEnum):
     """Why a job had nothing to do."""
 
-    #: The job did something, or failed.
+    #: The job committed or failed, so there is no reason.
     NONE = "none"
     #: The trigger condition of the service does not hold.
     NOT_DUE = "not_due"
@@ -68,7 +69,7 @@ class JobReason(StrEnum):
     OTHER_RUN_ACTIVE = "other_run_active"
     #: An earlier try of this run has committed; `instant` is its commit.
     COMMITTED_BY_EARLIER_TRY = "committed_by_earlier_try"
-    #: A commit contains the data interval of the run already.
+    #: A commit already contains the data interval of the run.
     INTERVAL_INGESTED = "interval_ingested"
     #: All data of the source is already ingested.
     NO_NEW_DATA = "no_new_data"
@@ -121,7 +122,7 @@ class JobError:
         kind: Name of the exception's class, for people; programs use `code`.
         message: The problem and its solution.
         retryable: Whether the same run may succeed later.
-        wait_for_s: Maximum total time in seconds to wait for missing data, None if no data is missing.
+        wait_for_s: Maximum total time in seconds to wait for missing data; None if no data is missing.
         code: Class of the error.
     """
 
@@ -143,7 +144,10 @@ class JobError:
 
     @classmethod
     def of(cls, error: BaseException) -> JobError:
-        """Return an exception as a value. An exception of another package is retryable, as it may be transient."""
+        """Convert an exception to a value.
+
+        An exception of another package counts as retryable, because it may be transient.
+        """
         code = next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.INTERNAL)
         return cls(
             kind=type(error).__name__,
@@ -154,7 +158,7 @@ class JobError:
         )
 
 
-#: The unit of the log that a source keeps until it is confirmed.
+#: Unit of a lag in a log that the source retains until the job confirms it.
 KEPT = "bytes kept"
 
 
@@ -165,8 +169,8 @@ class SourceLag:
     Attributes:
         source: The kind and the name of the source, such as `kafka:orders`.
         unit: The unit of `left`, such as `offsets`, `files` or `bytes`.
-        left: The number of units that the source contained when the run was planned, and that no commit contains.
-        seconds: The age of the newest record that was read, if units are left; 0 if none are, None if it is unknown.
+        left: Number of units that the source contained when the run was planned, without the units that are committed.
+        seconds: Age of the newest record that was read; 0 if `left` is 0, None if the age is unknown.
     """
 
     source: str
@@ -176,11 +180,11 @@ class SourceLag:
 
     @property
     def is_kept(self) -> bool:
-        """Whether `left` is the log that the source keeps for the table, not the input of a later run."""
+        """Whether `left` counts the log that the source retains for the table, instead of the input of later runs."""
         return self.unit == KEPT
 
 
-#: Name of the field with the job's kind.
+#: Name of the document field with the kind of the job.
 _JOB = "job"
 _SHOWN = 200
 
@@ -191,10 +195,10 @@ class JobOutcome(Document):
 
     Attributes:
         status: Outcome of the job.
-        table: Name of the table; of a batch, all names.
+        table: Name of the table, or all names of a batch.
         seconds: Duration of the job.
-        reason: Explanation for people: why there was nothing to do. `code` is the same for programs.
-        code: Reason for programs.
+        reason: Explanation for people why there was nothing to do.
+        code: The same reason for programs.
         error: Error of a failed job.
         warning: A problem that did not affect the commit.
         interval: Data interval of the run, empty for none.
@@ -223,8 +227,8 @@ class WriteOutcome(JobOutcome):
     """The fields that the reports of all committing jobs share.
 
     Attributes:
-        instant: Instant of the commit, None without a commit. If an earlier try of the run has committed, its
-            instant, with the numbers of that commit.
+        instant: Instant of the commit; None if there was no commit. If an earlier try of the run committed, this is the
+            instant of that commit, and so are the numbers.
         rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
         inserts: Rows whose keys were new.
         updates: Rows that replaced a stored version.
@@ -251,14 +255,14 @@ class IngestReport(WriteOutcome):
     Attributes:
         previous: Instant of the previous commit by the same ingestion; None if there was none.
         bad_records: Bad records, which the job wrote to dead letter files.
-        late_rows_dropped: Rows that are older than a tombstone of their key.
-        duplicates_dropped: Rows of events that the table or the batch had already.
+        late_rows_dropped: Number of dropped rows that are older than the tombstone of their key.
+        duplicates_dropped: Number of dropped rows whose event the table or the batch already contains.
         conflicts: Number of retries after a conflict with another writer.
-        folders: Folders and files of the source that were ingested.
-        missing: Folders of the source that had no data and were skipped.
+        folders: Ingested folders and files of the source.
+        missing: Skipped folders of the source without data.
         drift: Columns in which the rows differed from the table.
-        lag: How far the table is behind its sources after the run.
-        parts: Reports of a database's tables; the numbers of the report are their sums.
+        lag: Lag of the table behind its sources after the run.
+        parts: Reports for the single tables of a database; the numbers of this report are their sums.
     """
 
     CONSTANTS: ClassVar[Mapping[str, Any]] = {_JOB: "ingest", "plans_dropped": 0, "tables": (), "partitions": ()}
@@ -275,7 +279,7 @@ class IngestReport(WriteOutcome):
     parts: tuple[IngestReport, ...] = ()
 
 
-#: Fields of version 1 that only ingestions set. Readers of that version expect them in the reports of all jobs.
+#: Fields that only ingestions set. Readers of version 1 expect them in the reports of all jobs.
 _OF_INGEST: Mapping[str, Any] = {
     "previous": None,
     "bad_records": 0,
@@ -298,7 +302,7 @@ class ServiceReport(WriteOutcome):
     Attributes:
         plans_dropped: Plans that a service dropped, for example because a write changed their file groups.
         tables: Changes of a metastore sync, one entry per metastore table.
-        parts: Reports of a batch's tables; the numbers of the batch are their sums.
+        parts: Reports for the single tables of a batch; the numbers of this report are their sums.
     """
 
     CONSTANTS: ClassVar[Mapping[str, Any]] = {_JOB: "service", **_OF_INGEST, "partitions": ()}
@@ -346,7 +350,7 @@ JobReport = IngestReport | ServiceReport | PublicationReport
 _KINDS: tuple[type[JobReport], ...] = (IngestReport, ServiceReport, PublicationReport)
 ReportT = TypeVar("ReportT", IngestReport, ServiceReport, PublicationReport)
 WriteReportT = TypeVar("WriteReportT", IngestReport, ServiceReport)
-#: Numbers that the report of a batch sums.
+#: Fields that the report of a batch sums over its tables.
 _SUMMED = (
     "rows",
     "inserts",
@@ -363,7 +367,7 @@ _SUMMED = (
 
 
 def parse_report(text: str | bytes) -> JobReport:
-    """Decode the JSON report of any job; raise UserError if it is another document."""
+    """Decode the JSON report of any kind of job; raise UserError for other documents."""
     try:
         mapping = parse_json(text)
     except ValueError as error:
@@ -376,7 +380,8 @@ def parse_report(text: str | bytes) -> JobReport:
 def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
     """Return the kind of a report.
 
-    Reports of the first releases lack `job`. Such a report belongs to the first kind whose fields cover all its facts.
+    Reports of the first releases lack `job`. Such a report belongs to the first kind that has a field for each of its
+    non-empty values.
     """
     names = {str(kind.CONSTANTS[_JOB]): kind for kind in _KINDS}
     name = mapping.get(_JOB)
@@ -388,7 +393,7 @@ def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
 
 
 def _foreign_facts(kind: type[JobReport], mapping: Mapping[str, Any]) -> bool:
-    """Return whether a document contains values in fields that are constant for a kind of job."""
+    """Return whether a document contains values in fields that this kind of job never sets."""
     values = ((mapping.get(name), constant) for name, constant in kind.CONSTANTS.items() if name != _JOB)
     parts = mapping.get("parts")
     return any(value and value != constant for value, constant in values) or any(
@@ -397,7 +402,7 @@ def _foreign_facts(kind: type[JobReport], mapping: Mapping[str, Any]) -> bool:
 
 
 def interval_text(interval: tuple[datetime, datetime]) -> str:
-    """Return an interval as reports and commits contain it: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
+    """Format an interval for reports and commits: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
     return "/".join(bound.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for bound in interval)
 
 

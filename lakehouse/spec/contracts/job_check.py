@@ -1,4 +1,4 @@
-"""Result of checking a job's command (`--check`): the command can run."""
+"""Result of a successful check of a job's command (`--check`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class JobCheck(Document):
 
     Attributes:
         command: The verb and the action of the command, such as `ingest run`.
-        tables: The tables that the command names.
-        notes: Sentences about the effects of the job, such as creating the table.
+        tables: The tables of the command.
+        notes: Sentences about effects of the job, such as the creation of the table.
     """
 
     command: str

@@ -1,4 +1,4 @@
-"""Printed form of a job's report for people: a summary line, then one line per fact. Programs read the report."""
+"""Formats a job's report for people: a summary line, then one line per fact. Programs read the JSON report instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakehouse.spec.contracts.job import IngestReport, JobReport, JobStatus, Pub
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.quantities import size_text
 
-#: Number of names that a line shows.
+#: Maximum number of names per line.
 _SHOWN = 5
 _DRIFT = {
     Drift.ADDED: "added to the table",
@@ -24,7 +24,7 @@ _DRIFT = {
 
 
 def report_text(report: JobReport) -> str:
-    """Return a report as several lines, without the facts that are zero or empty."""
+    """Format a report as several lines, without facts that are zero or empty."""
     lines = [_summary(report), *(f"  {label}: {text}" for label, text in _facts(report) if text)]
     for part in report.parts:
         lines += [f"  {line}" for line in report_text(part).splitlines()]
@@ -76,7 +76,7 @@ def _ingested(report: IngestReport) -> Iterable[tuple[str, str]]:
     yield "read", _names(report.folders)
     yield "folders without data, skipped", _names(report.missing)
     if report.bad_records:
-        yield "bad records", f"{report.bad_records:,}, written as dead letters beside the table"
+        yield "bad records", f"{report.bad_records:,}, written as dead letters next to the table"
     if report.late_rows_dropped:
         yield "late rows dropped", f"{report.late_rows_dropped:,}, older than the delete of their key"
     if report.duplicates_dropped:
@@ -99,7 +99,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _synced(table: SyncedTable) -> str:
-    """Return the changes of a sync to a table of the metastore; empty without one."""
+    """Describe the changes of a sync to a metastore table; empty if there are none."""
     numbers = {"added": table.added, "altered": table.altered, "dropped": table.dropped}
     partitions = ", ".join(f"{number:,} {change}" for change, number in numbers.items() if number)
     changed = f"changed {', '.join(table.changes)}" if table.changes else ""

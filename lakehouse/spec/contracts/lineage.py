@@ -1,4 +1,4 @@
-"""Lineage of a job: the datasets that it read and wrote, with columns, named as OpenLineage names them."""
+"""Lineage of a job: the datasets that it read and wrote, with their columns. Names follow OpenLineage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 #: A job adds its lineage to the report if this variable is `true`; the operator sets it.
 LINEAGE = "LAKEHOUSE_LINEAGE"
-#: The namespace of views, in the lineage of a transform whose datasets are not named yet.
+#: Placeholder namespace for views, until the lineage of a transform gets the names of its datasets.
 VIEWS = "view"
 
 
@@ -21,32 +21,32 @@ def is_lineage_wanted(environ: Mapping[str, str] = os.environ) -> bool:
 class LineageKind(StrEnum):
     """How a column depends on a source column: the transformation subtypes of OpenLineage.
 
-    The first three are direct: values are made from source values. The others are indirect: the source decides which
-    rows or values there are.
+    The first three are direct: values are copied or computed from source values. The others are indirect: the source
+    column decides which rows or values exist.
     """
 
     #: The value is copied.
     IDENTITY = "IDENTITY"
-    #: The value is computed of the source's value in the same row.
+    #: The value is computed from the source value in the same row.
     TRANSFORMATION = "TRANSFORMATION"
-    #: The value is computed of the source's values in several rows.
+    #: The value is computed from source values in several rows.
     AGGREGATION = "AGGREGATION"
     #: The source is in the condition of a join.
     JOIN = "JOIN"
     #: The source is in a filter.
     FILTER = "FILTER"
-    #: Rows are grouped by the source.
+    #: Rows are grouped by the source column.
     GROUP_BY = "GROUP_BY"
-    #: Rows are sorted by the source.
+    #: Rows are sorted by the source column.
     SORT = "SORT"
     #: The source is in the partition or the order of a window function.
     WINDOW = "WINDOW"
-    #: The source decides which of several values is taken.
+    #: The source column decides which of several values is used.
     CONDITIONAL = "CONDITIONAL"
 
     @property
     def is_direct(self) -> bool:
-        """Return whether values are made from source values."""
+        """Return whether values are copied or computed from source values."""
         return self in (LineageKind.IDENTITY, LineageKind.TRANSFORMATION, LineageKind.AGGREGATION)
 
 
@@ -79,7 +79,7 @@ class LineageColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageStatistics:
-    """The content of a job's output, if the job did not write it; `rows` is None if unknown."""
+    """Statistics of an output that the job only publishes, and does not write; `rows` is None if unknown."""
 
     files: int
     bytes: int
@@ -96,7 +96,7 @@ class LineageDataset:
         table: Full name of a table in the catalog, empty for other datasets.
         columns: Columns, empty if unknown.
         influences: Input columns that decide which rows an output has, such as the columns in joins and filters.
-        statistics: Files of an output that a job names and does not write; None for the numbers of the report.
+        statistics: Statistics of an output that the job does not write itself; None means the numbers in the report.
     """
 
     namespace: str

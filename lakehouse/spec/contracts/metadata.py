@@ -10,7 +10,7 @@ from lakehouse.spec.contracts.document import Document, mirror
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataPartitionInfo:
-    """One partition of the metadata table; `reason` explains why readers do not use it, empty if they do."""
+    """One partition of the metadata table. `reason` explains why readers do not use it; it is empty if they do."""
 
     partition: str
     state: str
@@ -23,7 +23,7 @@ class MetadataPartitionInfo:
 
     @classmethod
     def of(cls, part: MetadataPartition) -> MetadataPartitionInfo:
-        """Return a partition as a contract."""
+        """Convert a partition to its contract."""
         return mirror(cls, part)
 
 
@@ -44,7 +44,7 @@ class MetadataDescription(Document):
 
     @classmethod
     def of(cls, summary: MetadataSummary) -> MetadataDescription:
-        """Return the content of a metadata table as a contract."""
+        """Convert the description of a metadata table to its contract."""
         return mirror(cls, summary, partitions=tuple(map(MetadataPartitionInfo.of, summary.partitions)))
 
 
@@ -52,7 +52,8 @@ class MetadataDescription(Document):
 class MetadataCheckInfo:
     """The comparison of one metadata partition with the files of the table.
 
-    `error` explains why the partition could not be read. Surplus entries in a secondary index are no difference.
+    `error` explains why the partition could not be read. Surplus entries in a secondary index do not count as a
+    difference.
     """
 
     partition: str
@@ -66,7 +67,7 @@ class MetadataCheckInfo:
 
     @classmethod
     def of(cls, check: MetadataCheck) -> MetadataCheckInfo:
-        """Return a comparison as a contract."""
+        """Convert a comparison to its contract."""
         return mirror(cls, check)
 
 
@@ -81,7 +82,7 @@ class MetadataValidation(Document):
 
     @classmethod
     def of(cls, report: MetadataReport) -> MetadataValidation:
-        """Return the report of a validation as a contract."""
+        """Convert the report of a validation to its contract."""
         return mirror(cls, report, checks=tuple(map(MetadataCheckInfo.of, report.checks)))
 
 
@@ -89,9 +90,9 @@ class MetadataValidation(Document):
 class MetadataRebuild(Document):
     """Result of `lakehouse metadata rebuild`: the partitions that were built, and the files that are listed.
 
-    `dropped` are earlier partitions that were not built again. `left_out` are files that no write names, so the
+    `dropped` are earlier partitions that were not built again. `left_out` are files that belong to no write, so the
     metadata table does not list them. `undecided` is the number of listed files that are older than the archived
-    timeline, so it is unknown whether a write named them.
+    timeline, so it is unknown whether they belong to a write.
     """
 
     partitions: tuple[str, ...]

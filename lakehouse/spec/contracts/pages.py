@@ -1,6 +1,6 @@
 """Documents of the pages in Airflow's UI and of the REST API: tables, their health, the queue, decisions and alarms.
 
-Times are UTC milliseconds since 1970, sizes are bytes. None means that a number is not known.
+Times are UTC milliseconds since 1970, sizes are bytes. None means that a number is unknown.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class FleetRow:
         table: Name in the catalog, `namespace.table`.
         location: Location of the table.
         type: COPY_ON_WRITE or MERGE_ON_READ, as the spec declares it.
-        spec_version: Version of the spec in force; `author` put it in force.
-        author: Name of a user.
+        spec_version: Version of the spec that the catalog applies.
+        author: Name of the user that applied it.
         health: Health of the table.
-        severity: Severity of the worst problem, 0 for none.
-        problems: Problems of the table, the worst first.
-        error: Why the table cannot be read, None if it can.
-        looked_ms: When the scheduler read the numbers, None before.
+        severity: Maximum severity of the problems; 0 if there are none.
+        problems: Problems of the table, sorted by descending severity.
+        error: Why the table cannot be read; None if it can.
+        looked_ms: Time at which the scheduler read the numbers; None before the first read.
         numbers: Numbers of the table by name, such as `base_bytes`.
         last_run: The newest run of any service, None if there is none.
         history: Total bytes of the table at up to 28 times of the last 7 days, oldest first.
@@ -121,10 +121,10 @@ class FleetSummary(Document):
         tables: Number of tables.
         attention: Number of tables with a problem.
         running: Number of service runs without an outcome.
-        due: Number of services that are due and do not run.
-        oldest_due_ms: Earliest time at which one of these services was decided to be due, None if none is due.
+        due: Number of services that are due and not running.
+        oldest_due_ms: Earliest time since which one of these services is due; None if none is due.
         bytes: Bytes of all tables.
-        grown_bytes: Growth in the last day, for tables with a history of a day; None without such tables.
+        grown_bytes: Growth in the last day, for tables with a day of history; None if there are no such tables.
         alarms: Number of open alarms.
     """
 
@@ -247,7 +247,7 @@ class WhyPage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRuns(Document):
-    """The newest runs of all services on a table, 1,000 at most: they name the instants that they made."""
+    """The newest 1,000 runs of all services on a table, with the instants that they created."""
 
     now_ms: int
     table: str
@@ -257,7 +257,7 @@ class TableRuns(Document):
 class QueueSection(StrEnum):
     """Sections of the page Queue."""
 
-    #: Services that are due, the first to run first.
+    #: Due services, in the order in which they will run.
     DUE = "due"
     #: Runs without an outcome.
     RUNNING = "running"
@@ -315,7 +315,7 @@ class AlarmLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceLine:
-    """A time until which alarms of a rule and a scope are not sent; an empty rule or scope covers all."""
+    """A silence: until its end, alarms of its rule and scope are not sent. An empty rule or scope covers all."""
 
     id: int
     rule: str
@@ -327,7 +327,7 @@ class SilenceLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmsPage(Document):
-    """One page of alarms, and the silences that are in force."""
+    """One page of alarms, and the active silences."""
 
     now_ms: int
     total: int
@@ -338,7 +338,7 @@ class AlarmsPage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine:
-    """A rule of alarms and health: its limit as people read it, and the value that is compared with it.
+    """A rule for alarms and table health: its limit in readable form, and the value that is compared with the limit.
 
     `scope` is the namespace or table for which the limit was changed, empty for all tables.
     """
@@ -352,7 +352,7 @@ class RuleLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesPage(Document):
-    """The rules in force. `source` is the user's file, empty if only the shipped rules apply."""
+    """The effective rules. `source` is the user's file; empty if only the built-in rules apply."""
 
     rules: tuple[RuleLine, ...] = ()
     source: str = ""
@@ -370,8 +370,8 @@ class ActionRecord:
         author: Name of the user.
         created_ms: Time of the action.
         state: `requested`, `running`, `done` or `failed`.
-        request: Id of a service request, None for others.
-        dag: Id of the DAG that does the action, empty for others.
+        request: Id of the service request; None for other actions.
+        dag: Id of the DAG that runs the action; empty if no DAG does.
         dag_run: Id of this DAG's run.
         result: Result, or the error.
     """
@@ -415,6 +415,6 @@ class ActionPreview(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult(Document):
-    """An action that was recorded and requested, or done."""
+    """The result of an action that was recorded, and then requested or run."""
 
     action: ActionRecord

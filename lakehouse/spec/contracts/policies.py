@@ -1,4 +1,4 @@
-"""The policies of a table in force: each effective setting with its origin, and the policies that have no effect."""
+"""Effective policies of a table: each setting with its origin, and the policies without effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.spec.contracts.document import Document
 
 
 class PolicyOrigin(StrEnum):
-    """Where a setting is declared. A later member overrides an earlier one."""
+    """The place that declares a setting. A later member overrides an earlier one."""
 
     #: The default of the option.
     DEFAULT = "default"
@@ -25,7 +25,7 @@ class PolicyOrigin(StrEnum):
     SPEC = "spec"
     #: The policy of the table.
     TABLE = "table"
-    #: The policy of the partitions that match a pattern.
+    #: The policy for partitions that match a pattern.
     PATTERN = "pattern"
 
 
@@ -34,7 +34,7 @@ class DeadPolicyReason(StrEnum):
 
     #: The pattern matches no partition.
     NO_PARTITION = "no_partition"
-    #: Narrower or later policies override the setting everywhere.
+    #: More specific or later policies override the setting everywhere.
     OVERRIDDEN = "overridden"
     #: The service does not apply to tables of this kind.
     NOT_APPLICABLE = "not_applicable"

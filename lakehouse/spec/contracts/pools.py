@@ -1,4 +1,4 @@
-"""Airflow's pools, as the scheduler gives them to a run of `lakehouse.doctor`."""
+"""Airflow's pools. The scheduler stores them in a run of `lakehouse.doctor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakehouse.spec.contracts.document import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFacts(Document):
-    """The slots of all pools by their names (-1: unlimited), and the pools that parsed DAGs of lakehouse need."""
+    """The slots of all pools by name (-1 means unlimited), and the pools that parsed lakehouse DAGs need."""
 
     slots: Mapping[str, int] = field(default_factory=dict)
     needed: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""State of a publication, as the CLI prints it and as Airflow's operators and sensors read it."""
+"""State of a publication: the output of commands and the input of Airflow's operators and sensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PartitionState(StrEnum):
     WITHDRAWN = "withdrawn"
     #: The version of the partition was cleaned before it was published.
     LOST = "lost"
-    #: The partition is older than `max_age` and is not published any more.
+    #: The partition is older than `max_age` and will not be published.
     EXPIRED = "expired"
 
 
@@ -46,7 +46,7 @@ class PublishReason(StrEnum):
 
     #: No condition of `services.publish.ready` holds yet.
     WAITS_FOR_CONDITION = "waits_for_condition"
-    #: No condition of `services.publish.ready` can become true, so waiting has no effect.
+    #: No condition of `services.publish.ready` can become true, so the partition would wait forever.
     UNREACHABLE = "unreachable"
     #: The table has no data of the period.
     NO_DATA = "no_data"
@@ -96,12 +96,12 @@ class PartitionStatus:
         instant: Instant of the published version, empty if there is none.
         event_time: End of the partition's period in ISO 8601, empty if unknown.
         published: Time of publication in ISO 8601, empty before.
-        lag_s: Seconds from the watermark to the end of a waiting partition. For a published partition, seconds from
-            the time when it was ready to the time when it was published.
+        lag_s: For a waiting partition, seconds from the watermark to the end of its period. For a published partition,
+            seconds between the time when it was ready and its publication.
         files: Number of files of the version.
         size_bytes: Size of these files.
         visibility: Whether readers see the version.
-        visible_version: Instant of the version that readers see; its location, if another program added it.
+        visible_version: Instant of the version that readers see, or its location if another program added it.
     """
 
     partition: str
@@ -124,7 +124,7 @@ class PartitionStatus:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether the partition is not published without an action of a user."""
+        """Whether only an action of a user can publish the partition."""
         if self.state in (PartitionState.LOST, PartitionState.EXPIRED):
             return True
         return self.state is PartitionState.WAITING and self.code is PublishReason.UNREACHABLE
@@ -140,10 +140,10 @@ class PublicationStatus(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationDue(Document):
-    """The work of the next publication run, without doing it: `lakehouse publish due --output json`.
+    """The work of the next publication run: `lakehouse publish due --output json`.
 
-    `publish`, `archive` and `begun` (interrupted work to continue) are names of partitions, as is `lost`. `waiting` and
-    `expired` are numbers of partitions.
+    `publish`, `archive` and `begun` (interrupted work to continue) are names of partitions, and so is `lost`. `waiting`
+    and `expired` are numbers of partitions.
     """
 
     target: str
@@ -225,13 +225,13 @@ class PublishResult(Document):
     """The result (XCom value) of PublishPartitionsOperator.
 
     Attributes:
-        status: `committed` if partitions became visible since the run began, or if all requested ones are visible;
-            else `nothing_to_do`.
+        status: `committed` if partitions became visible since the run began or if all requested partitions are visible;
+            otherwise `nothing_to_do`.
         table: `database.table` of the metastore.
         published: The partitions that became visible since the run began.
         waiting: Number of partitions that are not ready.
         refused: Error message of refused signals, None if no signal was refused.
-        lost: Names of partitions whose version cannot be built any more.
+        lost: Names of partitions whose version no longer exists.
         expired: Number of partitions that are older than `max_age` and were not published.
         interval: Data interval of the run as `start/end` in ISO 8601, None if the run had none.
     """
@@ -262,7 +262,10 @@ class SensorEvent(Document):
 
 
 def visible_since(status: PublicationStatus, since: datetime) -> tuple[PartitionEvent, ...]:
-    """Return events of the visible partitions that were published at `since` or later, in whole seconds."""
+    """Return events for the visible partitions that were published at `since` or later.
+
+    Times are compared in whole seconds.
+    """
     since = since.replace(microsecond=0)
     return tuple(
         PartitionEvent.of(status.target, row)

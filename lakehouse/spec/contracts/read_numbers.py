@@ -14,7 +14,10 @@ _SAME = ("file_groups", "base_bytes", "log_bytes", "small_files", "pending_plans
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadNumbers:
-    """The numbers of one table, named as in a row of the page Fleet; empty with `error`, or if it has no commit."""
+    """The numbers of one table, with the names of the page Fleet.
+
+    They are empty if `error` is set or the table has no commit.
+    """
 
     table: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
@@ -30,7 +33,7 @@ class ReadTables(Document):
 
     @classmethod
     def of(cls, health: TablesHealth, as_of_ms: int) -> ReadTables:
-        """Return the numbers in the output of `lakehouse services health`."""
+        """Extract the numbers from the output of `lakehouse services health`."""
         return cls(as_of_ms=as_of_ms, tables=tuple(_numbers(table, as_of_ms) for table in health.tables))
 
 

@@ -1,4 +1,4 @@
-"""Conditions and plans of the table services, as `lakehouse <service> due | plan` prints them.
+"""Trigger conditions and plans of table services: the output of `lakehouse <service> due | plan`.
 
 A dry run prints the plan document of the service: `plan_type` returns its type. If a service has nothing to
 do, its document has the same type, no rows, and the reason.
@@ -19,7 +19,10 @@ from lakehouse.spec.contracts.sync import SyncedPartition, SyncedTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceCondition(Condition, Document):
-    """The trigger condition of a service: `lakehouse <service> due`. `inputs` are the numbers that decide."""
+    """The trigger condition of a service:
+
+    `lakehouse <service> due`. `inputs` are the numbers that the condition compares.
+    """
 
     service: str
     due: bool
@@ -45,7 +48,7 @@ class ScheduledPlan(Document):
 class ServicePlan(Document):
     """The plan of a service that was not scheduled.
 
-    `code` and `reason` say why there is nothing to do; None and empty if there is a plan.
+    `code` and `reason` explain why there is nothing to do. If there is a plan, they are None and empty.
     """
 
     service: str
@@ -73,7 +76,10 @@ class CompactionPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteredGroups:
-    """File groups in one partition that become `output_groups` new ones. `example` is the id of the first one."""
+    """File groups in one partition that clustering replaces by `output_groups` new ones.
+
+    `example` is the id of the first group.
+    """
 
     partition: str
     file_groups: int
@@ -106,7 +112,9 @@ class CleanedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPlanDocument(ServicePlan):
-    """A plan of clean. `earliest_retained` is the earliest write whose version stays readable, None for no such limit.
+    """A plan of clean.
+
+    `earliest_retained` is the earliest write whose version stays readable; None if there is no such limit.
 
     `files` is the number of files to delete in all partitions.
     """
@@ -128,7 +136,7 @@ class ArchivedInstant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlanDocument(ServicePlan):
-    """A plan of archive, by requested time. `kept` is the reason why the next action stays."""
+    """A plan of archive, sorted by requested time. `kept` explains why the next action stays on the active timeline."""
 
     instants: tuple[ArchivedInstant, ...] = ()
     kept: str = ""
@@ -193,7 +201,7 @@ class OrphansPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationPlanDocument(ServicePlan):
-    """Input of a validation: the listing, the footers of a sample, the metadata table, and all rows with `deep`."""
+    """Scope of a validation: the listing, the footers of a file sample, the metadata table; with `deep` all rows."""
 
     file_groups: int = 0
     footers: int = 0
@@ -203,9 +211,9 @@ class ValidationPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlanDocument(ServicePlan):
-    """A sync plan: the changes of each metastore table, with each partition that changes.
+    """A sync plan: the changes to each metastore table and to its partitions.
 
-    `metastore` are its addresses. `skipped` maps partitions that Hive cannot represent to the reason.
+    `metastore` contains the addresses. `skipped` contains partitions that Hive cannot represent, each with the reason.
     """
 
     metastore: str = ""
@@ -216,12 +224,12 @@ class SyncPlanDocument(ServicePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFields(ServicePlan):
-    """The plan of a service that has no document type: the plan's fields by name."""
+    """The plan of a service without its own document type: the fields of the plan by name."""
 
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: The plan type by service; `PlanFields` for the others.
+#: Document type by service; the other services use `PlanFields`.
 PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "compaction": CompactionPlanDocument,
     "logcompaction": CompactionPlanDocument,
@@ -253,7 +261,9 @@ class OrphanFiles(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedIndex(Document):
-    """Result of `lakehouse index create`. `instant` is the build's instant, None if the build was left to the service.
+    """Result of `lakehouse index create`.
+
+    `instant` is the instant of the build; None if the index service will build it later.
 
     `partition` is the partition of the metadata table. `reason` explains why nothing was built.
     """
@@ -319,7 +329,7 @@ class TtlRules(Document):
 class RecordedRequest(Document):
     """Result of `lakehouse services request`. `request` is the number of the request in the catalog.
 
-    `partitions` are the only partitions that the run works on, empty for all.
+    `partitions` limits the run to these partitions; empty means all.
     """
 
     table: str

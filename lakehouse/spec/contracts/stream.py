@@ -1,4 +1,4 @@
-"""Documents of a continuous ingestion: its status and stop request, stored next to its lease, and its watch events.
+"""Documents of a continuous ingestion: its status and stop requests, stored next to its lease, and events for Airflow.
 
 The stream writes `StreamStatus` and reads `StopRequest`. `lakehouse ingest status` prints both with the state of the
 lease as a `StreamState`. A trigger of Airflow, described by a `StreamWatch`, reads that and sends a `StreamEvent` to
@@ -38,7 +38,7 @@ class StreamStatus(Document):
         written_ms: Time of this document, UTC milliseconds.
         runs: Runs without an error.
         commits: Runs with a commit.
-        committed_ms: Time of the last commit, UTC milliseconds; 0 before the first one.
+        committed_ms: Time of the last commit, UTC milliseconds; 0 before the first commit.
         report: The sum of the runs so far, with the last instant and lag; the final report if the stream has ended.
         problem: Error of the last run, None if it had none.
         ended: Whether the stream has ended.
@@ -61,7 +61,7 @@ class StopRequest(Document):
     """A request to end a stream after its current commit.
 
     Attributes:
-        run_id: Id of the stream's job; empty: the request was obeyed.
+        run_id: Id of the stream's job; empty after the stream obeyed the request.
         within_s: Time in seconds after which the stream ends without waiting for the commit.
         by: The sender of the request, for messages.
     """
@@ -78,8 +78,8 @@ class StreamState(Document):
     Attributes:
         table: Name of the table.
         alive: Whether a stream holds the lease.
-        host: Host of the process that holds the lease, or held it last; empty without a lease.
-        until_ms: Time at which the lease expires unless it is renewed, UTC milliseconds; 0 without a lease.
+        host: Host of the process that holds the lease or last held it; empty if there is no lease.
+        until_ms: Time at which the lease expires unless it is renewed, UTC milliseconds; 0 if there is no lease.
         stop_asked: Whether the stream of `status` has received a stop request and not yet handled it.
         status: The newest status, None if no stream has written one.
     """
@@ -98,14 +98,14 @@ class StreamWatch(Document):
 
     Attributes:
         table: The table spec.
-        input: The input of a spec with several; empty for others.
-        run_id: Id of the stream's job that the task started or found.
+        input: The name of the input if the spec has several inputs, otherwise empty.
+        run_id: Id of the stream's job that the task started or found running.
         since_ms: Time at which the watch began, UTC milliseconds: an older status belongs to an earlier stream.
         start_by_ms: Time by which the stream must have its lease, UTC milliseconds.
         deadline_ms: Time by which the stream must have ended, UTC milliseconds.
         poll_s: Time between two polls, in seconds.
         place: Host and PID namespace of the spark-submit process; empty if no process of this host is watched.
-        pid: Number of that process.
+        pid: Id of that process.
         created: Start time of that process as psutil shows it.
         storage: Settings `spark.hadoop.fs.*` of the job as JSON.
     """
@@ -143,7 +143,7 @@ class StreamEvent(Document):
     Attributes:
         end: The outcome that the trigger observed.
         run_id: Id of the stream's job that it followed last.
-        report: The final report, or for a stream that died the sum of its runs; None if it is unknown.
+        report: The final report, or for a crashed stream the sum of its runs; None if it is unknown.
         problem: Explanation for people; empty for a stream that has ended.
     """
 
@@ -160,8 +160,8 @@ class StreamRun(Document):
     Attributes:
         until_ms: Planned end of the stream, UTC milliseconds.
         restarts: Number of times that the stream was started again.
-        total: Sum of the streams that died, None if none did.
-        problem: Why the stream was started again the last time.
+        total: Sum over the crashed streams; None if no stream crashed.
+        problem: Reason of the last restart.
     """
 
     until_ms: int
@@ -171,7 +171,7 @@ class StreamRun(Document):
 
 
 def sum_of_runs(total: IngestReport, report: IngestReport) -> IngestReport:
-    """Return the sum of two runs' reports, with the facts of the newer one."""
+    """Add the numbers of two reports; all other values are from the newer report."""
     sums = {name: getattr(total, name) + getattr(report, name) for name in _SUMS}
     if report.status is not JobStatus.COMMITTED:
         return replace(total, **sums, lag=report.lag or total.lag, previous=total.previous or report.previous)

@@ -1,4 +1,4 @@
-"""Where the rows of a table come from and where they go, as the catalog's specs declare it."""
+"""Lineage of a table from the catalog's specs: its sources, and the tables and publications that use its rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakehouse.spec.contracts.document import Document
 
 
 class LineageNodeKind(StrEnum):
-    """The kind of a box in the lineage picture."""
+    """Kind of a node in the lineage graph."""
 
     #: A source outside of the lake: files, a topic, or tables of a database.
     SOURCE = "source"
@@ -21,14 +21,14 @@ class LineageNodeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageNode:
-    """A box of the picture.
+    """A node of the lineage graph.
 
     Attributes:
         id: Identity within the document.
-        kind: Kind of the box.
+        kind: Kind of the node.
         name: Its name for people, such as `sales.orders` or `json files of landing/orders`.
-        detail: More about it: kind and connection of a source, location of a table, metastore of a publication.
-        table: Identifier in the catalog; empty if the box is not a table of the catalog.
+        detail: Kind and connection of a source, location of a table, or metastore of a publication.
+        table: Identifier in the catalog; empty if the node is not a table of the catalog.
     """
 
     id: str
@@ -51,7 +51,7 @@ class LineageEdge:
 class TableLineage(Document):
     """Sources, derived tables and publications around a table, over several steps.
 
-    `shortened` means that tables farther away are left out.
+    `shortened` means that more distant tables are omitted.
     """
 
     now_ms: int

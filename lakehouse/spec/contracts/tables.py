@@ -1,4 +1,4 @@
-"""Summary, validation and deletions of one table, as the command line prints them."""
+"""Output of commands that describe, validate or delete from one table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class ColumnInfo:
 class PartitionInfo:
     """The newest file slices of one partition.
 
-    `log_ratio` is the size of log files divided by the size of base files, None without base files. `planned_groups` is
-    the number of file groups in pending plans. `expires_ms` is the time in UTC milliseconds at which partition TTL
-    expires the partition by its age; `expired` is why it is expired now, empty if it is not. `small_files` is the
-    number of base files below the size under which a file is small. `written_ms` is the time of the newest write in UTC
-    milliseconds: from the newest commits, or else from the names of its base files; None if it is not known.
+    `log_ratio` is the size of log files divided by the size of base files; None if there are no base files.
+    `planned_groups` is the number of file groups in pending plans. `expires_ms` is the time in UTC milliseconds at
+    which partition TTL expires the partition by its age; `expired` explains why it is expired; empty if it is not
+    expired. `small_files` is the number of base files below the size under which a file is small. `written_ms` is the
+    time of the newest write in UTC milliseconds: from the newest commits, otherwise from the names of its base files;
+    None if it is unknown.
     """
 
     partition: str
@@ -100,8 +101,8 @@ class TableSummary(Document):
 class DeletedRows(Document):
     """Result of `lakehouse table delete`.
 
-    `rows` is the number of deleted rows; for a dry run, of the rows that match. `instant` is the commit, None without a
-    commit; `reason` then explains why.
+    `rows` is the number of deleted rows, or for a dry run of matching rows. `instant` is the commit. If there is no
+    commit, it is None and `reason` explains why.
     """
 
     dry_run: bool
@@ -123,7 +124,7 @@ class FindingInfo:
 
     @classmethod
     def of(cls, finding: Finding) -> FindingInfo:
-        """Return a finding of a validation as a part of its contract."""
+        """Convert a finding of a validation to its contract."""
         return mirror(cls, finding, repair=finding.way_out)
 
 
@@ -146,7 +147,7 @@ class TableValidation(Document):
 
     @classmethod
     def of(cls, report: ValidationReport) -> TableValidation:
-        """Return the report of a validation as a contract."""
+        """Convert the report of a validation to its contract."""
         return mirror(
             cls,
             report,

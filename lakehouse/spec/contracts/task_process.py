@@ -1,4 +1,4 @@
-"""The task of a job: the process that a driver watches, so that the driver ends when its task is gone."""
+"""Describes the process of a job's task. The driver watches that process, and ends when the task has ended."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TaskProcess(Document):
 
     Attributes:
         place: Host and PID namespace of the processes.
-        pids: Numbers of the processes; the task is gone when one of them has ended.
-        started: Start times of the processes in the same order, empty where the system does not show them. After
-            a process has ended, another one may get its number.
+        pids: Ids of the processes. The task has ended when one of them has ended.
+        started: Start times of the processes in the same order; an entry is empty if the system does not show it. They
+            detect that a new process got the id of an ended one.
         heartbeat: Path of a file whose content the task changes every few seconds.
     """
 
@@ -35,18 +35,18 @@ class TaskProcess(Document):
 
     @classmethod
     def of(cls, pids: tuple[int, ...], heartbeat: Path) -> Self:
-        """Return the task with these processes of this host."""
+        """Describe a task by its processes on this host."""
         started = tuple(process_start(pid) or "" for pid in pids)
         return cls(place=process_place(), pids=pids, started=started, heartbeat=str(heartbeat))
 
     @property
     def text(self) -> str:
-        """The document as a value of an environment variable, without characters that a shell interprets."""
+        """Encode the document as the value of an environment variable, without characters that a shell interprets."""
         return quote(self.to_json(), safe="")
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the document of a variable; raise UserError if the value is no such document."""
+        """Decode the value of the environment variable; raise UserError if it is invalid."""
         return cls.from_json(unquote(text))
 
     @property
@@ -56,12 +56,12 @@ class TaskProcess(Document):
 
     @property
     def has_ended(self) -> bool:
-        """Whether one of the processes has ended; they must be here."""
+        """Whether one of the processes has ended. The processes must run on this host."""
         return any(process_start(pid) != start for pid, start in zip(self.pids, self.started, strict=True))
 
 
 def process_place() -> str:
-    """Return the host and the PID namespace of this process; without namespaces the host."""
+    """Return the host and the PID namespace of this process, or only the host if the system has no namespaces."""
     namespace = ""
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid")
@@ -69,7 +69,7 @@ def process_place() -> str:
 
 
 def process_start(pid: int) -> str | None:
-    """Return the start time of a running process in ticks, empty if the system does not show it; None if it ended."""
+    """Return the start time of a process in ticks; empty if it is unknown, None if the process has ended."""
     if not os.path.isdir("/proc/self"):
         try:
             os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Results of rollback, savepoint and restore, as the command line prints them."""
+"""Output of the commands rollback, savepoint and restore."""
 
 from __future__ import annotations
 

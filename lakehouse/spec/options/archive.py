@@ -16,7 +16,7 @@ class ArchivePolicy:
         "hoodie.keep.max.commits", 30, "An archive is due if the active timeline has more completed commits than this."
     )
     min_commits: int = option(
-        "hoodie.keep.min.commits", 20, "Completed commits that an archive leaves on the active timeline."
+        "hoodie.keep.min.commits", 20, "Number of completed commits that an archive leaves on the active timeline."
     )
     merge_batch: int = option(
         "hoodie.timeline.compaction.batch.size",

@@ -25,20 +25,20 @@ class CleanPolicy:
     commits_retained: int = option(
         "hoodie.clean.commits.retained",
         10,
-        "KEEP_LATEST_COMMITS: newest commits as of which the table stays readable.",
+        "KEEP_LATEST_COMMITS: number of newest commits as of which the table stays readable.",
         aliases=("hoodie.cleaner.commits.retained",),
     )
     hours_retained: int = option(
         "hoodie.clean.hours.retained",
         24,
-        "KEEP_LATEST_BY_HOURS: hours for which the table stays readable as of any commit.",
+        "KEEP_LATEST_BY_HOURS: number of hours for which the table stays readable as of any commit.",
         most=LONGEST_HOURS,
         aliases=("hoodie.cleaner.hours.retained",),
     )
     versions_retained: int = option(
         "hoodie.clean.fileversions.retained",
         3,
-        "KEEP_LATEST_FILE_VERSIONS: newest versions of each file group that are retained.",
+        "KEEP_LATEST_FILE_VERSIONS: number of newest versions to retain of each file group.",
         aliases=("hoodie.cleaner.fileversions.retained",),
     )
     incremental: bool = option(
@@ -56,7 +56,7 @@ class CleanPolicy:
     max_commits: int = option(
         "hoodie.clean.trigger.max.commits",
         1,
-        "Commits since the last clean after which the next one is due.",
+        "Number of commits since the last clean after which the next one is due.",
         aliases=("hoodie.clean.max.commits",),
     )
     orphan_shared: bool = option(
@@ -67,7 +67,7 @@ class CleanPolicy:
     orphan_hours: int = option(
         "lakehouse.clean.orphans.hours",
         168,
-        "Hours after which a data file that no instant names counts as an orphan.",
+        "Age in hours from which a data file that no instant references counts as an orphan.",
         most=LONGEST_HOURS,
     )
 

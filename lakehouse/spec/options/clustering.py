@@ -21,14 +21,17 @@ AUTO = "auto"
 _UPDATES = "hoodie.clustering.updates.strategy"
 REGEX = _PLAN + "partition.regex.pattern"
 LAYOUTS = ("linear", "z-order", "hilbert")
-#: Treatment of writes to file groups with a pending clustering -> the simple name of Hudi's class.
+#: For each treatment of writes to file groups with a pending clustering, the simple name of Hudi's class.
 UPDATES = {"reject": "SparkRejectUpdateStrategy", "give_way": "SparkAllowUpdateStrategy"}
 FILTER_MODES = ("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS", "DAY_ROLLING")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringFilter:
-    """Which partitions a clustering plan covers: the selected ones that the pattern and the mode also admit."""
+    """Selects the partitions of a clustering plan.
+
+    A partition must be selected and must match the pattern and the mode.
+    """
 
     partitions: str = option(PARTITIONS, "", "Paths of the partitions to cluster, comma separated; default all.")
     partition_pattern: str = option(
@@ -81,19 +84,21 @@ class ClusteringPolicy(ClusteringFilter):
     max_commits: int = option(
         "hoodie.clustering.async.max.commits",
         4,
-        "Commits since the last clustering after which the next one is due.",
+        "Number of commits since the last clustering after which the next one is due.",
         aliases=("hoodie.clustering.inline.max.commits",),
     )
     small_file_bytes: int = option(
-        _PLAN + "small.file.limit", 300 * _MB, "Base files below this many bytes are clustered."
+        _PLAN + "small.file.limit", 300 * _MB, "Base files smaller than this are clustered, in bytes."
     )
     target_file_bytes: int = option(
-        _PLAN + "target.file.max.bytes", 1024 * _MB, "Largest file that a clustering writes, in bytes."
+        _PLAN + "target.file.max.bytes", 1024 * _MB, "Maximum size of files that a clustering writes, in bytes."
     )
     group_bytes: int = option(
-        _PLAN + "max.bytes.per.group", 2048 * _MB, "Most bytes of files that one task clusters together."
+        _PLAN + "max.bytes.per.group",
+        2048 * _MB,
+        "Maximum size of the files that one task clusters together, in bytes.",
     )
-    max_groups: int = option(_PLAN + "max.num.groups", 30, "Most groups of files in one plan.")
+    max_groups: int = option(_PLAN + "max.num.groups", 30, "Maximum number of file groups in one plan.")
     single_group: bool = option(
         _PLAN + "single.group.clustering.enabled",
         True,
@@ -126,7 +131,7 @@ class ClusteringPolicy(ClusteringFilter):
     )
 
     def __post_init__(self) -> None:
-        """Replace names of Hudi by short names; raise UserError for unknown values."""
+        """Replace Hudi's class names by short names; raise UserError for unknown values."""
         _check_buckets(self.buckets)
         ClusteringFilter.__post_init__(self)
         object.__setattr__(self, "layout", _layout(self.layout))

@@ -30,12 +30,12 @@ class CompactionPolicy:
     """When a merge-on-read table is compacted, and which file groups a plan selects."""
 
     max_delta_commits: int = option(
-        "hoodie.compact.inline.max.delta.commits", 5, "Delta commits that make a compaction due."
+        "hoodie.compact.inline.max.delta.commits", 5, "Number of delta commits after which a compaction is due."
     )
     max_delta_seconds: int = option(
         "hoodie.compact.inline.max.delta.seconds",
         3600,
-        "Seconds since the last compaction after which the next one is due.",
+        "Number of seconds since the last compaction after which the next one is due.",
         most=LONGEST_S,
     )
     trigger: str = option(
@@ -58,12 +58,12 @@ class CompactionPolicy:
     log_bytes_threshold: int = option(
         "hoodie.compaction.logfile.size.threshold",
         0,
-        "LogFileSizeBased: least bytes of log files for a file group to be selected.",
+        "LogFileSizeBased: minimum bytes of log files for a file group to be selected.",
     )
     log_files_threshold: int = option(
         "hoodie.compaction.logfile.num.threshold",
         0,
-        "LogFileNumBased: least number of log files for a file group to be selected.",
+        "LogFileNumBased: minimum number of log files for a file group to be selected.",
     )
     target_partitions: int = option(
         "hoodie.compaction.daybased.target.partitions",
@@ -79,11 +79,11 @@ class CompactionPolicy:
     log_blocks_threshold: int = option(
         "hoodie.log.compaction.blocks.threshold",
         5,
-        "Log compaction: least number of log files for a file group to be selected.",
+        "Log compaction: minimum number of log files for a file group to be selected.",
     )
 
     def __post_init__(self) -> None:
-        """Replace class names of Hudi by short names; raise UserError for an unknown strategy or a wrong pattern."""
+        """Replace Hudi's class names by short names; raise UserError for an unknown strategy or a wrong pattern."""
         names = [_strategy(name.strip()) for name in self.strategy.split(",")]
         object.__setattr__(self, "strategy", ",".join(names))
         check_pattern(PARTITION_REGEX, self.partition_regex)
@@ -108,7 +108,7 @@ class CompactionPolicy:
 class LogPolicy:
     """How log files of merge-on-read tables are written."""
 
-    max_file_bytes: int = option("hoodie.logfile.max.size", 1024 * _MB, "Largest log file, in bytes.")
+    max_file_bytes: int = option("hoodie.logfile.max.size", 1024 * _MB, "Maximum size of a log file, in bytes.")
     block_format: str = option(
         "hoodie.logfile.data.block.format",
         "parquet",

@@ -33,10 +33,12 @@ CREATE_DECLARATIONS = (
     CreateOption(
         key="hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled",
         default="false",
-        text="Record keys have timestamps as text, such as `2026-01-01 00:00:00.0`, not as epoch numbers.",
+        text="Record keys contain timestamps as strings, such as `2026-01-01 00:00:00.0`, not as epoch numbers.",
     ),
     CreateOption(
-        key="hoodie.table.cdc.enabled", default="false", text="Commits write change logs, from which changes are read."
+        key="hoodie.table.cdc.enabled",
+        default="false",
+        text="Commits write change logs, which readers of changes need.",
     ),
     CreateOption(
         key="hoodie.table.cdc.supplemental.logging.mode",

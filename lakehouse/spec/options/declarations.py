@@ -1,4 +1,4 @@
-"""List the declared options: for messages, `lakehouse options` and the documentation."""
+"""Lists the declared options. Messages, `lakehouse options` and the documentation use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "text"}
 
 
 def declarations() -> Iterator[dict[str, Any]]:
-    """Yield key, default, type, text, choices, aliases and secret of every option, in the order of the policies."""
+    """Yield key, default, type, description, choices, aliases and secrecy of every option, in policy order."""
     defaults = Policies()
     for name in POLICIES:
         for declared, default in declared_options(getattr(defaults, name)):

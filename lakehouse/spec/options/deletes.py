@@ -1,4 +1,4 @@
-"""Options of deletes: how long tombstones keep older rows of deleted keys away."""
+"""Options of deletes: how long tombstones exclude older rows of deleted keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class DeletePolicy:
     retention: str = option(
         DELETE_RETENTION,
         "",
-        "How long a delete with an ordering value keeps older rows of its key away, such as 7d. Within this time rows "
+        "Time during which a delete with an ordering value rejects older rows of its key, such as 7d. Within "
+        "this time rows "
         "and deletes may arrive in any order. Empty: as in Hudi, a late row restores a deleted key.",
     )
 
@@ -28,5 +29,5 @@ class DeletePolicy:
 
     @property
     def retention_ms(self) -> int:
-        """How long a tombstone is kept, in milliseconds; 0 if none is written."""
+        """The retention of a tombstone in milliseconds; 0 if no tombstones are written."""
         return parse_duration(DELETE_RETENTION, self.retention) * 1000 if self.retention.strip() else 0

@@ -19,13 +19,13 @@ SOURCES = "lakehouse.event_time.sources"
 class EventTimePolicy:
     """Whether commits record the event-time range of their rows, and how the watermark follows from it.
 
-    The column alone enables tracking. Hudi needs a second option for it.
+    Setting the column is enough to enable tracking. Hudi needs a second option for it.
     """
 
     field: str = option(
         EVENT_TIME_FIELD,
         "",
-        "Column of the event time. Commits then record its smallest and largest value, and a watermark. Type: time, "
+        "Column of the event time. Commits then record its minimum and maximum, and a watermark. Type: time, "
         "date, ISO 8601 text (UTC if it has no zone), or integer since 1970 (up to 11 digits: seconds, up to 14: "
         "milliseconds, up to 17: microseconds, more: nanoseconds).",
     )
@@ -33,7 +33,7 @@ class EventTimePolicy:
     lateness: str = option(
         LATENESS,
         "0s",
-        "How late events may arrive, such as 10m. The watermark is the largest event time minus this duration.",
+        "How late events may arrive, such as 10m. The watermark is the maximum event time minus this duration.",
     )
     source: str = option(
         SOURCE, "default", "Source whose watermark a write moves. An ingestion uses the name of its table."

@@ -63,7 +63,7 @@ class IndexPolicy:
         False,
         "Global record index: move a row whose partition changed (true) or update it where it is (false).",
     )
-    buckets: int = option(NUM_BUCKETS, 0, "Bucket index: file groups per partition.")
+    buckets: int = option(NUM_BUCKETS, 0, "Bucket index: number of file groups per partition.")
     hash_fields: str = option(HASH_FIELD, "", "Bucket index: key fields that are hashed, comma separated; default all.")
     expressions: str = option(
         EXPRESSIONS,
@@ -80,7 +80,7 @@ class IndexPolicy:
         choices=("SIMPLE", CONSISTENT_HASHING),
     )
     max_buckets: int = option(
-        MAX_NUM_BUCKETS, 0, "Consistent hashing: a partition does not split into more buckets; 0 is no limit."
+        MAX_NUM_BUCKETS, 0, "Consistent hashing: maximum number of buckets per partition; 0 means no limit."
     )
     min_buckets: int = option(
         MIN_NUM_BUCKETS,
@@ -88,7 +88,7 @@ class IndexPolicy:
         f"Consistent hashing: a partition does not merge into fewer buckets; 0 is {NUM_BUCKETS}.",
     )
     split_threshold: float = option(
-        SPLIT_THRESHOLD, 2.0, "Consistent hashing: a bucket splits above this multiple of the largest file size."
+        SPLIT_THRESHOLD, 2.0, "Consistent hashing: a bucket splits above this multiple of the maximum file size."
     )
     merge_threshold: float = option(
         MERGE_THRESHOLD,
@@ -115,7 +115,7 @@ class IndexPolicy:
 
     @property
     def index_type(self) -> IndexType:
-        """The index type that `type` and `engine` name, with its properties."""
+        """The index type for the values of `type` and `engine`, with its properties."""
         return index_type(self.type, self.engine)
 
     @property

@@ -50,30 +50,30 @@ class IndexingPolicy:
     min_groups: int = option(
         "hoodie.metadata.global.record.level.index.min.filegroup.count",
         10,
-        "Smallest number of file groups of a record index of the table.",
+        "Minimum number of file groups of the table's record index.",
         aliases=("hoodie.metadata.record.index.min.filegroup.count",),
     )
     max_groups: int = option(
         "hoodie.metadata.global.record.level.index.max.filegroup.count",
         10_000,
-        "Largest number of file groups of a record index of the table.",
+        "Maximum number of file groups of the table's record index.",
         aliases=("hoodie.metadata.record.index.max.filegroup.count",),
     )
     min_groups_per_partition: int = option(
         "hoodie.metadata.record.level.index.min.filegroup.count",
         1,
-        "Smallest number of file groups of the record index of one partition.",
+        "Minimum number of file groups of a partition's record index.",
     )
     max_groups_per_partition: int = option(
         "hoodie.metadata.record.level.index.max.filegroup.count",
         10,
-        "Largest number of file groups of the record index of one partition.",
+        "Maximum number of file groups of a partition's record index.",
     )
     bloom_groups: int = option(
-        "hoodie.metadata.index.bloom.filter.file.group.count", 4, "File groups of the bloom filters."
+        "hoodie.metadata.index.bloom.filter.file.group.count", 4, "Number of file groups of the bloom filters."
     )
     bloom_filters: bool = option(
-        BLOOM_FILTERS_ENABLE, False, "The metadata table has the bloom filters of the base files."
+        BLOOM_FILTERS_ENABLE, False, "The metadata table contains the bloom filters of base files."
     )
     secondary: str = option(
         SECONDARY_KEY,
@@ -88,7 +88,7 @@ class IndexingPolicy:
     )
 
     def __post_init__(self) -> None:
-        """Raise SettingError for two kinds of record index, and for a declaration that does not parse."""
+        """Raise SettingError if both kinds of record index are declared, or if a declaration does not parse."""
         if self.record_index and self.partitioned_record_index:
             raise SettingError(
                 f"options {RECORD_INDEX_ENABLE}=true and {PARTITIONED_RECORD_INDEX_ENABLE}=true contradict: a table "
@@ -145,7 +145,7 @@ def _expressions(text: str) -> Iterable[DeclaredIndex]:
             )
         options = {"expr": match["function"].lower()}
         names = ARGUMENTS.get(options["expr"], FORMAT_ARGUMENT)
-        # The last argument, such as a format, may contain commas without quotes.
+        # The last argument, such as a time format, may contain unquoted commas.
         given = _ARGUMENT.findall(match["arguments"] or "") if len(names) > 1 else [match["arguments"] or ""]
         if len(given) > len(names):
             raise SettingError(

@@ -14,8 +14,8 @@ from lakehouse.spec.options.option import option
 class LockPolicy:
     """Which provider keeps the table lock, how long a writer waits for it, and when it expires.
 
-    `provider_options` holds the options of each provider in the order of the registry, so that a call may choose
-    another provider and keep the options that the table sets for it.
+    `provider_options` contains the options of all providers in registry order. A call can therefore choose a different
+    provider and still use the options that the table sets for that provider.
     """
 
     provider: str = option(
@@ -23,25 +23,27 @@ class LockPolicy:
         "filesystem",
         f"Lock that excludes other writers during a commit: {', '.join(LOCK_PROVIDERS)}, or the name of Hudi's class.",
     )
-    wait_ms: int = option("hoodie.write.lock.wait_time_ms", 60_000, "Longest wait for the table lock, in milliseconds.")
+    wait_ms: int = option(
+        "hoodie.write.lock.wait_time_ms", 60_000, "Maximum time to wait for the table lock, in milliseconds."
+    )
     lease_ms: int = option(
         "lakehouse.lock.lease_ms",
         60_000,
-        "Milliseconds after which the lock of a writer that does not renew it may be taken over.",
+        "Time in milliseconds after which another writer may take over a lock that is not renewed.",
     )
     provider_options: tuple[LockOptions, ...] = tuple(provider.options() for provider in LOCK_PROVIDERS.values())
 
     def __post_init__(self) -> None:
         """Replace Hudi's class name by the short name.
 
-        Raises UserError for an unknown provider, and for options with which the chosen one cannot work.
+        Raises UserError for an unknown provider, or if the chosen provider cannot work with its options.
         """
         object.__setattr__(self, "provider", _provider_name(self.provider))
         self.options.check()
 
     @classmethod
     def of(cls, options: LockOptions, **times: Any) -> LockPolicy:
-        """Return the policy of one provider by its options; `times` are `wait_ms` and `lease_ms`."""
+        """Create the policy for one provider from its options. `times` are `wait_ms` and `lease_ms`."""
         name = next(name for name, provider in LOCK_PROVIDERS.items() if provider.options is type(options))
         defaults = (provider.options() for provider in LOCK_PROVIDERS.values())
         chosen = tuple(options if type(default) is type(options) else default for default in defaults)
@@ -63,7 +65,7 @@ class LockPolicy:
         return next(options for options in self.provider_options if type(options) is self.registered.options)
 
     def with_options(self, **changes: Any) -> LockPolicy:
-        """Return this policy with other values of the chosen provider's options."""
+        """Return a copy of this policy with changed options of the chosen provider."""
         changed = replace(self.options, **changes)
         return replace(self, provider_options=tuple(changed if o is self.options else o for o in self.provider_options))
 

@@ -1,8 +1,8 @@
-"""Lock providers: the options of each one, and the registry.
+"""Lock providers: the options of each provider, and their registry.
 
 To add a provider: declare its options here, register it in `LOCK_PROVIDERS`, and add the module
-`lakehouse.core.timeline.locks.<name>` with `open_lock(env, options, timing)`. The provider receives its own options
-only, and the times that all providers share.
+`lakehouse.core.timeline.locks.<name>` with `open_lock(env, options, timing)`. The provider only receives its own
+options, and the times that all providers share.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FilesystemLockOptions(LockOptions):
     expire_minutes: int = option(
         "hoodie.write.lock.filesystem.expire",
         0,
-        "Lock filesystem: minutes after which a lock that a Hudi writer left may be taken over; 0 = never.",
+        "Lock filesystem: time in minutes after which a lock that a Hudi writer left may be taken over; 0 = never.",
     )
 
 
@@ -59,7 +59,7 @@ class StorageLockOptions(LockOptions):
     validity_s: int = option(
         "hoodie.write.lock.storage.validity.timeout.secs",
         300,
-        "Lock storage: seconds after which the lock of a writer that does not renew it may be taken over.",
+        "Lock storage: time in seconds after which another writer may take over a lock that is not renewed.",
     )
     renew_s: int = option(
         "hoodie.write.lock.storage.renew.interval.secs",
@@ -69,7 +69,7 @@ class StorageLockOptions(LockOptions):
     )
 
     def check(self) -> None:
-        """Raise UserError if a lease could expire after few missed renewals."""
+        """Raise UserError if the lease is so short that it expires after few missed renewals."""
         if not self.validity_s >= 10 * self.renew_s >= 10:
             raise SettingError(
                 f"option hoodie.write.lock.storage.validity.timeout.secs={self.validity_s} must be at least ten "
@@ -93,7 +93,7 @@ class SqlAlchemyLockOptions(LockOptions):
     )
 
     def check(self) -> None:
-        """Raise UserError without a URL."""
+        """Raise UserError if the URL is missing."""
         _require("sqlalchemy", {"lakehouse.lock.sqlalchemy.url": self.url})
 
 
@@ -114,16 +114,16 @@ class ZookeeperLockOptions(LockOptions):
     session_ms: int = option(
         "hoodie.write.lock.zookeeper.session_timeout_ms",
         60_000,
-        "Lock zookeeper: milliseconds without contact after which a session ends and its lock is released.",
+        "Lock zookeeper: time in milliseconds without contact after which a session ends and its lock is released.",
     )
     connection_ms: int = option(
         "hoodie.write.lock.zookeeper.connection_timeout_ms",
         15_000,
-        "Lock zookeeper: longest wait for a connection, in milliseconds.",
+        "Lock zookeeper: maximum time to wait for a connection, in milliseconds.",
     )
 
     def check(self) -> None:
-        """Raise UserError without hosts, base path or lock key."""
+        """Raise UserError if hosts, base path or lock key are missing."""
         _require(
             "zookeeper",
             {
@@ -148,7 +148,7 @@ class HiveMetastoreLockOptions(LockOptions):
     )
 
     def check(self) -> None:
-        """Raise UserError without database, table or addresses."""
+        """Raise UserError if database, table or addresses are missing."""
         _require(
             "hivemetastore",
             {
@@ -167,8 +167,8 @@ class LockProvider:
         options: The class of its options.
         hudi_class: The simple name of Hudi's class; empty if Hudi lacks this provider.
         extra: The extra of the package that installs its client; empty if none is needed.
-        in_table_storage: The lock is held by conditional writes to the storage of the table.
-        across_processes: The lock excludes writers of other processes.
+        in_table_storage: Whether the lock uses conditional writes to the storage of the table. across_processes:
+            Whether the lock excludes writers in other processes.
     """
 
     options: type[LockOptions]
@@ -178,7 +178,7 @@ class LockProvider:
     across_processes: bool = True
 
 
-#: Name -> provider, in the order of the documentation.
+#: Lock providers by name, in the order of the documentation.
 LOCK_PROVIDERS = {
     "filesystem": LockProvider(
         options=FilesystemLockOptions, hudi_class="FileSystemBasedLockProvider", in_table_storage=True

@@ -27,7 +27,7 @@ class MetadataPolicy:
     column_stats: bool = option(
         "hoodie.metadata.index.column.stats.enable",
         True,
-        "New tables have statistics of columns by file and, if partitioned, by partition.",
+        "New tables have column statistics per file and, if they are partitioned, per partition.",
     )
     columns: str = option(
         STATISTICS_COLUMNS,
@@ -39,12 +39,14 @@ class MetadataPolicy:
         STATISTICS_LIMIT, 32, "Columns that have statistics if none are listed: the first ones of a supported type."
     )
     column_stats_groups: int = option(
-        "hoodie.metadata.index.column.stats.file.group.count", 2, "File groups of the column statistics of a new table."
+        "hoodie.metadata.index.column.stats.file.group.count",
+        2,
+        "Number of file groups of a new table's column statistics.",
     )
     partition_stats_groups: int = option(
         "hoodie.metadata.index.partition.stats.file.group.count",
         1,
-        "File groups of the partition statistics of a new table.",
+        "Number of file groups of a new table's partition statistics.",
     )
     auto_delete: bool = option(
         "hoodie.metadata.auto.delete.partitions",
@@ -56,7 +58,7 @@ class MetadataPolicy:
     compaction_delta_commits: int = option(
         COMPACTION_COMMITS,
         10,
-        "Delta commits after which a write compacts the metadata table.",
+        "Number of delta commits after which a write compacts the metadata table.",
     )
     log_compaction: bool = option(
         "hoodie.metadata.log.compaction.enable",
@@ -64,7 +66,9 @@ class MetadataPolicy:
         "Writes merge log files of the metadata table between two compactions.",
     )
     log_compaction_blocks: int = option(
-        LOG_COMPACTION_BLOCKS, 5, "Log files of a file group of the metadata table that a log compaction merges."
+        LOG_COMPACTION_BLOCKS,
+        5,
+        "Number of log files of a metadata file group from which a log compaction merges them.",
     )
     fail_on_service_failure: bool = option(
         "hoodie.metadata.write.fail.on.table.service.failures",

@@ -23,16 +23,17 @@ def option(
     """Declare a dataclass field that users set by an option key.
 
     Args:
-        key: The key in options of a table or a call, such as `hoodie.index.type`.
+        key: The option key in the options of a table or a call, such as `hoodie.index.type`.
         default: The value if the key is not set. Its type is the type of the option.
         text: Sentence for the documentation.
-        choices: The accepted values, in any case. Empty: any value of the type.
+        choices: The accepted values, case-insensitive. Empty means any value of the type.
         aliases: Other keys that set the same field.
         secret: The value is not shown, logged or stored, except as a reference (`lakehouse.spec.secrets`).
         most: The maximum, for numeric options.
-        host: The value names a server, so it is not accepted from users with the right to edit one service only.
+        host: The value is the address of a server, so it is not accepted from users with the right to edit one service
+            only.
     """
-    # A failed assertion prints a policy with its fields, so a secret stays out of the repr.
+    # A failed assertion prints the repr of a policy, so the repr must not contain secrets.
     metadata = {
         "key": key,
         "text": text,

@@ -15,11 +15,11 @@ _DEFAULTS = Policies()
 def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
     """Return the policies that `options` describe.
 
-    Pass all options of a table together: some need each other, such as a lock provider and its address.
+    Pass all options of a table together, because some depend on each other, such as a lock provider and its address.
 
     Args:
-        options: Key -> string value.
-        also_known: Keys that another module parses; they are ignored here.
+        options: String values by option key.
+        also_known: Keys that a different module parses; they are ignored here.
 
     Raises:
         UserError: A key is not declared, a value does not fit, or values contradict each other.
@@ -31,7 +31,7 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
 
 
 def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:
-    """Raise UserError naming a similar declared key if a key is not declared; values are not checked."""
+    """Raise UserError with a similar declared key if a key is not declared. Values are not checked."""
     keys = declared_keys() | also_known
     for key in options:
         if key not in keys:

@@ -1,4 +1,4 @@
-"""Settings of services for the partitions that match a pattern, as one option that a catalog fills from its policies.
+"""Service settings for partitions that match a pattern. One option stores them; a catalog fills it from its policies.
 
     lakehouse.services.partitions =
         [{"service": "compaction", "pattern": "day=2019-.*", "enabled": false},
@@ -63,20 +63,20 @@ class PartitionPolicies:
         return tuple(rule for rule in parse_rules(self.rules) if rule.service == service)
 
     def options_of(self, service: str, partition: str) -> dict[str, str] | None:
-        """Return the options of a service that rules set for a partition; None if they switch the service off."""
+        """Return the service options that rules set for a partition, or None if the rules disable the service."""
         rules = [rule for rule in self.of(service) if rule.covers(partition)]
         enabled = next((rule.enabled for rule in reversed(rules) if rule.enabled is not None), True)
         return {key: value for rule in rules for key, value in rule.options.items()} if enabled else None
 
     def switched_off(self, service: str, partitions: Iterable[str]) -> tuple[str, ...]:
-        """Return the partitions in which a service is switched off, sorted."""
+        """Return the partitions in which rules disable a service, sorted."""
         if not self.of(service):
             return ()
         return tuple(path for path in sorted(set(partitions)) if self.options_of(service, path) is None)
 
 
 def rules_text(rules: Sequence[PartitionRule]) -> str:
-    """Return rules as the value of the option; empty for none."""
+    """Encode rules as the value of the option; the value is empty if there are no rules."""
     documents = []
     for rule in rules:
         document: dict[str, Any] = {"service": rule.service, "pattern": rule.pattern}
@@ -88,7 +88,7 @@ def rules_text(rules: Sequence[PartitionRule]) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_rules(text: str) -> tuple[PartitionRule, ...]:
-    """Return the rules in the value of the option; raise SettingError if it is not a list of rules."""
+    """Decode the rules from the value of the option; raise SettingError if it is not a list of rules."""
     if not text.strip():
         return ()
     try:
@@ -105,7 +105,7 @@ def _rule(document: object) -> PartitionRule:
         raise _wrong(f"has the rule {document!r}; a rule has service and pattern, and may have enabled and options")
     enabled, options = document.get("enabled"), document.get("options", {})
     if enabled not in (None, True, False) or not isinstance(options, dict):
-        raise _wrong(f"has the rule {document!r}; enabled is true or false, and options is an object of texts")
+        raise _wrong(f"has the rule {document!r}; enabled is true or false, and options is an object of strings")
     rule = PartitionRule(
         service=str(document["service"]),
         pattern=str(document["pattern"]),

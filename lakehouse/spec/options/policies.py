@@ -63,7 +63,7 @@ class Policies:
         return policies
 
 
-#: Name of each policy -> its class, in the order of the documentation.
+#: Policy classes by name, in the order of the documentation.
 POLICIES: dict[str, type[Any]] = {
     declared.name: type(getattr(Policies(), declared.name)) for declared in fields(Policies)
 }

@@ -74,7 +74,7 @@ class SchemaPolicy:
 
     @property
     def rounds(self) -> bool:
-        """Whether type changes may lose digits of numbers."""
+        """Whether type changes may lose digits, such as a change from double to integer."""
         return self.type_change in ("lossy", "any")
 
     @property

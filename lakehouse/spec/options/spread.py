@@ -1,4 +1,4 @@
-"""Options of spreading: how inserts into hot partitions and inserts for large tenants are divided over file groups."""
+"""Options of spreading: how inserts into hot partitions and for large tenants are distributed over file groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPREAD_MIN_BYTES = "lakehouse.write.spread.min.bytes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadPolicy:
-    """How inserted rows with a skew are spread over tasks and file groups."""
+    """How skewed inserts are distributed over tasks and file groups."""
 
     column: str = option(
         SPREAD_COLUMN,
@@ -36,5 +36,5 @@ class SpreadPolicy:
 
     @property
     def large_values(self) -> frozenset[str]:
-        """The values that are declared to be large."""
+        """The column values that are declared as large, such as large tenants."""
         return frozenset(value.strip() for value in self.large.split(",") if value.strip())

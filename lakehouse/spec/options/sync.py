@@ -60,7 +60,7 @@ class SyncPolicy:
     timeout_s: int = option(
         "lakehouse.sync.timeout_s",
         60,
-        "Longest wait for a reply of the metastore, in seconds.",
+        "Maximum time to wait for a reply of the metastore, in seconds.",
         most=_LONGEST_TIMEOUT_S,
     )
     verify_hours: int = option(

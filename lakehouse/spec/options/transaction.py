@@ -29,7 +29,7 @@ class TransactionPolicy:
     conflict_retries: int = option(
         "hoodie.write.num.retries.on.conflict.failures",
         5,
-        "How often a write that lost a conflict is planned and tried again, with the same rows.",
+        "Number of times that a write retries with the same rows after it lost a conflict.",
     )
     early_detection: bool = option(
         "hoodie.write.concurrency.early.conflict.detection.enable",
@@ -55,12 +55,14 @@ class TransactionPolicy:
         "hoodie.client.heartbeat.interval_in_ms", 60_000, "Time between two heartbeats of a write, in milliseconds."
     )
     heartbeat_misses: int = option(
-        "hoodie.client.heartbeat.tolerable.misses", 2, "Missed heartbeats after which a write counts as failed."
+        "hoodie.client.heartbeat.tolerable.misses",
+        2,
+        "Number of missed heartbeats after which a write counts as failed.",
     )
 
     @property
     def eager(self) -> bool:
-        """Whether this is the only writer, so pending writes of other writers are failed writes or conflicts."""
+        """Whether there is a single writer, so that pending writes of other writers are failed writes or conflicts."""
         return self.failed_writes == "EAGER" and not self.many_writers
 
     @property
@@ -75,5 +77,5 @@ class TransactionPolicy:
 
     @property
     def heartbeat_lease_ms(self) -> int:
-        """Time without a renewal after which a heartbeat is expired, in milliseconds."""
+        """Time since the last renewal after which a heartbeat counts as expired, in milliseconds."""
         return self.heartbeat_interval_ms * (self.heartbeat_misses + 1)

@@ -21,7 +21,10 @@ _AGES = ("partition_age", "creation_age", "modification_age")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlPolicy:
-    """Which partitions expire if no rule of the policy log applies to them. The first limit that is reached applies."""
+    """Limits after which a partition expires if no rule of the policy log applies to it.
+
+    The first limit that is reached applies.
+    """
 
     partition_age: str = option(
         "lakehouse.ttl.partition.age",
@@ -35,7 +38,7 @@ class TtlPolicy:
         "lakehouse.ttl.modification.age", "", "Age at which a partition expires, counted from its last commit of rows."
     )
     max_partitions: int = option(
-        "lakehouse.ttl.max.partitions", 0, "Newest partitions that are kept below each parent path; 0 = all."
+        "lakehouse.ttl.max.partitions", 0, "Number of newest partitions to keep below each parent path; 0 = all."
     )
     max_bytes: str = option(
         "lakehouse.ttl.max.bytes",
@@ -45,14 +48,15 @@ class TtlPolicy:
     strategy: str = option(
         "hoodie.partition.ttl.management.strategy.type",
         "KEEP_BY_TIME",
-        "From when hoodie.partition.ttl.strategy.days.retain counts: the last commit of rows, the first commit, or the "
+        "Time from which hoodie.partition.ttl.strategy.days.retain counts: the last commit of rows, the first "
+        "commit, or the "
         "time that the partition value names.",
         choices=TTL_STRATEGIES,
     )
     days_retain: int = option(
         "hoodie.partition.ttl.strategy.days.retain",
         0,
-        "Days for which a partition is kept by this strategy; 0 = forever.",
+        "Number of days for which this strategy keeps a partition; 0 = forever.",
         most=LONGEST_DAYS,
     )
     partition_selected: str = option(
@@ -63,7 +67,7 @@ class TtlPolicy:
     max_delete_partitions: int = option(
         "hoodie.partition.ttl.strategy.max.delete.partitions",
         1000,
-        "Most partitions that one run deletes, the oldest first.",
+        "Maximum number of partitions that one run deletes, the oldest first.",
     )
     partition_format: str = option(
         "hoodie.partition.ttl.strategy.event.time.format",
@@ -81,7 +85,7 @@ class TtlPolicy:
     )
 
     def __post_init__(self) -> None:
-        """Raise UserError for an invalid duration or size, and for expiry within writers."""
+        """Raise UserError for an invalid duration or size, or if writers are configured to expire partitions."""
         if self.inline:
             raise SettingError(
                 "option hoodie.partition.ttl.inline=true is not supported: writers do not expire partitions. Run "
@@ -102,7 +106,10 @@ class TtlPolicy:
         return tuple(path.strip().strip("/") for path in self.partition_selected.split(",") if path.strip())
 
     def rule(self) -> TtlRule | None:
-        """Return the rule of the table, or None without limits. Raises UserError for a value that does not parse."""
+        """Return the rule of the table, or None if no limit is set.
+
+        Raises UserError for a value that does not parse.
+        """
         limits = _limits(
             {name: getattr(self, name) for name in _AGES}, max_partitions=self.max_partitions, max_bytes=self.max_bytes
         )
@@ -128,7 +135,9 @@ class TtlLimits(TypedDict, total=False):
 
 
 def ttl_rule(pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLimits]) -> TtlRule:
-    """Return a rule for the partitions that match `pattern`; without limits it keeps them. Its default id is `pattern`.
+    """Return a rule for partitions that match `pattern`.
+
+    If it has no limits, it keeps them. Its default id is `pattern`.
 
     Raises UserError for an unknown limit, and for a duration or size that does not parse.
     """
@@ -140,7 +149,7 @@ def ttl_rule(pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLi
             )
     for name, value in (("pattern", pattern), ("rule_id", rule_id or "")):
         if not isinstance(value, str):
-            raise UserError(f"{name}={value!r} of a ttl rule is of type {type(value).__name__}; give a text")
+            raise UserError(f"{name}={value!r} of a ttl rule is of type {type(value).__name__}; give a string")
     parsed_limits = _limits(
         {name: str(limits.get(name, "")) for name in _AGES},
         max_partitions=limits.get("max_partitions", 0),

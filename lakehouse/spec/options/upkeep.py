@@ -21,7 +21,7 @@ class OrphansPolicy:
     )
 
     def __post_init__(self) -> None:
-        """Raise SettingError for a search without a pause."""
+        """Raise SettingError if the pause between two searches is not positive."""
         _check(ORPHANS_EVERY, self.every_hours)
 
 
@@ -33,12 +33,12 @@ class ValidationPolicy:
         VALIDATION_EVERY, 168, "Hours after which a table is validated again.", most=LONGEST_HOURS
     )
     footers: int = option(
-        "lakehouse.validation.footers", 100, "Newest base files whose footers a validation reads, a sample of all."
+        "lakehouse.validation.footers", 100, "Number of newest base files to sample; a validation reads their footers."
     )
     deep: bool = option("lakehouse.validation.deep", False, "A validation also reads all rows of the newest files.")
 
     def __post_init__(self) -> None:
-        """Raise SettingError for a validation without a pause."""
+        """Raise SettingError if the pause between two validations is not positive."""
         _check(VALIDATION_EVERY, self.every_hours)
 
 

@@ -13,7 +13,7 @@ _Policy = TypeVar("_Policy")
 
 
 def declared_options(policy: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """Yield each option of a policy with its value; fields that are policies themselves are searched too."""
+    """Yield each option of a policy with its value, including the options of nested policies."""
     for declared in fields(policy):
         value = getattr(policy, declared.name)
         if "key" in declared.metadata:
@@ -24,9 +24,9 @@ def declared_options(policy: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def override_fields(policy: _Policy, options: Mapping[str, str]) -> _Policy:
-    """Return a policy with the values that `options` set; the same object if they set none.
+    """Return a copy of a policy with the values in `options`, or the same object if they change nothing.
 
-    Raises UserError naming the key whose value does not fit.
+    Raises UserError with the key whose value is invalid.
     """
     changes: dict[str, Any] = {}
     for declared in fields(policy):  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
         ) from None
     if kind in (int, float) and number < 0:
         raise SettingError(f"option {key}={value!r}: must not be negative", setting=key)
-    # Not a number compares false.
+    # NaN fails this comparison, too.
     if kind in (int, float) and not number <= declared.metadata["most"]:
         raise SettingError(f"option {key}={value!r}: must be at most {declared.metadata['most']}", setting=key)
     return number

@@ -15,9 +15,9 @@ BATCHED, DIRECT = "TIMELINE_SERVER_BASED", "DIRECT"
 class WritePolicy:
     """How data files are written."""
 
-    max_file_bytes: int = option("hoodie.parquet.max.file.size", 120 * _MB, "Largest base file, in bytes.")
+    max_file_bytes: int = option("hoodie.parquet.max.file.size", 120 * _MB, "Maximum size of a base file, in bytes.")
     small_file_bytes: int = option(
-        "hoodie.parquet.small.file.limit", 100 * _MB, "Inserts fill base files below this many bytes; 0 = off."
+        "hoodie.parquet.small.file.limit", 100 * _MB, "Inserts fill base files smaller than this, in bytes; 0 = off."
     )
     compression: str = option(
         "hoodie.parquet.compression.codec",
@@ -31,7 +31,7 @@ class WritePolicy:
     record_size_bytes: int = option(
         "hoodie.copyonwrite.record.size.estimate",
         256,
-        "Estimated bytes of a record in a file, used until a commit of the table shows the actual size.",
+        "Estimated size of a record in a file, in bytes; used until a commit of the table shows the actual size.",
     )
     combine_before_insert: bool = option(
         "hoodie.combine.before.insert", False, "Also combine rows of one key in a batch on insert and bulk_insert."
@@ -46,7 +46,7 @@ class WritePolicy:
     memory_budget_bytes: int = option(
         "lakehouse.write.memory.budget",
         512 * _MB,
-        "Memory of a task that writes, compacts or merges logs for a reader, in bytes, above that of an idle worker.",
+        "Memory of a task that writes, compacts or merges logs, in bytes, in addition to the memory of an idle worker.",
     )
     key_encoding: str = option(
         KEY_ENCODING,
@@ -59,7 +59,7 @@ class WritePolicy:
     max_key_bytes: int = option(
         "lakehouse.record_key.max.bytes",
         16 * 1024,
-        "Longest accepted record key, in bytes; 0 = no limit. The bloom filter hashes a key about thirty times, and "
+        "Maximum length of a record key, in bytes; 0 = no limit. The bloom filter hashes a key about thirty times, and "
         "footers and log files store it: keys of 1 MB take a second each.",
     )
     markers_type: str = option(
@@ -79,10 +79,10 @@ class WritePolicy:
 
     @property
     def skips_damage(self) -> bool:
-        """Whether to continue without the rows of damaged files."""
+        """Whether operations skip the rows of damaged files and continue."""
         return self.damaged_files == "skip"
 
     @property
     def marks_each_file(self) -> bool:
-        """Whether each data file has its own marker object."""
+        """Whether each data file gets its own marker file."""
         return self.markers_type == DIRECT

@@ -1,7 +1,7 @@
 """The settings of the source `custom` in the `ingest` section of a table spec: a class outside of this package.
 
-The class implements `lakehouse.platform.sources.source.Source`. A spec only names it: the deployment has to allow it in
-LAKEHOUSE_ALLOWED_FUNCTIONS, and it is loaded in the job and never by Airflow's DAG processor.
+The class implements `lakehouse.platform.sources.source.Source`. The deployment must allow the class in
+LAKEHOUSE_ALLOWED_FUNCTIONS. Jobs load it, but never Airflow's DAG processor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CUSTOM_KEYS = (
     SpecKey(
         name="class",
         type="package.module:Class",
-        text="Class that implements `Source`; LAKEHOUSE_ALLOWED_FUNCTIONS of the deployment has to allow it.",
+        text="Class that implements `Source`; LAKEHOUSE_ALLOWED_FUNCTIONS of the deployment must allow it.",
         example='"shop.sources:Invoices"',
         required=True,
     ),
@@ -94,7 +94,7 @@ class CustomSourceSpec:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping: dict[str, Any] = {"class": self.class_name}
         if self.options:
             mapping["options"] = dict(self.options)

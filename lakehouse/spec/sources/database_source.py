@@ -17,7 +17,7 @@ SNAPSHOTS = ("initial", "never")
 WITHOUT_KEY = ("refuse", "append")
 TRUNCATES = ("apply", "ignore", "fail")
 DROPS = ("keep", "delete", "fail")
-#: Columns of a change in addition to its row's columns, by their names in `metadata`.
+#: Columns that describe a change, in addition to the columns of its row, by their names in `metadata`.
 METADATA = ("position", "committed_at")
 METADATA_PREFIX = "_source_"
 _CHUNK_ROWS, _CHUNKS, _LOG_BYTES = 100_000, 64, "512MB"
@@ -64,7 +64,7 @@ DATABASE_KEYS = (
     SpecKey(
         name="snapshot",
         type="choice",
-        text="Whether the rows that exist already are read first, beside the log.",
+        text="Whether a snapshot of the existing rows is also read, in addition to the log.",
         example="never",
         default=SNAPSHOTS[0],
         choices=SNAPSHOTS,
@@ -72,28 +72,28 @@ DATABASE_KEYS = (
     SpecKey(
         name="chunk_rows",
         type="integer",
-        text="Rows of a chunk of the snapshot; a task reads one chunk.",
+        text="Number of rows per chunk of the snapshot; a task reads one chunk.",
         example="50000",
         default=str(_CHUNK_ROWS),
     ),
     SpecKey(
         name="max_chunks",
         type="integer",
-        text="Most chunks of a commit; a run commits until the snapshot is complete.",
+        text="Maximum number of chunks per commit; a run commits until the snapshot is complete.",
         example="16",
         default=str(_CHUNKS),
     ),
     SpecKey(
         name="max_log_bytes",
         type="size",
-        text="Most bytes of the log of a commit; a run commits until the end of the log.",
+        text="Maximum size of the log that one commit reads; a run commits until the end of the log.",
         example="1GB",
         default=_LOG_BYTES,
     ),
     SpecKey(
         name="max_seconds",
         type="duration",
-        text="How long after its start a run begins another commit; the next run continues.",
+        text="Time after its start during which a run begins new commits; the next run continues.",
         example="10m",
     ),
     SpecKey(
@@ -115,7 +115,7 @@ DATABASE_KEYS = (
     SpecKey(
         name="metadata",
         type="list",
-        text="Columns beside those of the rows, as `_source_<name>`: position, committed_at; null for rows of the "
+        text="Additional columns, named `_source_<name>`: position, committed_at; null for rows of the "
         "snapshot, where the position is a number below 0 if the table has no key.",
         example="[committed_at]",
     ),
@@ -129,14 +129,14 @@ class DatabaseSettings:
     Attributes:
         tables: The patterns of tables to read.
         exclude: The patterns of tables that are not read.
-        into: The pattern for the names of target tables; empty if the spec is about one table.
-        keys: The key columns of source tables, by their names.
+        into: The pattern for the names of target tables; empty if the spec declares a single table.
+        keys: The key columns of source tables, by table name.
         without_key: One of `WITHOUT_KEY`.
         snapshot: One of `SNAPSHOTS`.
         chunk_rows: The number of rows per chunk.
         max_chunks: The maximum number of chunks per commit.
         max_log_bytes: The maximum number of log bytes per commit.
-        max_seconds: How long a run begins commits; 0 for no limit.
+        max_seconds: Time after which a run begins no new commit; 0 means no limit.
         truncate: One of `TRUNCATES`.
         drop: One of `DROPS`.
         metadata: Names of `METADATA` that become columns.
@@ -186,7 +186,7 @@ class DatabaseSettings:
         return settings
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping: dict[str, Any] = {"tables": list(self.tables)}
         for declared in fields(self)[1:]:
             value = getattr(self, declared.name)
@@ -199,15 +199,15 @@ class DatabaseSettings:
         return matches(name, self.tables) and not matches(name, self.exclude)
 
     def target_of(self, name: str) -> str:
-        """Return the name of the table that the source table `database.table` is written to; needs `into`."""
+        """Return the name of the target table for the source table `database.table`. The setting `into` is required."""
         first, _, table = name.partition(".")
         database_place, table_place, schema_place = _PLACES
         return self.into.replace(database_place, first).replace(schema_place, first).replace(table_place, table)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name has the form of a pattern, in which `*` stands for any characters."""
-    # Brackets and question marks are no patterns here.
+    """Return whether a name matches one of the patterns, in which `*` matches any characters."""
+    # Brackets and question marks are ordinary characters here.
     return any(fnmatchcase(name, re.sub(r"[\[?]", lambda one: f"[{one[0]}]", pattern)) for pattern in patterns)
 
 

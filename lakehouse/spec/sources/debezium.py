@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lakehouse.errors import UserError
 
 DEBEZIUM_FORMATS = ("debezium", "debezium_avro")
-#: The column of Hudi's Debezium payloads with the kind of a change, and its value for a delete.
+#: The column in Hudi's Debezium payloads that contains the kind of a change, and its value for a delete.
 OPERATION, DELETE = "_change_operation_type", "d"
 
 

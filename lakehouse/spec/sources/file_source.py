@@ -47,7 +47,8 @@ FILE_KEYS = (
     SpecKey(
         name="check_values",
         type="boolean",
-        text="Whether a record of JSON or CSV is bad if a value does not account for its whole text. Without the check "
+        text="Whether a JSON or CSV record is bad if a value was parsed from only a part of its text. "
+        "Without the check "
         "Spark's parsers decide, which read `12,50` as 1250 and round digits beyond a scale; parsing is several times "
         "faster.",
         example="false",
@@ -63,7 +64,7 @@ FILE_KEYS = (
     SpecKey(
         name="wait_for",
         type="duration",
-        text="Longest total time that `missing: wait` waits.",
+        text="Maximum total time that `missing: wait` waits.",
         example="2h",
         default="6h",
         needs="missing: wait",
@@ -80,7 +81,7 @@ FILE_KEYS = (
     SpecKey(
         name="check_names",
         type="duration",
-        text="How often a run lists all names and reports files that arrived after their name was passed.",
+        text="Interval at which a run lists all names, and reports files that arrived behind the checkpoint.",
         example="6h",
         default="1d",
         needs="{path: landing/orders/, ascending_names: true}",
@@ -96,14 +97,14 @@ FILE_KEYS = (
     SpecKey(
         name=_FILES_KEY,
         type="integer",
-        text="Most files of a run; by checkpoint only.",
+        text="Maximum number of files per run; by checkpoint only.",
         example="1000",
         needs="path: landing/orders/",
     ),
     SpecKey(
         name=SIZE_KEY,
         type="size",
-        text="Most stored bytes of a run, at least one file; by checkpoint only.",
+        text="Maximum stored size of the files of a run, which reads at least one file; by checkpoint only.",
         example="20GB",
         needs="path: landing/orders/",
     ),
@@ -120,11 +121,11 @@ class FileSourceSpec:
         format: One of `FORMATS`.
         options: Options of Spark's reader.
         check_values: Whether a JSON or CSV record is bad if the parser ignores a part of a value.
-        missing: The treatment of folders without data files: skip them, fail, or wait. None means: a path that is
-            read by interval fails; a path that is read by checkpoint fails only if it does not exist.
+        missing: The treatment of folders without data files: skip them, fail, or wait. With None, a path that is read
+            by interval fails, and a path that is read by checkpoint fails only if it does not exist.
         wait_for_s: The maximum total time that `missing: wait` waits, in seconds.
-        ascending_names: Whether a run lists only names after the checkpoint.
-        check_names_s: How often a run with ascending names lists all names, in seconds.
+        ascending_names: Whether a run lists only file names that sort after the checkpoint.
+        check_names_s: Interval in seconds at which a run with ascending names lists all names.
         notifications: The folder of files with notifications about new files, or the topic as
             `kafka://<connection>/<topic>`; empty to list the path.
         max_files: The maximum number of files per run by checkpoint; 0 for no limit.
@@ -153,12 +154,15 @@ class FileSourceSpec:
 
     @property
     def declares_types(self) -> bool:
-        """Whether the files or the spec declare the column types; the types in JSON and CSV may be inferred."""
+        """Whether the files or the spec declare the column types.
+
+        For JSON and CSV the types may be inferred instead.
+        """
         return self.format not in _INFERRED
 
     @property
     def connections(self) -> tuple[str, ...]:
-        """The connection of a topic with notifications; storage has options instead."""
+        """The connection of the topic with notifications. Storage is configured by options instead."""
         place = topic_of(self.notifications)
         return () if place is None else (place[0],)
 
@@ -168,7 +172,7 @@ class FileSourceSpec:
         return f"{self.format} files of {self.path}"
 
     def at(self, path: str, notifications: str = "") -> FileSourceSpec:
-        """Return the settings with another path, and another folder of notifications."""
+        """Return a copy of the settings with a different path and folder of notifications."""
         return replace(self, path=path, notifications=notifications)
 
     @classmethod
@@ -206,7 +210,7 @@ class FileSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping: dict[str, Any] = {"path": self.path}
         if self.format != FORMATS[0]:
             mapping["format"] = self.format

@@ -47,8 +47,8 @@ SOURCE_SPECS: dict[str, type[SourceSpec]] = {
     PostgresSourceSpec.KIND: PostgresSourceSpec,
     CustomSourceSpec.KIND: CustomSourceSpec,
 }
-#: The order of names in documents and messages. The order in documents must not change: stored documents are compared
-#: with it, and another order counts as a change of the spec.
+#: The order of names in documents and messages. It must not change, because stored documents are compared with new
+#: ones, and a different order counts as a change of the spec.
 _ORDER = (
     "path",
     "source",
@@ -80,7 +80,7 @@ DEDUPLICATE_KEYS = (
     SpecKey(
         name="within",
         type="duration",
-        text="Longest distance of the times of two rows with equal keys of which the later one is dropped.",
+        text="Maximum time between two rows with equal keys for the later one to be dropped.",
         example="1d",
         required=True,
     ),
@@ -101,10 +101,10 @@ DEDUPLICATE_KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeduplicateSpec:
-    """Rows with equal `keys` whose times are at most `within_s` seconds apart are one event.
+    """Deduplication: rows with equal `keys` and times at most `within_s` seconds apart are the same event.
 
     Attributes:
-        within_s: The window.
+        within_s: The length of the window in seconds.
         keys: The columns that identify an event; empty for the record key.
         time: The column with the time of an event; empty for the column `event_time` of the ingestion.
     """
@@ -121,7 +121,7 @@ class DeduplicateSpec:
         return cls(within_s=section.seconds("within", 0), keys=section.names("keys"), time=section.text("time").strip())
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the section as YAML holds it."""
+        """Return the section as in the YAML file."""
         mapping: dict[str, Any] = {"within": duration_text(self.within_s)}
         if self.keys:
             mapping["keys"] = list(self.keys)
@@ -135,14 +135,14 @@ class IngestSpec:
     Attributes:
         source: The settings of the source.
         select: SQL expressions that are applied after parsing; `"*"` keeps all columns.
-        transform: The query or function that makes rows from the source's views; None for none.
+        transform: The query or function that computes rows from the source's views; None if there is none.
         deduplicate: The window in which rows with equal keys are one event; None to keep all rows.
-        stream: The times of a continuous ingestion; None for runs by a schedule or by hand.
+        stream: The times of a continuous ingestion; None for scheduled or manual runs.
         operation: One of `OPERATIONS`.
         on_delete: `delete` deletes the record of a deleted source record; `clear` sets its columns from this source to
             null.
-        max_bad_records: The number of records without a key, or that do not parse, that a run may set aside.
-        replace: Whether a data interval that a commit holds already is ingested again.
+        max_bad_records: The maximum number of records per run that have no key or do not parse, and are set aside.
+        replace: Whether a data interval is ingested again if a commit already contains it.
         schedule: A cron expression; None for manual runs only.
         timezone: The time zone of `schedule`, of a `start_date` without an offset, and of folders per data interval.
         start_date: The start of the first data interval.
@@ -152,7 +152,7 @@ class IngestSpec:
         timeout_s: The maximum duration of one try, in seconds.
         pool: The Airflow pool of the task.
         spark: Spark configuration of this table's runs.
-        event_time: The column with the event time; each commit moves the watermark of `source_name`.
+        event_time: The column with the event time. Each commit advances the watermark of `source_name`.
         lateness_s: The maximum delay of an event, in seconds.
         source_name: The name of the watermark; empty for the table's name.
         new_column: The rule for columns that the table lacks; empty for the table's `lakehouse.schema.*`
@@ -207,13 +207,13 @@ class IngestSpec:
         return self.source.database if isinstance(self.source, MysqlSourceSpec | PostgresSourceSpec) else None
 
 
-#: Fields that every source has, by their keys, where durations have no suffix `_s`.
+#: Fields that all sources share, by key. The keys of durations have no suffix `_s`.
 _COMMON = {declared.name.removesuffix("_s"): declared for declared in fields(IngestSpec)}
 assert set(_COMMON) == set(key_names(INGEST_KEYS)), "each key of the section is a field, and the reverse"
 
 
 def parse_ingest(section: Section) -> IngestSpec:
-    """Return the `ingest` section as a value; raise UserError with file and line."""
+    """Parse the `ingest` section; raise UserError with file and line."""
     source = SOURCE_SPECS[section.choice("source", tuple(SOURCE_SPECS), FileSourceSpec.KIND)]
     section.only(_ordered((*key_names(INGEST_KEYS), *key_names(source.KEYS))))
     spec = IngestSpec(
@@ -258,7 +258,7 @@ def parse_ingest(section: Section) -> IngestSpec:
 
 
 def ingest_mapping(spec: IngestSpec) -> dict[str, Any]:
-    """Return the section as YAML holds it, without the names that have their default."""
+    """Return the section as in the YAML file, without default values."""
     mapping = spec.source.to_mapping()
     if spec.source.KIND != FileSourceSpec.KIND:
         mapping["source"] = spec.source.KIND
@@ -270,7 +270,7 @@ def ingest_mapping(spec: IngestSpec) -> dict[str, Any]:
 
 
 def _ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names in the order of documents; names that only another source has come last."""
+    """Sort names in the order of documents. Names that belong only to a different source come last."""
     places = {name: place for place, name in enumerate(_ORDER)}
     return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
 
@@ -294,7 +294,7 @@ def _deduplicate(section: Section) -> DeduplicateSpec | None:
 
 
 def _check_deduplicate(spec: IngestSpec, section: Section) -> None:
-    """Raise UserError for a window without a time, or for an operation that keeps one row for each key anyway."""
+    """Raise UserError if the window has no time column, or if the operation keeps only one row per key anyway."""
     if spec.deduplicate is None:
         return
     if not (spec.deduplicate.time or spec.event_time):
@@ -309,7 +309,7 @@ def _check_deduplicate(spec: IngestSpec, section: Section) -> None:
 
 def _stream(section: Section) -> StreamSpec | None:
     if "stream" in section.nodes and not section.is_mapping("stream"):
-        # `stream: true` has all defaults.
+        # `stream: true` means all defaults.
         return StreamSpec() if section.boolean("stream", False) else None
     detail = section.section("stream", "stream")
     return None if detail is None else StreamSpec.parse(detail)

@@ -59,7 +59,7 @@ def _input(inputs: Section, name: str) -> InputSpec:
 
 
 def inputs_mapping(inputs: Mapping[str, InputSpec]) -> dict[str, Any]:
-    """Return the section `ingest` as YAML holds it."""
+    """Return the section `ingest` as in the YAML file."""
     return {
         INPUTS: {
             name: {**ingest_mapping(one.ingest), **({_SCHEMA: dict(one.schema)} if one.schema else {})}

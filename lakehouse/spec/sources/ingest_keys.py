@@ -1,4 +1,4 @@
-"""The keys that every `ingest` section of a table spec accepts; each source declares its own ones."""
+"""The keys that every `ingest` section of a table spec accepts. Each source declares additional keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INGEST_KEYS = (
     SpecKey(
         name="transform",
         type="section",
-        text="Query or function that makes the rows of the views of the source, instead of `select`.",
+        text="Query or function that computes the rows from the views of the source, instead of `select`.",
         example='{sql: "SELECT order_id, fare FROM batch"}',
     ),
     SpecKey(
@@ -56,7 +56,8 @@ INGEST_KEYS = (
     SpecKey(
         name="max_bad_records",
         type="integer",
-        text="Records without a key, or that do not parse, that a run copies to dead letter files before it fails.",
+        text="Number of bad records (unparsable or without a key) that a run copies to dead letter files "
+        "before it fails.",
         example="100",
         default="0",
     ),
@@ -96,7 +97,7 @@ INGEST_KEYS = (
     ),
     SpecKey(name="retries", type="integer", text="Retries of the task.", example="5", default="2"),
     SpecKey(name="retry_delay", type="duration", text="Delay before the first retry.", example="30s", default="60s"),
-    SpecKey(name="timeout", type="duration", text="Longest duration of one try.", example="45m", default="6h"),
+    SpecKey(name="timeout", type="duration", text="Maximum duration of one try.", example="45m", default="6h"),
     SpecKey(
         name="pool",
         type="name",
@@ -119,7 +120,7 @@ INGEST_KEYS = (
     SpecKey(
         name="lateness",
         type="duration",
-        text="Longest delay of an event.",
+        text="Maximum delay of an event.",
         example="10m",
         default="0s",
         needs="event_time: updated_at",

@@ -6,13 +6,13 @@
 
 The finest directive of a path is its step: minute, hour, day, week, month or year, in a time zone. An interval of whole
 steps has one folder per step, so the intervals of a schedule read every folder once. The interval may begin inside a
-step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. Other
-intervals have all folders that they overlap. Two such intervals may share a folder. They are therefore
-refused if rows must not be read twice, and for `{end:...}`, because no folder has the end of such an interval.
+step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. Other intervals have
+all folders that they overlap, so two such intervals may share a folder. They are therefore refused if rows must not be
+read twice, and for `{end:...}`, because no folder ends when such an interval ends.
 
-Days, weeks, months and years follow the calendar in the time zone, so a day may have 23 or 25 hours. Hours and
-minutes pass without gaps: a day of 23 hours has 23 folders of hours. A day of 25 hours has 24, because an hour that
-occurs twice has one name. Two intervals of one hour share this folder, which is refused if rows must not be read twice.
+Days, weeks, months and years follow the calendar in the time zone, so a day may have 23 or 25 hours. A day of 23 hours
+has 23 folders of hours. A day of 25 hours has 24 folders, because the hour that occurs twice has one name. Two hourly
+intervals then share this folder, which is refused if rows must not be read twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DIRECTIVE = re.compile(r"%[-_0^#]?(.)")
 
 
 class Step(IntEnum):
-    """The period that one folder covers; finer steps are greater."""
+    """The period that one folder covers. Shorter periods have greater enum values."""
 
     YEAR = 0
     MONTH = 1
@@ -62,7 +62,7 @@ _UNITS: dict[str, frozenset[Step]] = {
 
 
 def problem_of(path: str) -> str | None:
-    """Return why the placeholders of a path determine no folders; None if they do."""
+    """Return why the placeholders of a path do not determine folders, or None if they do."""
     units = {bound: _units(path, bound) for bound in ("start", "end")}
     for bound, pattern in PLACEHOLDER.findall(path):
         for directive in _DIRECTIVE.findall(pattern):
@@ -83,7 +83,9 @@ def problem_of(path: str) -> str | None:
 def folders_of(
     path: str, start: datetime, end: datetime, *, once: bool = False, timezone: str = "UTC"
 ) -> tuple[str, ...]:
-    """Return the paths of an interval, ordered by time and without duplicates; the path itself without placeholders.
+    """Return the paths of an interval, ordered by time, without duplicates.
+
+    A path without placeholders is returned unchanged.
 
     Args:
         path: The path, with `{start:...}` and `{end:...}` in the letters of strftime.
@@ -120,7 +122,7 @@ def folders_of(
         until = _floor(end, step)
     if once and step >= Step.HOUR:
         _check_repeated_hour(path, start, end)
-    # A week in two years has a folder in each year, so weeks are filled in day by day.
+    # A week that spans two years has a folder in each year, so the names of weeks are computed day by day.
     stride = Step.DAY if step is Step.WEEK and "start" in units else step
     bounds = _steps(_floor(start, step), until, stride)
     paths: dict[str, None] = {}
@@ -135,7 +137,7 @@ def folders_of(
     return tuple(paths)
 
 
-# parameters: the interval and how the path names it
+# parameters: the interval, and how the path refers to it
 def _check_partial(path: str, start: datetime, end: datetime, step: Step, *, once: bool, by_end: bool) -> None:
     name = step.name.lower()
     if by_end:
@@ -153,11 +155,11 @@ def _check_partial(path: str, start: datetime, end: datetime, step: Step, *, onc
 
 
 def _check_repeated_hour(path: str, start: datetime, end: datetime) -> None:
-    """Raise UserError if a bound separates two hours with the same name, when the clock is turned back."""
+    """Raise UserError if a bound separates the two equally named hours when the clock is turned back."""
     if "%z" in path:
         return
     for bound in (start, end):
-        # An interval with both hours, or with none of them, has no bound inside the second one or at its start.
+        # If the interval contains both hours or none of them, no bound is inside or at the start of the second hour.
         if bound.fold and bound.replace(fold=0).utcoffset() != bound.utcoffset():
             raise _refused(
                 path,
@@ -176,7 +178,7 @@ def _text(start: datetime, end: datetime) -> str:
 
 
 def _units(path: str, bound: str) -> frozenset[Step] | None:
-    """Return the units in the placeholders of a bound; None if the path has no such placeholder."""
+    """Return the units in the placeholders of a bound, or None if the path has no such placeholder."""
     patterns = [pattern for name, pattern in PLACEHOLDER.findall(path) if name == bound]
     if not patterns:
         return None
@@ -192,14 +194,14 @@ def _is_complete(units: frozenset[Step]) -> bool:
 
 
 def _is_whole(start: datetime, end: datetime, step: Step) -> bool:
-    """Return whether both bounds are at the same place of their steps: both at three o'clock, for days."""
+    """Return whether both bounds have the same offset within their steps; for days, both are at three o'clock."""
     first, last = _floor(start, step), _floor(end, step)
-    # Differences between times in one zone follow its clock. A time that the clock skips is later on that day.
+    # Python computes differences between times in one zone by the local clock. A time that the clock skips moves later.
     return _existing(last + (start - first)) == end or _existing(first + (end - last)) == start
 
 
 def _existing(moment: datetime) -> datetime:
-    """Return a time of a zone, with a time that its clock skips moved behind the gap."""
+    """Return a local time unchanged, or moved behind the gap if the clock skips it."""
     return moment.astimezone(UTC).astimezone(moment.tzinfo)
 
 
@@ -211,7 +213,7 @@ def _is_one(start: datetime, end: datetime, step: Step) -> bool:
 
 
 def _steps(first: datetime, until: datetime, step: Step) -> Iterator[tuple[datetime, datetime]]:
-    # In UTC, because two times of one zone are compared as its clock shows them.
+    # Compared in UTC, because Python compares two times of one zone by the local clock.
     end = until.astimezone(UTC)
     while first.astimezone(UTC) < end:
         following = _next(first, step)

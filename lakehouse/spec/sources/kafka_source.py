@@ -17,10 +17,10 @@ from lakehouse.spec.yaml_section import Section
 
 FORMATS = ("json", "avro", "protobuf", "debezium", "debezium_avro", "raw")
 PROTOBUF = "protobuf"
-#: Formats whose schemas are in a schema registry.
+#: Formats with schemas in a schema registry.
 AVRO_FORMATS = ("avro", "debezium_avro")
 RESETS = ("fail", "earliest")
-#: Columns of a message in addition to its value, by their names in `metadata`.
+#: Columns that describe a message, in addition to its value, by their names in `metadata`.
 METADATA = ("topic", "partition", "offset", "timestamp", "key")
 CONNECTION = "kafka_default"
 _EARLIEST = "earliest"
@@ -61,7 +61,7 @@ KAFKA_KEYS = (
     SpecKey(
         name="arrival",
         type="duration",
-        text="How long after the end of an interval its messages may arrive; with `by_time`.",
+        text="Time after the end of an interval during which its messages may still arrive; with `by_time`.",
         example="10m",
         default="0s",
         needs="by_time: true",
@@ -82,13 +82,13 @@ KAFKA_KEYS = (
         default=RESETS[0],
         choices=RESETS,
     ),
-    SpecKey(name="max_messages", type="integer", text="Most messages of a run.", example="1000000"),
-    SpecKey(name=SIZE_KEY, type="size", text="Most bytes of keys and values of a run.", example="2GB"),
-    SpecKey(name="max_seconds", type="duration", text="How long a run reads.", example="5m"),
+    SpecKey(name="max_messages", type="integer", text="Maximum number of messages per run.", example="1000000"),
+    SpecKey(name=SIZE_KEY, type="size", text="Maximum size of the keys and values per run.", example="2GB"),
+    SpecKey(name="max_seconds", type="duration", text="Maximum time that a run reads.", example="5m"),
     SpecKey(
         name="metadata",
         type="list",
-        text="Columns beside those of the value, as `_kafka_<name>`: topic, partition, offset, timestamp, key.",
+        text="Additional columns, named `_kafka_<name>`: topic, partition, offset, timestamp, key.",
         example="[offset, timestamp]",
     ),
     SpecKey(
@@ -117,7 +117,7 @@ class KafkaSourceSpec:
         reset: One of `RESETS`.
         max_messages: The maximum number of messages per run; 0 for no limit.
         max_bytes: The maximum size of a run's keys and values; 0 for no limit.
-        max_seconds: The maximum time that a run reads; 0 for no limit.
+        max_seconds: The maximum time that a run reads, in seconds; 0 for no limit.
         metadata: Names of `METADATA` that become columns.
         options: Settings of Kafka's client.
     """
@@ -188,7 +188,7 @@ class KafkaSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping: dict[str, Any] = {}
         for declared in fields(self):
             value = getattr(self, declared.name)

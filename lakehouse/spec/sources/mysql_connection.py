@@ -25,7 +25,7 @@ class MysqlAccess:
         port: The port.
         user: The user.
         password: The password; never shown.
-        ssl_ca: The file with the certificates that sign the server's; empty to use TLS as the server offers it.
+        ssl_ca: The file with CA certificates for the server's certificate; empty to use TLS without verification.
         ssl_disabled: Whether connections use no TLS.
     """
 

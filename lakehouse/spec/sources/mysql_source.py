@@ -45,7 +45,7 @@ class MysqlSourceSpec(DatabaseSource):
     Attributes:
         database: The settings that all database sources have.
         connection: The id of the Airflow connection.
-        server_ids: The first and the last server id that reads of the binlog take.
+        server_ids: The first and the last server id that binlog reads may use.
     """
 
     KIND: ClassVar[str] = "mysql"
@@ -65,7 +65,7 @@ class MysqlSourceSpec(DatabaseSource):
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping = self.database.to_mapping()
         if self.connection != CONNECTION:
             mapping["connection"] = self.connection

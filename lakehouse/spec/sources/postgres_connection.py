@@ -16,8 +16,8 @@ _PORT = 5432
 _TLS = ("sslmode", "sslrootcert")
 #: The connection timeout in seconds.
 CONNECT_S = 30
-#: The string form of values does not depend on settings of the server, the database or the user. No statement of a run
-#: waits for standbys.
+#: With these settings the string form of values does not depend on the server, the database or the user, and no
+#: statement of a run waits for standbys.
 _SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
@@ -42,7 +42,7 @@ class PostgresAccess:
         user: The user.
         password: The password; never shown.
         tls: Settings of TLS by their names in libpq.
-        applies_policies: Whether row level security may hide rows from reads; if not, the server refuses such reads.
+        applies_policies: Whether row-level security may hide rows from reads. If False, the server refuses such reads.
     """
 
     host: str

@@ -65,7 +65,7 @@ class PostgresSourceSpec(DatabaseSource):
     Attributes:
         database: The settings that all database sources have.
         connection: The id of the Airflow connection.
-        slot: The name of the replication slot; empty for the name that follows from the table.
+        slot: The name of the replication slot; empty means a name derived from the table.
         publication: The name of the publication; empty for the slot's name.
         row_security: One of `ROW_SECURITY`.
     """
@@ -107,7 +107,7 @@ class PostgresSourceSpec(DatabaseSource):
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping = self.database.to_mapping()
         if self.connection != CONNECTION:
             mapping["connection"] = self.connection

@@ -55,7 +55,7 @@ class SourceSpec(Protocol):
         """Read the settings from the `ingest` section; raise UserError with file and line."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
 
 
 def reader_options(section: Section) -> dict[str, str]:

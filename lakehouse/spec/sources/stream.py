@@ -1,4 +1,4 @@
-"""The section `stream` of `ingest`: runs of an ingestion that follow each other in one long-lived job."""
+"""The section `stream` of `ingest`: consecutive ingestion runs in one long-lived job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from lakehouse.spec.spec_key import SpecKey, key_names
 from lakehouse.spec.yaml_section import Section
 
 _EVERY_S, _RUN_FOR_S = 60, 600
-#: The DAG waits for the job in a slot of a worker, or a trigger watches its lease.
+#: Either the DAG's task waits for the job in a worker slot, or a trigger watches the job's lease.
 WATCHES = BLOCKING, DEFERRED = "blocking", "deferred"
 STREAM_KEYS = (
     SpecKey(
         name="every",
         type="duration",
-        text="Time between the starts of two commits, if the source has nothing more to read at once.",
+        text="Time between the starts of two commits, if the source has no more records to read immediately.",
         example="30s",
         default="1m",
     ),
     SpecKey(
         name="run_for",
         type="duration",
-        text="Duration of one run of the DAG; the next one follows at once.",
+        text="Duration of one run of the DAG; the next one follows immediately.",
         example="1h",
         default="10m",
     ),
@@ -61,7 +61,7 @@ class StreamSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the section as YAML holds it."""
+        """Return the section as in the YAML file."""
         return {
             "every": duration_text(self.every_s),
             "run_for": duration_text(self.run_for_s),

@@ -1,7 +1,7 @@
 """The settings of the source `table` in the `ingest` section of a table spec: changes of other tables.
 
-A run reads the changes of `tables` since the commits that are recorded in the newest commit of this table, and makes
-rows from them with `transform` or `select`. `changes` selects the content of a run's views:
+A run reads the changes of `tables` since the source commits that the newest commit of this table records. `transform`
+or `select` convert the changes to rows. `changes` selects the content of a run's views:
 
     latest   the newest version of each changed row
     cdc      every change, with the columns `_change_type` and `_commit_time`
@@ -117,7 +117,7 @@ class TableSourceSpec:
 
     @property
     def connections(self) -> tuple[str, ...]:
-        """No connections: storage has options."""
+        """The source needs no connections, because storage is configured by options."""
         return ()
 
     @property
@@ -159,7 +159,7 @@ class TableSourceSpec:
         return spec
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings in the form of YAML, without default values."""
+        """Return the settings as in the YAML file, without default values."""
         mapping: dict[str, Any] = {"tables": dict(self.tables)}
         if self.join:
             mapping["join"] = dict(self.join)

@@ -1,7 +1,7 @@
-"""The section `transform` of `ingest`: how the rows of a source become the rows of the table, by SQL or by a function.
+"""The section `transform` of `ingest`: SQL or a function that converts source rows to table rows.
 
-A transform reads views. A source with one stream of records has the view `batch`; the source `table` has one view for
-each table that it names. The transform works for every source, because it runs between the read and the write.
+A transform reads views. A source with one stream of records has the view `batch`; the source `table` has one view per
+source table. The transform works for every source, because it runs between the read and the write.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ class TransformSpec:
         return cls(sql=sql, function=function)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the section as YAML holds it."""
+        """Return the section as in the YAML file."""
         return {"sql": self.sql} if self.sql else {"function": self.function}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lakehouse.errors import SettingError
 
-#: Path of the user's file. Without it, `alarms.yaml` next to a folder of table specs is read, if it exists.
+#: Variable with the path of the user's file. Default: `alarms.yaml` next to a folder of table specs, if it exists.
 VARIABLE = "LAKEHOUSE_ALARMS"
 FILE_NAME = "alarms.yaml"
 SECTIONS = ("rules", "overrides", "notifiers")
@@ -16,7 +16,10 @@ _SPECS = ("LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_SPECS")
 
 
 def alarm_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's file: LAKEHOUSE_ALARMS, or `alarms.yaml` next to a folder of specs, or None."""
+    """Return the path of the user's file:
+
+    LAKEHOUSE_ALARMS, otherwise `alarms.yaml` next to a folder of specs, otherwise None.
+    """
     if environ.get(VARIABLE):
         return Path(environ[VARIABLE])
     folders = [Path(text) for name in _SPECS for text in environ.get(name, "").split(os.pathsep) if text]

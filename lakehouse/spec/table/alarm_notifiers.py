@@ -49,7 +49,7 @@ class NotifierSpec:
 
 
 def load_notifiers(environ: Mapping[str, str] = os.environ) -> tuple[NotifierSpec, ...]:
-    """Return the notifiers of the user's file, none without a file; see `parse_notifiers` for errors."""
+    """Return the notifiers in the user's file, or none if there is no file. See `parse_notifiers` for errors."""
     path = alarm_file(environ)
     return () if path is None else parse_notifiers(text_of_alarm_file(path), source=str(path))
 

@@ -26,15 +26,15 @@ MADE_WITH = "lakehouse.bucket.index.partition.expressions"
 RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
 #: File ids contain eight digits for the bucket.
 MAX_BUCKETS = 99_999_999
-#: The only kind of rule.
+#: The only supported kind of rule.
 REGEX = "regex"
 
 _COUNT = re.compile(r"\+?[0-9]{1,9}")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-# Escapes with different meanings in RE2 and in Java. \v is one character in RE2 and a class in Java. \p uses different
-# versions of Unicode. \Q would hide characters from the checks below. \C is a byte in RE2.
+# Refused escapes, which have different meanings in RE2 and in Java. \v is one character in RE2 and a class in Java. \p
+# uses different versions of Unicode. \Q would hide characters from the checks below. \C is a byte in RE2.
 _OTHER_ESCAPES = frozenset("vZNpPQEC")
-# Groups with (?P.., conditions, comments and character flags; operators in sets; single braces, an error in Java.
+# Refused syntax: named groups, conditions, comments and flags; operators in sets; single braces, an error in Java.
 _OTHER_SYNTAX = re.compile(r"\(\?(?:[P#(]|[a-zA-Z-]*[aLuU])|\[[^\]]*?(?:\[|&&|--|~~|\|\|)|(?<!\{)\{(?![0-9]+\})")
 # Java treats more characters than \n as line ends for `.` and `$`, and \x0b as a blank. RE2 treats the last two
 # characters as k and s if case is ignored.
@@ -46,7 +46,7 @@ class BucketRules:
     """The bucket numbers of a table: `default`, and pairs of pattern and number; the first match applies.
 
     `staged` maps a partition with a pending resize to a multiple of its bucket number. Rows are staged by this
-    multiple, so that the bucket of a row is known before and after the resize.
+    multiple, so that it determines the bucket of a row both before and after the resize.
     """
 
     default: int

@@ -12,7 +12,7 @@ from lakehouse.spec.secrets import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChange:
-    """A changed setting, by its dotted path, with its values before and after; None if it is not declared."""
+    """A changed setting: its dotted path, and its values before and after. A value is None if it is not declared."""
 
     setting: str
     before: Any
@@ -26,7 +26,7 @@ class SpecChange:
 def spec_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[SpecChange, ...]:
     """Return the settings that differ between two documents, such as `services.clean.commits_retained: 10 -> 5`.
 
-    A mapping whose entries have another order is one change, because the order of columns and patterns matters.
+    A mapping with a different order of entries is one change, because the order of columns and patterns matters.
     """
     return tuple(_changes("", before, after))
 

@@ -18,13 +18,13 @@ _COMMITS_KEPT, _COMMITS_CLEANED = "hoodie.keep.min.commits", "hoodie.clean.commi
 
 
 def check_settings(services: Mapping[str, Mapping[str, Any]], options: Mapping[str, str] | None = None) -> None:
-    """Raise SettingError for settings of services, and `options` of the same table, that contradict each other.
+    """Raise SettingError if service settings and `options` of the same table contradict each other.
 
     The error names the service and the setting. Contradictions are:
 
     * one option with two values, in two services or in a service and the options
     * values that contradict each other, such as a minimum above its maximum
-    * an archive that keeps fewer commits than a clean needs: it would keep more commits than declared
+    * an archive that keeps fewer commits than clean needs; it would then keep more commits than declared
     """
     declared: dict[str, tuple[str, str, str]] = {}
     for key, value in (options or {}).items():

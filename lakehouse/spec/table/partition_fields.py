@@ -10,7 +10,7 @@ from lakehouse.spec.spec_key import key_names
 from lakehouse.spec.table.table_keys import PARTITION_KEYS
 from lakehouse.spec.yaml_section import Section
 
-#: The format of a TIMESTAMP column without settings.
+#: The default time format of a TIMESTAMP column.
 DEFAULT_FORMAT = TimestampFormat(type=BY_COLUMN)
 
 
@@ -77,7 +77,7 @@ def _partition_detail(name: str, detail: Section | None) -> PartitionField:
 
 
 def partition_entry(column: PartitionField) -> str | dict[str, Any]:
-    """Return a partition column as YAML holds it."""
+    """Return a partition column as in the YAML file."""
     if column.timestamp is None:
         return column.name if column.type == "SIMPLE" and ":" not in column.name else f"{column.name}:{column.type}"
     given = {name: getattr(column.timestamp, name) for name in key_names(PARTITION_KEYS)[2:]}

@@ -13,10 +13,10 @@
         max_age: 90d                     # periods that ended longer ago are not due any more; default: no limit
 
 A period stays due until it is published, even if its commits were archived, unless it is before `since` or older than
-`max_age`. Clean does not wait for publication, because a stopped publication would keep every version for ever.
-The retention (`hoodie.clean.*`) has to cover the time from the end of a period to the run that publishes it. A period
-whose version was cleaned is recorded as lost. The run that detects it fails and names it; `publish status` and all
-later reports show it until it is published at the newest version or withdrawn.
+`max_age`. Clean does not wait for publication, because a stopped publication would then keep all versions forever. The
+retention (`hoodie.clean.*`) must cover the time from the end of a period to the run that publishes it. If the version
+of a period was cleaned, the period is recorded as lost. The run that detects this fails with its name; `publish status`
+and all later reports show it until it is published at the newest version or withdrawn.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PublishSpec:
         timezone: The time zone of periods and of `schedule`.
         since: The first period of "date"; empty for the period of the first event.
         ready: The signals; any one makes a partition ready.
-        archive_after_s: The time in seconds after which pointers become copies; None for never.
+        archive_after_s: The age in seconds at which pointers are replaced by copies; None means never.
         max_age_s: The time in seconds after the end of a period after which it is no longer due; None for no limit.
         location: The folder of copies; empty for a folder next to the table.
         sort_by: The sort columns of copies; empty for the record key.
@@ -90,7 +90,7 @@ KNOWN = key_names(PUBLISH_KEYS)
 
 
 def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
-    """Return the publication of the table with this name.
+    """Parse the publication settings of a table.
 
     Raises SettingError for a setting that is unknown, missing or not valid.
     """
@@ -158,7 +158,7 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _text(name: str, value: Any) -> str:
     if isinstance(value, list | dict):
-        raise _error(name, f"{value!r} is not a text")
+        raise _error(name, f"{value!r} is not a string")
     return str(value).strip()
 
 

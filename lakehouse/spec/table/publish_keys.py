@@ -1,4 +1,4 @@
-"""The keys of `services.publish`, and those that every table service accepts."""
+"""The keys of `services.publish`, and the keys that every table service accepts."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ SERVICE_KEYS = (
     SpecKey(
         name="max_runs",
         type="number",
-        text="Largest number of runs at the same time; in a policy of a namespace, of all its tables.",
+        text="Maximum number of concurrent runs; a policy of a namespace limits the runs of all its tables.",
         example="2",
     ),
     SpecKey(
         name="bytes_per_hour",
         type="size",
-        text="Bytes that runs may move in an hour; in a policy of a namespace, of all its tables.",
+        text="Bytes that runs may move per hour; a policy of a namespace limits the runs of all its tables.",
         example="500GB",
     ),
     SpecKey(
         name="max_executors",
         type="number",
-        text="Largest number of executors that the scheduler gives to a job.",
+        text="Maximum number of executors that the scheduler gives to a job.",
         example="4",
         default="8",
     ),
     SpecKey(
         name="max_memory",
         type="size",
-        text="Largest memory that the scheduler gives to the driver and to each executor of a job.",
+        text="Maximum memory that the scheduler gives to the driver and to each executor of a job.",
         example="8GiB",
         default="4GiB",
     ),
@@ -109,7 +109,7 @@ PUBLISH_KEYS = (
     SpecKey(
         name="since",
         type="period",
-        text="First period of `partitions: date`; the default is that of the first event.",
+        text="First period of `partitions: date`; the default is the period of the first event.",
         example='"2025-03-01"',
     ),
     SpecKey(
@@ -135,15 +135,13 @@ PUBLISH_KEYS = (
     SpecKey(
         name="location",
         type="path or URL",
-        text="Folder of copies; the default is beside the table.",
+        text="Folder of copies; the default is a folder next to the table.",
         example="s3://lake/published/orders",
     ),
     SpecKey(
         name="sort_by", type="columns", text="Sort columns of copies; the default is the record key.", example="[fare]"
     ),
-    SpecKey(
-        name="file_size", type="size", text="Largest size of the files of copies.", example="1GiB", default="512MiB"
-    ),
+    SpecKey(name="file_size", type="size", text="Maximum size of the copied files.", example="1GiB", default="512MiB"),
     SpecKey(
         name="retain",
         type="duration",

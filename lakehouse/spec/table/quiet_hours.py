@@ -53,9 +53,9 @@ class QuietHours:
     ranges: tuple[QuietRange, ...]
 
     def end_ms(self, now_ms: int) -> int | None:
-        """Return the time at which the quiet hours end that contain a time; None outside of all ranges.
+        """Return the end of the quiet hours that contain a time, or None outside of all ranges.
 
-        Ranges that follow each other count as one. Ranges that cover the whole week end after a week.
+        Adjacent ranges count as one. Ranges that cover the whole week end after a week.
         """
         last, limit = None, now_ms + 7 * _DAY_MS
         moment = now_ms

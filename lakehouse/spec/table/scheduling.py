@@ -13,7 +13,7 @@ from lakehouse.errors import SettingError
 from lakehouse.spec.quantities import parse_count, parse_duration, parse_size
 from lakehouse.spec.table.quiet_hours import QuietHours, parse_quiet_hours
 
-#: The name under which a policy of a namespace limits the runs of all services together, and its settings.
+#: The service name for a namespace policy that limits all services together, and the settings of such a policy.
 ALL_SERVICES = "all"
 ALL_SERVICES_KEYS = ("max_runs", "bytes_per_hour")
 ValueT = TypeVar("ValueT")
@@ -57,7 +57,7 @@ def parse_scheduling(service: str, settings: Mapping[str, Any]) -> Scheduling:
 def parse_common_limits(settings: Mapping[str, Any]) -> Scheduling:
     """Parse the limits for all services in a namespace together.
 
-    Raises SettingError for a setting that is none of `ALL_SERVICES_KEYS`, and for an invalid value.
+    Raises SettingError for a setting that is not in `ALL_SERVICES_KEYS`, and for an invalid value.
     """
     unknown = next((name for name in settings if name not in ALL_SERVICES_KEYS), None)
     if unknown is not None:
@@ -71,7 +71,7 @@ def parse_common_limits(settings: Mapping[str, Any]) -> Scheduling:
 
 
 def deadline_s(service: str, settings: Mapping[str, Any]) -> float | None:
-    """Return the deadline among the settings of a service in seconds, None if it is not set."""
+    """Return the deadline in the settings of a service in seconds, or None if it is not set."""
     given = settings.get("deadline")
     return None if given is None else parse_duration(f"services.{service}.deadline", str(given))
 

@@ -29,14 +29,14 @@ _SCHEDULING = key_names(SERVICE_KEYS)
 
 
 def pattern_settings(service: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings of a service that it honours for the partitions of a pattern."""
+    """Return the settings that a service can apply to only the partitions of a pattern."""
     spec, keys = service_spec(service), _keys(service)
     honoured = {*spec.pattern_settings, *(keys[name] for name in spec.pattern_settings if name in keys)}
     return {name: value for name, value in settings.items() if name in honoured}
 
 
 def require_pattern_settings(service: str, settings: Mapping[str, Any]) -> None:
-    """Raise SettingError for a setting that a service cannot honour for the partitions of a pattern."""
+    """Raise SettingError for a setting that a service cannot apply to only the partitions of a pattern."""
     spec, honoured = service_spec(service), pattern_settings(service, settings)
     refused = next((name for name in settings if name not in honoured), None)
     if refused is None:
@@ -54,8 +54,8 @@ def require_pattern_settings(service: str, settings: Mapping[str, Any]) -> None:
 class ServiceSettings:
     """The settings of one table service.
 
-    Services with a higher `priority` run first. `deadline_s` is the number of seconds for which the service may be due
-    without a run. `options` maps option keys of the service's policy to strings. `scheduling` restricts runs.
+    Services with a higher `priority` run first. `deadline_s` is the maximum number of seconds that the service may be
+    due without a run. `options` maps option keys of the service's policy to strings. `scheduling` restricts runs.
     """
 
     enabled: bool = True
@@ -68,7 +68,7 @@ class ServiceSettings:
 def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettings:
     """Parse the settings of a service.
 
-    Raises UserError for an unknown service, an unknown setting (with a similar known one) and an invalid value.
+    Raises UserError for an unknown service, an unknown setting (with a similar valid name) and an invalid value.
     """
     service_spec(service)
     options = setting_options(service, settings)

@@ -26,20 +26,20 @@ class ServiceSpec:
         options: Field of `Policies` that holds the options of the service.
         text: Sentence for the list of commands, without its full stop.
         doc: Documentation of the DAG in Markdown.
-        work: Sentence about a run for decisions, a template of `lakehouse.spec.decision_text`. If it is empty,
-            the sentence of a rewrite for services that hold file groups, and the number of files for others.
-        deadline_s: Number of seconds for which the service may be due without a run, if no setting changes it.
-        action: Action of the plans that the service puts on the timeline; None if a run plans and executes in one step.
-        operation: Operation in the metadata of the service's commits; None if it makes no such commits.
+        work: Template of `lakehouse.spec.decision_text` for the sentence about a run in decisions. If it is empty,
+            services that hold file groups use the sentence for rewrites, and others the number of files.
+        deadline_s: Default of the maximum number of seconds that the service may be due without a run.
+        action: Timeline action of the service's plans; None if a run plans and executes in one step.
+        operation: Operation in the commit metadata of the service; None if it makes no commits.
         by_partition: Whether a run can be limited to some partitions, for example by a data interval.
         holds_file_groups: Whether pending plans hold file groups. Two such services never run on a table together.
         needs_spark: Whether a run uses the executors of a Spark session if there is one.
         conflicts_with_writers: Whether a writer that commits during a run can make the run useless.
-        takes_pins: Whether a call can name instants (clean) or partitions (ttl) that must be kept.
+        takes_pins: Whether a call can list instants (clean) or partitions (ttl) that must be kept.
         merge_on_read_only: Whether the service works on merge-on-read tables only.
-        enabled_by_default: Whether the scheduler runs the service without a policy that enables it.
+        enabled_by_default: Whether the scheduler runs the service if no policy enables or disables it.
         pattern_settings: Settings that a policy may declare for the partitions that match a pattern.
-        pattern_advice: The alternative for settings that apply to whole tables.
+        pattern_advice: Advice for messages about settings that apply to whole tables only.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ServiceSpec:
 
     @property
     def leaves_instants(self) -> bool:
-        """Whether a run leaves an instant on the timeline."""
+        """Whether a run adds an instant to the timeline."""
         return self.action is not None or self.operation is not None
 
 
@@ -79,7 +79,7 @@ _COMPACTION = (
     "compactions, a log compaction merges the log files of a file group into one, without base files."
 )
 
-#: All services. A later service cleans up files that an earlier one leaves behind, so ties are broken in this order.
+#: All services. The order breaks ties, because a later service deletes files that an earlier one leaves behind.
 SERVICE_SPECS = (
     ServiceSpec(
         name="compaction",
@@ -135,8 +135,8 @@ SERVICE_SPECS = (
     ServiceSpec(
         name="index",
         options="indexing",
-        text="Build indexes of the metadata table beside writers",
-        doc="Index: builds declared indexes of the metadata table beside writers.\n\n"
+        text="Build indexes of the metadata table while writers are active",
+        doc="Index: builds declared indexes of the metadata table while writers are active.\n\n"
         "From the plan on all commits maintain the index; readers use it when the build is complete. The next run "
         "resumes the plan of a failed run. `lakehouse index create` and `drop` declare and drop indexes.",
         work="reads {size} in {files:file}{time}; queries and writes can then use the index",

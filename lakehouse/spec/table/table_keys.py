@@ -15,7 +15,8 @@ TABLE_KEYS = (
     SpecKey(
         name="location",
         type="path or URL",
-        text="Where the table is. `${NAME}` is replaced by a variable; a relative path is below `LAKEHOUSE_HOME`.",
+        text="Location of the table. `${NAME}` is replaced by an environment variable; a relative path is below "
+        "`LAKEHOUSE_HOME`.",
         example="s3://lake/orders",
         required=True,
     ),
@@ -57,7 +58,8 @@ TABLE_KEYS = (
     SpecKey(
         name="merge_mode",
         type="choice",
-        text="What decides between versions of a record; the default is event time with `ordering`, else commit time.",
+        text="Rule that decides between versions of a record; the default is event time with `ordering`, else "
+        "commit time.",
         example="EVENT_TIME_ORDERING",
         choices=MERGE_MODES,
         needs="ordering: updated_at",
@@ -85,7 +87,7 @@ TABLE_KEYS = (
     SpecKey(
         name="unavailable_value",
         type="text",
-        text="Text that stands for a stored value; the default is that of Debezium.",
+        text="Placeholder for the stored value; the default is Debezium's placeholder.",
         example="__unavailable__",
         needs="partial_update: FILL_UNAVAILABLE",
     ),
@@ -106,7 +108,7 @@ TABLE_KEYS = (
     SpecKey(
         name="delete_retention",
         type="duration",
-        text="Time for which deletes keep older rows of their keys away; the default is not at all, as in Hudi.",
+        text="Time during which deletes reject older rows of their keys; by default they do not, as in Hudi.",
         example="7d",
         needs="ordering: updated_at",
     ),
@@ -201,7 +203,7 @@ INDEX_KEYS = (
     SpecKey(
         name="buckets",
         type="integer",
-        text="Bucket index: file groups per partition.",
+        text="Bucket index: number of file groups per partition.",
         example="16",
         needs="type: BUCKET",
     ),

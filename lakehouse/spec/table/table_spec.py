@@ -49,7 +49,7 @@ from lakehouse.spec.table.table_keys import (
 )
 from lakehouse.spec.yaml_section import Section, read_section
 
-#: Concurrency modes of a table with several inputs: with and without a bucket index on merge-on-read.
+#: Concurrency modes of a table with several inputs: for merge-on-read with a bucket index, and for other tables.
 _NON_BLOCKING, _OPTIMISTIC = "NON_BLOCKING_CONCURRENCY_CONTROL", "OPTIMISTIC_CONCURRENCY_CONTROL"
 _MERGING = ("merger", "partial_update", "unavailable_value", "delete_field", "delete_marker")
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
@@ -70,7 +70,7 @@ class IndexSpec:
 
     @property
     def index_type(self) -> IndexType:
-        """The index type that `type` names, with its properties."""
+        """The index type for the value of `type`, with its properties."""
         return index_type(self.type)
 
 
@@ -92,21 +92,21 @@ class TableSpec:
         partial_update: IGNORE_DEFAULTS keeps stored values if the newer version is null, FILL_UNAVAILABLE if it is
             `unavailable_value`.
         unavailable_value: The value that FILL_UNAVAILABLE replaces; None for Debezium's.
-        delete_field: The column whose value `delete_marker` marks a delete.
+        delete_field: The column that marks a delete by the value `delete_marker`.
         delete_marker: The value that marks a delete.
-        delete_retention: The time for which deletes keep older rows of their keys away, such as `7d`; None for not at
-            all, as in Hudi.
+        delete_retention: The time for which deletes exclude older rows with the same key, such as `7d`; None means not
+            at all, as in Hudi.
         index: The index; None for the default of the options.
         schema: The columns of the input, in order, with their Spark SQL types.
         ingest: The ingestion; None if there is none, or if there are `inputs`.
         inputs: Several ingestions by name.
         input: The name of the input whose ingestion this spec has (see `of_input`); empty for the spec of a file.
         shared_schema: In the spec of an input, the `schema` of the file; the input may declare its own schema.
-        services: The settings of services and publication, as written.
+        services: The settings of services and publication, as in the file.
         options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
         source: The file of the spec.
-        identities: The identities that a catalog records of the table, or of the tables of a template, by table name.
-            They are not part of the document.
+        identities: The identities that a catalog records for the table, or for the tables of a template, by table name.
+            They are not part of the YAML document.
     """
 
     table: str
@@ -205,7 +205,7 @@ class TableSpec:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The functions that the spec names, so that its table may name them."""
+        """The functions in the spec. Its table may then also refer to them."""
         return (self.merger,) if self.merger else ()
 
     def call_options(self) -> dict[str, str]:
@@ -219,7 +219,10 @@ class TableSpec:
         return _publish(self.table, settings) if settings is not None and is_enabled(settings) else None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the spec of the file as YAML holds it, without default values; `parse_spec` of that YAML is equal."""
+        """Return the spec as in the YAML file, without default values.
+
+        `parse_spec` of the result gives an equal spec.
+        """
         mapping: dict[str, Any] = {"table": self.table, "location": self.location}
         if self.type != "COPY_ON_WRITE":
             mapping["type"] = self.type
@@ -309,7 +312,7 @@ def asset_uri(table: str) -> str:
 
 
 def _record_key(section: Section, ingest: IngestSpec | None) -> tuple[str, ...]:
-    """Return the key columns; if a spec covers several tables, each has the key of its source table."""
+    """Return the key columns. In a spec for several tables, each table has the key of its source table."""
     database = None if ingest is None else ingest.database
     if database is not None and database.into and "record_key" not in section.nodes:
         return ()
@@ -415,7 +418,7 @@ def _publish(table: str, settings: Any) -> PublishSpec:
 
 
 def _at_setting(detail: Section, service: str, error: UserError) -> UserError:
-    """Return the error with the line of the setting or service that it names."""
+    """Return the error with the line of the setting or service in its message."""
     lines = detail.section(service, service)
     setting = error.setting if isinstance(error, SettingError) else ""
     for name in lines.lines if lines is not None else ():
@@ -443,7 +446,7 @@ def _check_services(spec: TableSpec, section: Section) -> None:
 
 
 def _check_pins(spec: TableSpec, ttl: TtlPolicy, detail: Section) -> None:
-    """Raise UserError if partitions expire while a publication pins their files: no space would be freed."""
+    """Raise UserError if partitions expire while a publication pins their files, because no space would be freed."""
     published, rule = spec.publication(), ttl.rule()
     if published is None or published.partitions != "table" or rule is None:
         return
@@ -472,7 +475,7 @@ def _options(section: Section) -> dict[str, str]:
 
 
 def _wrong_option(error: UserError, options: Mapping[str, str]) -> str | None:
-    """Return the declared option that an error names; None if it names only options that are not declared."""
+    """Return the declared option in an error message, or None if it contains only undeclared options."""
     if not isinstance(error, SettingError):
         return None
     declared = {canonical_key(name): name for name in reversed([*options])} | {name: name for name in options}

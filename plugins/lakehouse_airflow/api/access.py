@@ -1,4 +1,4 @@
-"""Permissions of endpoints: the user, reading, and actions on a DAG."""
+"""Checks the permissions of the Airflow user for the endpoints of the REST API."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from fastapi import Depends, HTTPException, Request
 
 from lakehouse_airflow.dags_actions import DAG_ID
 
-#: The DAG that does the actions of users; permissions of actions on tables are those of this DAG.
+#: The DAG that runs user actions. Permission to edit this DAG is the permission to act on tables.
 ACTIONS_DAG = DAG_ID
 _PORTS = {"http": 80, "https": 443}
 
-#: Dependency of endpoints that only read.
+#: FastAPI dependency of endpoints that only read: requires permission to read DAGs.
 READS = Depends(requires_access_dag(method="GET"))
 User = GetUserDep
 
 
 def service_dag(service: str) -> str:
-    """Return the id of the DAG whose permissions an action on a service needs."""
+    """Return the id of the DAG that a user must be allowed to edit for an action on a service."""
     return f"services.{service}"
 
 
 def require_edit(user: Any, dag_id: str) -> None:
-    """Raise HTTPException 403 unless the user may edit a DAG."""
+    """Raise HTTPException 403 if the user may not edit a DAG."""
     if not may_edit(user, dag_id):
         raise HTTPException(403, f"this needs the permission to edit the DAG {dag_id}; ask an administrator")
 
@@ -50,9 +50,9 @@ def _may(user: Any, method: Any, dag_id: str) -> bool:
 
 
 def acting_user(request: Request, user: GetUserDep) -> Any:
-    """Return the user of a request that changes something; raise HTTPException 403 for a request of another site.
+    """Return the user of a request that changes state. Raise HTTPException 403 if another site sent the request.
 
-    A browser sends the cookie of the session with requests of other sites, too. Such a request has a foreign `Origin`.
+    A browser also sends the session cookie with requests from other sites. Such a request has a foreign `Origin`.
     """
     by_header = request.headers.get("authorization", "").lower().startswith("bearer ")
     if not by_header and not _is_own(request):
@@ -81,7 +81,7 @@ def _is_own(request: Request) -> bool:
 
 
 def _place(url: str) -> tuple[str, int | None] | None:
-    """Return host and port of a URL, None without a host or with a port that is none."""
+    """Return host and port of a URL. Return None if the host is missing or the port is invalid."""
     try:
         parts = urlsplit(url)
         return None if not parts.hostname else (parts.hostname, parts.port or _PORTS.get(parts.scheme))

@@ -1,8 +1,8 @@
-"""Endpoints of actions on tables: the log, the preview, and the request of an action.
+"""Endpoints for user actions on tables: list actions, preview an action, request an action.
 
-A request of an action records it with the user's name first. It then writes a request or a policy to the catalog,
-starts a run of the DAG `lakehouse.actions` as the user, or marks a task of Airflow failed; the web server never does
-the work.
+Each request is first recorded with the user's name. Depending on the action, the endpoint then writes a request or a
+policy to the catalog, starts a run of the DAG `lakehouse.actions` as the user, or marks an Airflow task failed. The web
+server never works on a table.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def list_actions(request: Request, user: User, table: str = "", offset: Offset =
 @router.post(
     "/tables/{table}/actions/preview",
     responses={200: {"model": ActionPreview}},
-    summary="Show what an action would do",
+    summary="Preview an action",
 )
 @in_pool(CHANGES)
 def preview(table: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
-    """Return the effects of an action without doing it."""
+    """Return the effects of an action without running it."""
     spec = _allowed(user, action, parameters)
     effects, facts = _preview(user, spec, table, parameters)
     return JSONResponse(shown_effects(table, spec, effects, facts).to_mapping())
@@ -71,7 +71,7 @@ def preview(table: str, action: Action, user: ActingUser, parameters: Parameters
 @router.post("/tables/{table}/actions", responses={200: {"model": ActionResult}}, summary="Request an action")
 @in_pool(CHANGES)
 def act(table: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
-    """Record an action with the user's name, and request it."""
+    """Record an action with the user's name, and start it."""
     spec = _allowed(user, action, parameters)
     author = user.get_name()
     stopped = _stopped(user, table, parameters) if spec.name == "stop_run" else None
@@ -99,7 +99,7 @@ def act(table: str, action: Action, user: ActingUser, parameters: Parameters) ->
 def shown_effects(
     subject: str, spec: ActionSpec, effects: Effects, facts: Mapping[str, Any] | None = None
 ) -> ActionPreview:
-    """Return the preview of an action on a table, a namespace or alarms."""
+    """Build the preview of an action on a table, a namespace or alarms."""
     return ActionPreview(
         table=subject,
         action=spec.name,
@@ -110,7 +110,7 @@ def shown_effects(
 
 
 def _allowed(user: Any, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
-    """Return the spec of an action that the user may request; check its parameters."""
+    """Return the spec of an action. Raise an error if the user may not request it or its parameters are wrong."""
     spec = action_on("table", action)
     check_parameters(spec, parameters)
     service = str(parameters.get("service", ""))
@@ -119,7 +119,7 @@ def _allowed(user: Any, action: str, parameters: Mapping[str, Any]) -> ActionSpe
 
 
 def _stopped(user: Any, table: str, parameters: Mapping[str, Any]) -> ActiveRun:
-    """Return the run that the user stops; its DAG may be another one than that of the service."""
+    """Return the active run to stop. Its DAG may differ from the DAG of the service."""
     with reading() as session:
         run = active_run(session, table, str(parameters["service"]), str(parameters["run"]))
     require_edit(user, run.task.dag)
@@ -157,6 +157,6 @@ def _policy_effects(session: Session, spec: ActionSpec, table: str, parameters: 
 
 
 def changed_settings(action: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings that an action on a policy changes."""
+    """Return the service settings that a policy action changes."""
     switched = {"pause_service": {"enabled": False}, "resume_service": {"enabled": True}}
     return switched.get(action) or parameters["settings"]

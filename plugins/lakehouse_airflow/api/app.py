@@ -1,4 +1,4 @@
-"""The FastAPI application: routers, errors, security headers, and the OpenAPI document for users that are logged in."""
+"""The FastAPI application: routers, errors, security headers, and the OpenAPI document for logged-in users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakehouse_airflow.api import actions, dags, numbers, queue, scopes, static,
 from lakehouse_airflow.api.access import User
 from lakehouse_airflow.api.errors import add_handlers, problem
 
-#: Bytes of the body of an action; its parameters have a lower limit.
+#: Maximum size of a request body in bytes. The parameters of an action have a lower limit.
 LONGEST_BODY = 262_144
 PREFIX, VERSION = "/lakehouse", "v1"
 _HEADERS = {
@@ -25,7 +25,7 @@ _ROUTERS = (tables.router, numbers.router, queue.router, dags.router, actions.ro
 
 
 def build_app() -> FastAPI:
-    """Return the application. Its own documentation pages are off, because they would answer without a login."""
+    """Build the application. FastAPI's documentation pages are disabled, because they need no login."""
     app = FastAPI(
         title="Lakehouse API",
         version=lakehouse.__version__,
@@ -64,7 +64,7 @@ async def _secure(request: Request, call_next: Callable[[Request], Awaitable[Res
 
 
 def _refusal(request: Request) -> JSONResponse | None:
-    """Return the answer to a request that no endpoint can serve: with NUL, or with a body that is too long."""
+    """Return an error for a request that no endpoint can serve: its address contains NUL, or its body is too long."""
     if "\0" in request.url.path or "\0" in unquote_plus(request.url.query) or "\0" in request.scope["path"]:
         return problem(400, "invalid_parameter", "the address contains the character NUL (%00); remove it")
     if request.method in ("GET", "HEAD", "OPTIONS"):

@@ -1,4 +1,4 @@
-"""The catalog's database in the API server, and the last answers for the time when it does not answer."""
+"""The catalog's database in the API server, with a cache of last answers for times when the database is down."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PSYCOPG3, _PSYCOPG2 = "postgresql+psycopg:", "postgresql+psycopg2:"
 
 
 class _Opened:
-    """The database of this process; opened at the first request, and again after a failure to open it."""
+    """The database of this process. It is opened at the first request; after a failure the next request tries again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class _Opened:
 
 
 class _Answers:
-    """The newest answer of each request, with its time."""
+    """Cache of the newest answer to each request, with its time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,10 +78,10 @@ def reading() -> Iterator[Session]:
 
 
 def answer(request: Request, work: Callable[[Session, int], Document]) -> JSONResponse:
-    """Return the document that `work` reads from the catalog, with its time.
+    """Return the JSON document that `work` reads from the catalog, with the time of the read.
 
-    If the catalog does not answer, return the last document of the same request, with `stale`: its time and the error.
-    All users with the permission to read see the same documents.
+    If the catalog is down, return the last document of the same request; its field `stale` contains its time and the
+    error. All users with read permission get the same documents.
     """
     key, now_ms = f"{request.url.path}?{request.url.query}", CLOCK.now_ms()
     try:
@@ -97,7 +97,7 @@ def answer(request: Request, work: Callable[[Session, int], Document]) -> JSONRe
 
 
 def _with_driver(url: str) -> str:
-    """Return the URL with a driver that Airflow's environment has: Airflow on PostgreSQL often has psycopg2 only."""
+    """Change the URL to an installed driver: Airflow's environment often has only psycopg2 for PostgreSQL."""
     if url.startswith(_PSYCOPG3) and find_spec("psycopg") is None and find_spec("psycopg2") is not None:
         return url.replace(_PSYCOPG3, _PSYCOPG2, 1)
     return url

@@ -1,4 +1,4 @@
-"""Endpoint of the states of DAGs: paused, newest run, interval. Airflow's own API unpauses a DAG as the user."""
+"""Endpoint for DAG states: paused, newest run, interval. To unpause a DAG, the pages use Airflow's own API."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ router = APIRouter(tags=["dags"], dependencies=[READS])
 _MOST_IDS = 20
 Ids = Annotated[list[str], Query(max_length=_MOST_IDS, description="Id of a DAG; repeatable.")]
 Services = Annotated[
-    list[str], Query(max_length=_MOST_IDS, description="Service whose deciding DAG is added; repeatable.")
+    list[str], Query(max_length=_MOST_IDS, description="Service; the DAG that decides about it is added; repeatable.")
 ]
 
 
 @router.get("/dag-states", responses={200: {"model": DagStates}}, summary="Return which DAGs are paused or overdue")
 @in_pool(CATALOG)
 def states_of_dags(user: User, dag: Ids = [], service: Services = []) -> JSONResponse:  # noqa: B006 -- FastAPI copies it
-    """Return the states of the DAGs that the user may read; `missing` are those that this Airflow does not have."""
+    """Return the states of the DAGs that the user may read. `missing` lists ids that this Airflow does not have."""
     return JSONResponse(_states(user, dag, service).to_mapping())
 
 

@@ -1,4 +1,4 @@
-"""Sentences that say what an action would do, from the document of its dry run; pure."""
+"""Sentences for the effects of an action, derived from the document of its dry run. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.spec.decision_text import work_text
 
 
 def effects_of(action: str, document: Mapping[str, Any], parameters: Mapping[str, Any]) -> Effects:
-    """Return the effects of an action from the document of its dry run."""
+    """Describe the effects of an action from the document of its dry run."""
     if document.get("reason") and not document.get("target") and not document.get("savepoint"):
         return Effects.none(str(document["reason"]))
     effects = {
@@ -40,7 +40,7 @@ def _request(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tupl
 
 
 def _when(dag: Mapping[str, Any]) -> str:
-    """Return when the DAG that decides about a service takes a request."""
+    """Return the subject of the first sentence: the decision that will process a request."""
     name = dag.get("dag_id", "")
     if dag.get("is_missing"):
         return f"This Airflow has no DAG {name}, so nothing is decided now. Once it is deployed, its first decision"
@@ -54,7 +54,7 @@ def _rollback(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tup
     return (
         f"The {document.get('action')} {document.get('target')} is rolled back.",
         f"{count_text(len(files), 'file')} would be deleted{f', such as {files[0]}' if files else ''}.",
-        "Readers no longer see the rows of this write.",
+        "Readers can no longer read the rows of this write.",
     )
 
 
@@ -92,7 +92,7 @@ def _publish(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tupl
     effects = [f"Readers of {document.get('target')} will see {some(shown)}."] if shown else []
     for part in waiting:
         effects.append(f"{part['partition']} waits now: {part['reason']}. The action signals that it is ready.")
-    return tuple(effects) or (f"{some(parameters['partitions'])} would be published as it is now.",)
+    return tuple(effects) or (f"{some(parameters['partitions'])} would be published in the current state.",)
 
 
 def _withdraw(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def problem(status: int, code: str, text: str, headers: Mapping[str, str] | None
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Make all errors of an application JSON."""
+    """Convert all errors of an application to JSON responses."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(LakehouseError, _lakehouse)

@@ -1,4 +1,4 @@
-"""Endpoint of numbers that are read from tables, for tables that no pass of the scheduler has looked at.
+"""Endpoint for table numbers such as size, for tables that no scheduler pass has inspected yet.
 
 One process reads all tables of a request, without Spark; see `lakehouse_airflow.api.reads` for its limits.
 """
@@ -18,7 +18,7 @@ from lakehouse_airflow.api.catalog import reading
 from lakehouse_airflow.api.reads import read_command
 
 router = APIRouter(tags=["tables"], dependencies=[READS])
-#: Tables of one request: the process has to end within the time limit of a read.
+#: Maximum number of tables per request. The process must end within the time limit of a read.
 MOST_TABLES = 10
 Tables = Annotated[
     list[str], Query(min_length=1, max_length=MOST_TABLES, description="Table as namespace.name; repeatable.")
@@ -27,11 +27,11 @@ Tables = Annotated[
 
 @router.get("/numbers", responses={200: {"model": ReadTables}}, summary="Read numbers from tables")
 async def numbers(user: User, table: Tables) -> JSONResponse:
-    """Read files, bytes, small files and newest commit from up to 10 tables, without the state in the catalog."""
+    """Read files, bytes, small files and newest commit of up to 10 tables from storage instead of the catalog."""
     names = sorted(set(table))
 
     def check() -> None:
-        # A path in the place of a name would read other storage.
+        # Names are checked, because a path instead of a name would read other storage.
         with reading() as session:
             for name in names:
                 table_row(session, name)

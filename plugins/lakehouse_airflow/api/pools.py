@@ -1,11 +1,11 @@
-"""Threads for blocking work of requests, apart from the threads that Airflow's API server has for its own endpoints.
+"""Thread pools for blocking requests, separate from the threads of Airflow's own endpoints.
 
-    admitted   the request counts against the limits of the pool and of its user; beyond them it is refused
-    waiting    it waits for a thread of the pool, and holds none of the API server meanwhile
+    admitted   the request counts towards the limits of the pool and of its user; above a limit it is refused
+    waiting    it waits for a thread of the pool, and occupies no thread of the API server
     running    a thread of the pool does the work
 
-An endpoint that blocks is a coroutine that awaits its work here, so that slow reads of tables or a slow catalog leave
-Airflow's threads free.
+A blocking endpoint is a coroutine that awaits its work in a pool. Slow table reads or a slow catalog therefore do not
+occupy Airflow's threads.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ ResultT = TypeVar("ResultT")
 
 
 class PoolFullError(RetryableError):
-    """The pool has as many requests as it may; the request can be sent again later."""
+    """The pool has reached its maximum number of requests. The client can retry later."""
 
 
 class UserLimitError(RetryableError):
-    """The user has as many requests in the pool as one user may."""
+    """The user has reached the maximum number of requests per user."""
 
 
 class BoundedPool:
-    """A bounded number of threads, of waiting requests, and of requests per user.
+    """Thread pool with limits on threads, waiting requests, and requests per user.
 
     Args:
-        what: What the requests are, for errors.
-        threads: Requests that run at the same time.
-        waiting: Requests that wait at most.
-        per_user: Requests of one user that run or wait.
+        what: Noun for the requests in error messages.
+        threads: Maximum number of concurrent requests.
+        waiting: Maximum number of waiting requests.
+        per_user: Maximum number of running and waiting requests per user.
     """
 
     def __init__(self, what: str, *, threads: int, waiting: int, per_user: int) -> None:
@@ -48,10 +48,10 @@ class BoundedPool:
         self._users = Counter[str]()
 
     def submit(self, user: str, work: Callable[[], ResultT]) -> Future[ResultT]:
-        """Let a thread of the pool do the work of a user's request; return its future.
+        """Run the work of a user's request in a thread of the pool; return its future.
 
-        The request counts until the work has ended, even if its client has gone away. Raises PoolFullError or
-        UserLimitError if it is one too many.
+        The request counts until the work has ended, even if its client has disconnected. Raises PoolFullError or
+        UserLimitError if a limit is reached.
         """
         self._admit(user)
         try:
@@ -66,10 +66,12 @@ class BoundedPool:
         with self._lock:
             if self._users[user] >= self._per_user:
                 raise UserLimitError(
-                    f"{self._per_user} {self._what} of {user} are running or waiting, as many as one user may have"
+                    f"{self._per_user} {self._what} of {user} are running or waiting, which is the limit per user"
                 )
             if self._users.total() >= self._most:
-                raise PoolFullError(f"{self._most} {self._what} are running or waiting, as many as the server accepts")
+                raise PoolFullError(
+                    f"{self._most} {self._what} are running or waiting, which is the limit of the server"
+                )
             self._users[user] += 1
 
     def _leave(self, user: str) -> None:
@@ -79,16 +81,20 @@ class BoundedPool:
                 del self._users[user]
 
 
-#: Requests that read and write the catalog.
+#: Pool for requests that read or write the catalog.
 CATALOG = BoundedPool("requests to the catalog", threads=8, waiting=56, per_user=24)
-#: Reads of tables. Few processes serve them (`lakehouse_airflow.api.readers`); the other threads wait for one of these.
+#: Pool for table reads. Few processes serve them (`lakehouse_airflow.api.readers`); the other threads wait for a
+#: process.
 READS = BoundedPool("reads of tables", threads=8, waiting=24, per_user=8)
-#: Previews of actions and changes of policies, which are processes; users that only read cannot delay them.
+#: Pool for previews of actions and for policy changes, which start processes. Table reads cannot delay them.
 CHANGES = BoundedPool("changes and previews", threads=2, waiting=14, per_user=8)
 
 
 def in_pool(pool: BoundedPool) -> Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]:
-    """Make an endpoint that blocks a coroutine that does its work in a pool. Its parameter `user` is counted."""
+    """Convert a blocking endpoint to a coroutine that runs in a pool.
+
+    Its parameter `user` is used for the limit per user.
+    """
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         @wraps(endpoint)

@@ -1,4 +1,4 @@
-"""Endpoints of the pages Queue and Alarms."""
+"""Endpoints for the pages Queue and Alarms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def queue(
 @router.get("/alarms/rules", responses={200: {"model": RulesPage}}, summary="List the rules of alarms and health")
 @in_pool(CATALOG)
 def alarm_rules(user: User) -> JSONResponse:
-    """Return the rules in force with their limits, as the environment of the API server declares them."""
+    """Return the effective rules with their limits, as declared in the API server's environment."""
     del user
     path = alarm_file(os.environ)
     return JSONResponse(rules_page(load_rules(os.environ), "" if path is None else str(path)).to_mapping())
@@ -57,7 +57,7 @@ def alarm_rules(user: User) -> JSONResponse:
 def alarms(
     request: Request, user: User, resolved: bool = False, search: str = "", offset: Offset = 0, limit: Limit = 50
 ) -> JSONResponse:
-    """Return one page of open or resolved alarms, and the silences in force."""
+    """Return one page of open or resolved alarms, and the active silences."""
     del user
     query = AlarmQuery(resolved=resolved, search=search, paging=Paging(offset=offset, limit=limit))
     return answer(request, lambda session, now_ms: alarms_page(session, query, now_ms))

@@ -1,12 +1,12 @@
-"""Reader processes that stay: each runs the reads of some tables in Spark's environment, one after the other.
+"""Long-running reader processes in Spark's environment. Each process runs reads of some tables, one after the other.
 
-    take    the process that read the table last; else an idle one; else a new one, up to a number; else wait
-    ask     one line to the process, one line back; a process that answers too late or grows too large is killed
-    give    the process is idle until its next request, and ends by itself after some minutes
+    take    the process that last read the table; or an idle one; or a new one, up to a limit; or wait
+    ask     write one line, read one line; a process that is too slow or uses too much memory is killed
+    give    the process is idle until its next request, and exits by itself after some minutes
 
-A process that ended before it answered, for example because the kernel killed it, is started again once, because reads
-change nothing. A process is replaced if the code or the environment of the commands changed. If the API server ends,
-its processes read the end of their input and end, too.
+If a process ends before it answers, for example because the kernel killed it, the read is retried once, because reads
+change nothing. A process is replaced if the code or the environment of the commands has changed. If the API server
+ends, its processes reach the end of their input and exit.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from lakehouse.spec.contracts.reader import ReaderAnswer, ReaderRequest
 
 log = logging.getLogger(__name__)
 
-#: Steps in which a wait for an answer looks at the clock and at the memory of the process.
+#: Seconds between two checks of the clock and of the process memory during a wait for an answer.
 _STEP_S = 0.5
 _READ = 1 << 20
-#: Names of tables that a process is known for; it keeps fewer of them open.
+#: Maximum number of table names that are remembered per process. The process keeps fewer tables open.
 _TABLES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderLimits:
-    """Bounds of the processes.
+    """Limits of the reader processes.
 
     Attributes:
-        processes: Processes at the same time.
-        answer_s: Seconds in which a read must be answered.
+        processes: Maximum number of concurrent processes.
+        answer_s: Time limit of a read in seconds.
         idle_s: Seconds after which an idle process ends.
-        memory_bytes: Resident memory of a process; one that has more is killed.
+        memory_bytes: Maximum resident memory of a process. A process above it is killed.
     """
 
     processes: int = 3
@@ -57,7 +57,7 @@ class ReaderLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderCommand:
-    """How a process is started: its Python, the root folder of the package, and its environment."""
+    """Command that starts a reader process: its Python, the root folder of the package, and its environment."""
 
     python: str
     package: str
@@ -65,7 +65,7 @@ class ReaderCommand:
 
     @property
     def version(self) -> str:
-        """A text that differs if a process must be replaced: for other code or another environment."""
+        """Return a string that changes when the code or the environment changes, so that processes must be replaced."""
         whole = hashlib.sha256(repr((self.python, sorted(self.environ.items()))).encode())
         for folder, folders, names in os.walk(self.package):
             folders[:] = [name for name in folders if name != "__pycache__"]
@@ -73,23 +73,23 @@ class ReaderCommand:
                 try:
                     status = os.stat(Path(folder, name))
                 except FileNotFoundError:
-                    # The package is being replaced; the next look differs again.
+                    # The package is being replaced, so the next call returns a different version again.
                     continue
                 whole.update(f"{folder}/{name} {status.st_mtime_ns} {status.st_size}\n".encode())
         return whole.hexdigest()
 
 
 class ReaderEndedError(RetryableError):
-    """A process ended before it answered."""
+    """A reader process ended before it answered."""
 
 
 class _Reader:
-    """One process. It is used by one thread at a time."""
+    """One reader process. Only one thread uses it at a time."""
 
     def __init__(self, command: ReaderCommand, version: str, limits: ReaderLimits) -> None:
         self.version, self._limits = version, limits
         self.tables: OrderedDict[str, None] = OrderedDict()
-        #: The table that it reads now, or read last.
+        #: The table that the process reads now or read last.
         self.current = ""
         words = [command.python, "-m", "lakehouse.cli.reader", str(limits.idle_s)]
         try:
@@ -104,7 +104,7 @@ class _Reader:
         return self.process.poll() is None
 
     def ask(self, request: ReaderRequest, clock: WaitClock) -> ReaderAnswer:
-        """Return the answer of the process; after an error, the process has ended."""
+        """Send a request to the process and return its answer. After an error, the process has ended."""
         name = " ".join(request.words[:2])
         assert self.process.stdin is not None
         try:
@@ -143,14 +143,14 @@ class _Reader:
             )
 
     def memory_bytes(self) -> int:
-        """Return the resident memory of the process; 0 if it has ended."""
+        """Return the resident memory of the process in bytes, or 0 if it has ended."""
         try:
             return int(psutil.Process(self.process.pid).memory_info().rss)
         except psutil.Error:
             return 0
 
     def end(self) -> None:
-        """Kill the process, if it runs, and wait for its end."""
+        """Kill the process if it is running, and wait for its end."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
@@ -160,7 +160,10 @@ class _Reader:
     def _ending(self) -> str:
         code = self.process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"its reader process {how}, perhaps for lack of memory; see the log of the API server, and try again"
+        return (
+            f"its reader process {how}, perhaps because memory was exhausted; see the log of the API server, "
+            "and try again"
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,10 +171,10 @@ class Readers:
     """The reader processes of this API server.
 
     Args:
-        command: Returns how a process is started now.
-        clock: Clock of waits.
-        limits: Bounds of the processes.
-        version_s: Seconds for which the version of the code is not looked up again.
+        command: Returns the current command that starts a process.
+        clock: Clock for time limits.
+        limits: Limits of the reader processes.
+        version_s: Seconds for which the version of the code is cached.
     """
 
     command: Callable[[], ReaderCommand]
@@ -184,10 +187,10 @@ class Readers:
     _seen: tuple[float, Mapping[str, str], str] | None = None
 
     def read(self, table: str, words: Sequence[str]) -> ReaderAnswer:
-        """Run a command that reads a table, in the process that read it last.
+        """Run a read command on a table, if possible in the process that last read it.
 
         Raises:
-            RetryableError: It took too long, the process ended twice, or all processes stay busy.
+            RetryableError: The read took too long, its process ended twice, or all processes are busy.
             LakehouseError: The process cannot be started, or it used too much memory.
         """
         request = ReaderRequest(words=tuple(words))
@@ -198,7 +201,7 @@ class Readers:
             return self._read(table, request)
 
     def pids(self) -> list[int]:
-        """Return the numbers of the processes that run."""
+        """Return the ids of the running processes."""
         with self._free:
             return [reader.process.pid for reader in (*self._idle, *self._busy) if reader.is_running]
 
@@ -238,11 +241,12 @@ class Readers:
                     )
 
     def _choose(self, table: str, command: ReaderCommand, version: str) -> _Reader | None:
-        """Return the process for a table; None if it has to wait for one."""
+        """Choose the process for a table. Return None if all processes are busy."""
         if any(reader.current == table and reader.version == version for reader in self._busy):
             return None
         mine = next((reader for reader in self._idle if table in reader.tables), None)
-        # The last one was used most recently; the first one has waited longest, and its tables are needed least.
+        # The last process was used most recently. The first one is idle longest, so its open tables are probably not
+        # needed.
         reader = mine or next(iter(self._idle), None)
         if reader is not None:
             self._idle.remove(reader)
@@ -281,7 +285,7 @@ class Readers:
 
 
 def reader_command(arguments: Sequence[str], environ: Mapping[str, str]) -> ReaderCommand:
-    """Return how a process is started, from the Python and the script of commands of lakehouse."""
+    """Derive the command of reader processes from the Python and the script that run lakehouse commands."""
     python, script = arguments[0], arguments[1]
     if not Path(script).exists():
         raise UserError(f"{script} is missing; `lakehouse doctor` checks the environment of jobs")

@@ -1,9 +1,11 @@
-"""Small reads of a table for a web request: a command in Spark's environment without Spark, bounded and cached.
+"""Reads a table for a web request with a command in Spark's environment that starts no Spark.
 
-Few commands run at the same time (see `lakehouse_airflow.api.pools`), and a command has a time limit. An answer, or the
-error of a read that failed, is kept for some seconds; its time is part of the document. Requests for the same command
-wait for one read. Reads of tables run in processes that stay (`lakehouse_airflow.api.readers`); changes and previews
-run in a process each.
+Reads are limited and cached.
+
+The number of concurrent commands is limited (see `lakehouse_airflow.api.pools`), and each command has a time limit. An
+answer or an error is cached for some seconds; the document contains the time of the read. Concurrent requests for the
+same command share one read. Table reads run in long-running processes (`lakehouse_airflow.api.readers`); each change or
+preview runs in a new process.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """The document of a read, or its error, and the time before the read."""
+    """The document or the error of a read, with the time at which the read started."""
 
     at_ms: int
     content: Mapping[str, Any] | None = None
@@ -43,13 +45,13 @@ class _Answer:
 
     def document(self) -> dict[str, Any]:
         if self.error is not None:
-            # Several requests raise the error, and each would add its traceback.
+            # Several requests raise the same error object, and each would add to its traceback.
             raise self.error.with_traceback(None)
         return {**(self.content or {}), "as_of_ms": self.at_ms}
 
 
 class _Answers:
-    """The newest answers by the words of their commands, and the reads that are running."""
+    """Cached answers by command line, and the running reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,17 +80,17 @@ _answers = _Answers()
 
 
 async def read_command(user: str, table: str, words: Sequence[str], check: Callable[[], None]) -> dict[str, Any]:
-    """Return the JSON of a command that only reads, with `as_of_ms`, the time when it was read.
+    """Run a read command and return its JSON document, with the time of the read as `as_of_ms`.
 
     Args:
-        user: Name of the user, whose reads are limited.
-        table: The table that the command reads; commands with the same text run in one process, one after the other.
-        words: The words of the command.
-        check: Raises the error of a request that must not be read; it may block.
+        user: Name of the user, for the limit on reads per user.
+        table: The table that the command reads. Commands with the same value run in one process, one after the other.
+        words: The arguments of the command.
+        check: Raises an error for a request that must not be served; it may block.
 
     Raises:
-        UserError: As the command raises it.
-        RetryableError: As the command raises it, after the time limit, and if too many reads are running.
+        UserError: The command failed with it.
+        RetryableError: The command failed with it, the time limit was reached, or too many reads are running.
     """
     key = tuple(words)
     answer = _answers.get(key, CLOCK.now_ms())
@@ -99,25 +101,25 @@ async def read_command(user: str, table: str, words: Sequence[str], check: Calla
         future = READS.submit(user, lambda: _answer(table, key, check))
         _answers.running[key] = future
         future.add_done_callback(lambda ended: _answers.end(key, ended))
-    # A client that goes away ends its own waiting, not the read.
+    # A client that disconnects cancels its own wait, not the shared read.
     return (await asyncio.shield(asyncio.wrap_future(future))).document()
 
 
 def _answer(table: str, words: _Words, check: Callable[[], None]) -> _Answer:
-    """Run the command, and keep its document or its error, so that a read that fails is not repeated at once."""
+    """Run the command and cache its document or error, so that a failed read is not repeated immediately."""
     now_ms = CLOCK.now_ms()
     try:
         check()
         answer = _Answer(at_ms=now_ms, content=_read_json(table, words))
     except LakehouseError as error:
-        # A failed read may have taken long; the time of its end counts.
+        # A failed read may have taken long, so its cache entry starts at its end.
         answer = _Answer(at_ms=CLOCK.now_ms(), error=error)
     _answers.keep(words, answer)
     return answer
 
 
 def _read_json(table: str, words: _Words) -> dict[str, Any]:
-    """Run a command that reads a table, in a process that stays; raise its error."""
+    """Run a read command in a long-running process. Raise the error of the command."""
     done = _READERS.read(table, words)
     if done.exit_code:
         raise _error(words, done.exit_code, done.errors)
@@ -137,7 +139,7 @@ _READERS = Readers(command=_reader_command, clock=CLOCK, limits=ReaderLimits(ans
 
 
 def run_json(words: Sequence[str], *, author: str = "") -> dict[str, Any]:
-    """Run a command and return its JSON; raise its error, and RetryableError after the time limit."""
+    """Run a command in a new process and return its JSON. Raise its error, or RetryableError after the time limit."""
     arguments, environ = _with_variables(words)
     environ |= {AUTHOR: author} if author else {}
     name = " ".join(words[:2])

@@ -1,4 +1,7 @@
-"""Do what a recorded action asks for: start a DAG run, change a policy, stop a task. The web server does no work."""
+"""Execute a recorded action: start a DAG run, change a policy, or stop a task.
+
+The web server never works on a table.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ from lakehouse_airflow.api.reads import run_json
 
 
 def start_run(number: int, author: str) -> None:
-    """Start the DAG run of an action as the user. The id of the run is that of the action, so it starts once."""
+    """Start the DAG run of an action as the user.
+
+    The run id contains the action's number, so the run starts only once.
+    """
     try:
         trigger_dag(
             dag_id=ACTIONS_DAG,
@@ -43,7 +49,7 @@ def start_run(number: int, author: str) -> None:
 
 @contextmanager
 def recorded_failure(number: int) -> Iterator[None]:
-    """Record an action as failed if the block that does it raises an error; no action stays requested for ever."""
+    """Record an action as failed if the `with` block raises an error, so that no action stays requested forever."""
     try:
         yield
     except Exception as error:
@@ -61,16 +67,16 @@ def change_policy(number: int, words: list[str], author: str) -> None:
 
 
 def is_finished(task: AirflowTask) -> bool:
-    """Return whether a task has ended, or is unknown to Airflow."""
+    """Return whether a task has ended or does not exist in Airflow."""
     with create_session() as session:
         instance = session.scalar(_query(task))
         return instance is None or instance.state in _ENDED
 
 
 def stop_task(task: AirflowTask) -> Mapping[str, Any]:
-    """Mark a task failed, as Airflow's own button does; its worker then ends its processes. Return the result.
+    """Mark a task failed like Airflow's own button. Its worker then ends its processes. Return the action's result.
 
-    A task that has ended is not changed.
+    A finished task is not changed.
     """
     with create_session() as session:
         instance = session.scalar(_query(task).with_for_update())

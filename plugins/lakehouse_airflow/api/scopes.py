@@ -1,4 +1,4 @@
-"""Endpoints of actions that are about no table: policies of a namespace, and silences of alarms."""
+"""Endpoints for actions that do not concern a single table: namespace policies and alarm silences."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _RESULT: dict[int | str, dict[str, Any]] = {200: {"model": ActionResult}}
 @router.post(
     "/namespaces/{namespace}/actions/preview",
     responses=_PREVIEW,
-    summary="Show what an action on a namespace would do",
+    summary="Preview an action on a namespace",
 )
 @in_pool(CHANGES)
 def preview_of_namespace(namespace: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
-    """Return what a change of a namespace's policy would change, without doing it."""
+    """Return the effects of a change to a namespace's policy, without making it."""
     spec = _allowed(user, "namespace", action, parameters)
     effects = _policy_effects(spec, namespace, parameters)
     return JSONResponse(shown_effects(namespace, spec, effects).to_mapping())
@@ -44,7 +44,7 @@ def preview_of_namespace(namespace: str, action: Action, user: ActingUser, param
 )
 @in_pool(CHANGES)
 def act_on_namespace(namespace: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
-    """Record a change of a namespace's policy with the user's name, and do it."""
+    """Record a change to a namespace's policy with the user's name, and make it."""
     spec = _allowed(user, "namespace", action, parameters)
     _policy_effects(spec, namespace, parameters)
     author = user.get_name()
@@ -56,10 +56,10 @@ def act_on_namespace(namespace: str, action: Action, user: ActingUser, parameter
     return _recorded(number)
 
 
-@router.post("/alarms/actions/preview", responses=_PREVIEW, summary="Show what an action on alarms would do")
+@router.post("/alarms/actions/preview", responses=_PREVIEW, summary="Preview an action on alarms")
 @in_pool(CHANGES)
 def preview_of_alarms(action: Action, user: ActingUser, parameters: Parameters) -> Any:
-    """Return which alarms a silence covers, or which are sent again after it, without changing anything."""
+    """Return the alarms that a silence covers, or the alarms that are sent again after its end. Nothing is changed."""
     spec = _allowed(user, "alarms", action, parameters)
     with reading() as session:
         change = silence_change(session, spec.name, parameters, user.get_name(), CLOCK.now_ms())
@@ -69,7 +69,7 @@ def preview_of_alarms(action: Action, user: ActingUser, parameters: Parameters) 
 @router.post("/alarms/actions", responses=_RESULT, summary="Silence alarms, or end a silence")
 @in_pool(CHANGES)
 def act_on_alarms(action: Action, user: ActingUser, parameters: Parameters) -> Any:
-    """Record an action on alarms with the user's name, and do it in the same transaction."""
+    """Record an action on alarms with the user's name, and run it in the same transaction."""
     spec = _allowed(user, "alarms", action, parameters)
     author, now_ms = user.get_name(), CLOCK.now_ms()
     with database().session() as session:
@@ -81,7 +81,7 @@ def act_on_alarms(action: Action, user: ActingUser, parameters: Parameters) -> A
 
 
 def _allowed(user: Any, subject: str, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
-    """Return the spec of an action that the user may request; check its parameters."""
+    """Return the spec of an action. Raise an error if the user may not request it or its parameters are wrong."""
     spec = action_on(subject, action)
     check_parameters(spec, parameters)
     service = str(parameters.get("service", ""))

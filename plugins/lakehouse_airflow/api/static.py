@@ -1,4 +1,4 @@
-"""The JavaScript of the pages: plain modules in the package data, served with the hash of all of them in the path."""
+"""Serves the JavaScript modules of the pages from the package data. The URL contains the hash of all modules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from lakehouse_airflow.api.access import User
 from lakehouse_airflow.page_list import digest, page_modules
 
 router = APIRouter(include_in_schema=False)
-#: A new release has another path, so that browsers need not ask again.
+#: A new release has a different URL, so browsers may cache a module without revalidation.
 _CACHE = "private, max-age=31536000, immutable"
 
 
 @router.get("/pages/{version}/{name}")
 def page_module(version: str, name: str, request: Request, user: User) -> Any:
-    """Return a module; an old version gets the current one, which must not be cached under its path."""
+    """Return a module.
+
+    For the URL of an old version, return the current module, which must not be cached under that URL.
+    """
     del user
     content = page_modules().get(name)
     if content is None:

@@ -1,4 +1,4 @@
-"""Endpoints of tables: the page Fleet, one table, its decisions, policies, timeline and files."""
+"""Endpoints for tables: the page Fleet, and a table with its decisions, policies, timeline and files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def list_tables(
     offset: Offset = 0,
     limit: Limit = 50,
 ) -> Any:
-    """Return one page of the tables that match."""
+    """Return one page of the tables that match the filters."""
     del user
     query = FleetQuery(
         search=search,
@@ -71,7 +71,7 @@ def list_tables(
     return answer(request, lambda session, now_ms: fleet_page(session, query, now_ms))
 
 
-@router.get("/summary", responses={200: {"model": FleetSummary}}, summary="Return numbers over all tables")
+@router.get("/summary", responses={200: {"model": FleetSummary}}, summary="Return totals over all tables")
 @in_pool(CATALOG)
 def summary(request: Request, user: User) -> JSONResponse:
     """Return the number of tables, problems, runs and due services."""
@@ -82,19 +82,19 @@ def summary(request: Request, user: User) -> JSONResponse:
 @router.get("/tables/{table}", responses={200: {"model": TablePage}}, summary="Return one table")
 @in_pool(CATALOG)
 def one_table(request: Request, table: str, user: User) -> JSONResponse:
-    """Return state, services, versions of the spec and growth of a table."""
+    """Return state, services, spec versions and growth of a table."""
     del user
     return answer(request, lambda session, now_ms: table_page(session, table, now_ms))
 
 
-@router.get("/permissions", summary="Return what the user may do")
+@router.get("/permissions", summary="Return the permissions of the user")
 @in_pool(CATALOG)
 def permissions(user: User) -> JSONResponse:
     """Return whether the user may act on tables and alarms, and on services."""
     return JSONResponse(_permissions(user))
 
 
-@router.get("/tables/{table}/permissions", summary="Return what the user may do with a table")
+@router.get("/tables/{table}/permissions", summary="Return the permissions of the user on a table")
 @in_pool(CATALOG)
 def table_permissions(table: str, user: User) -> JSONResponse:
     """Return whether the user may act on the table, and on its services."""
@@ -122,7 +122,7 @@ def runs(request: Request, table: str, user: User) -> JSONResponse:
 )
 @in_pool(CATALOG)
 def lineage(request: Request, table: str, user: User) -> JSONResponse:
-    """Return what the specs of the catalog declare: what a table is made of, and what is made of it."""
+    """Return the lineage that the catalog's specs declare: the sources of a table, and the tables derived from it."""
     del user
     return answer(request, lambda session, now_ms: table_lineage(session, table, now_ms, os.environ))
 
@@ -134,7 +134,7 @@ def lineage(request: Request, table: str, user: User) -> JSONResponse:
 )
 @in_pool(CATALOG)
 def decisions(request: Request, table: str, service: str, user: User) -> JSONResponse:
-    """Return why a service ran or did not run, the newest decision first."""
+    """Return the decisions on a service of a table with their reasons, the newest first."""
     del user
     return answer(request, lambda session, now_ms: why_page(session, table, service, now_ms))
 
@@ -142,7 +142,7 @@ def decisions(request: Request, table: str, service: str, user: User) -> JSONRes
 @router.get(
     "/tables/{table}/policies",
     responses={200: {"model": TablePolicies}},
-    summary="Return the settings of services with their origins",
+    summary="Return the settings of services and the place that declares each",
 )
 @in_pool(CATALOG)
 def policies(request: Request, table: str, user: User, partition: str | None = None) -> JSONResponse:
@@ -157,7 +157,7 @@ def policies(request: Request, table: str, user: User, partition: str | None = N
     summary="Return schema, partitions, plans, savepoints and commits of a table",
 )
 async def description(table: str, user: User) -> JSONResponse:
-    """Read the table; the answer has the time of the read."""
+    """Read the table from storage; the answer contains the time of the read."""
     return await _read(user, table, "table", "describe")
 
 
@@ -165,7 +165,7 @@ async def description(table: str, user: User) -> JSONResponse:
     "/tables/{table}/timeline", responses={200: {"model": TimelineBars}}, summary="Return the timeline of a table"
 )
 async def timeline(table: str, user: User, archived: bool = False) -> JSONResponse:
-    """Return the instants as columns: the active timeline, or the archive."""
+    """Return the instants of the active timeline or of the archive, as columns."""
     return await _read(user, table, "timeline", "bars", *(["--archived"] if archived else []))
 
 
@@ -196,7 +196,7 @@ async def instants(
 
 
 def _time(ms: int) -> str:
-    """Return a time as a flag takes it; times outside of the calendar are refused as the command would."""
+    """Format a time as the value of a flag. Times outside of the calendar are refused, as by the command."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}"
     except (OverflowError, ValueError, OSError):
@@ -217,7 +217,7 @@ async def one_instant(table: str, instant: str, user: User) -> JSONResponse:
 async def files(
     table: str, user: User, partition: str | None = None, offset: Offset = 0, limit: Limit = 100
 ) -> JSONResponse:
-    """Return one page of the file groups, the largest first, and the histogram of the sizes of base files."""
+    """Return one page of the file groups, the largest first, and a histogram of base-file sizes."""
     only = [] if partition is None else [f"--partition={partition}"]
     return await _read(user, table, "table", "files", *only, f"--offset={offset}", f"--limit={limit}")
 
@@ -229,14 +229,14 @@ async def files(
 )
 async def publication(table: str, user: User) -> JSONResponse:
     """Return version, lag and visibility of each partition of the publication."""
-    # It waits for the metastore, and must not hold up the reads of the table itself.
+    # This read waits for the metastore, so it must not delay reads of the table itself.
     return await _read(user, table, "publish", "status", process="publication")
 
 
 async def _read(user: Any, table: str, *words: str, process: str = "") -> JSONResponse:
-    """Run a command on a table that the catalog knows: a path in its place would read other storage.
+    """Run a command on a table of the catalog. A path is refused, because it could read other storage.
 
-    Commands on one table with the same `process` share a reader.
+    Commands on one table with the same `process` run in the same reader process.
     """
 
     def check() -> None:

@@ -1,1 +1,1 @@
-"""Configuration of Prometheus and Grafana for the metrics of lakehouse: alert rules, a dashboard, data source."""
+"""Prometheus and Grafana configuration for lakehouse metrics: alert rules, a dashboard and a data source."""

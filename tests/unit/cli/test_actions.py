@@ -68,7 +68,7 @@ def test_failed_action_is_done_again_only_if_its_error_was_retryable(
             with catalog.database.session() as session:
                 end_action(session, number, ActionState.FAILED, result)
             assert main(["action", "run", "--id", str(number)]) == code
-    assert "action 1 has failed, so it is not done again: the files are gone" in capsys.readouterr().err
+    assert "action 1 has failed, so it is not repeated: the files are gone" in capsys.readouterr().err
     assert main(["action", "run", "--id", str(10**30)]) == 64
 
 

@@ -48,19 +48,19 @@ def test_status_and_stop_show_a_stream_from_its_start_to_its_end(
     running = shown()
     assert "runs on host" in running
     assert "2 commits with 7 rows, the newest one is i7" in running
-    assert "and was asked to end" in shown("stop")
+    assert "and has a request to end" in shown("stop")
     assert StreamFiles(env.storage).stop().run_id == "r/1"
     lease.release()
-    assert "died on host" in shown()
+    assert "crashed on host" in shown()
     assert main(["ingest", "status", *words, "--output", "json"]) == 0
     assert StreamState.from_json(capsys.readouterr().out).status == STATUS
 
 
 def test_stop_without_a_stream_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", "stop", *words]) == UserError.exit_code
-    assert "no stream fills table t, so there is nothing to stop" in capsys.readouterr().err
+    assert "table t has no running stream, so there is nothing to stop" in capsys.readouterr().err
 
 
 def test_name_that_is_no_spec_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", "status", "--table", "sales.orders"]) == UserError.exit_code
-    assert "name the file of the table spec" in capsys.readouterr().err
+    assert "give the file of a table spec" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
         ("table raed --table HERE", ["'raed' is unknown", "Did you mean 'read'?"]),
         ("table read --tabel HERE", ["no flag '--tabel'", "Did you mean '--table'?"]),
         ("table read", ["lakehouse table read needs --table: A table spec (YAML), a table's location"]),
-        ("table read HERE", ["unexpected argument", "a table is named by a flag: --table HERE"]),
+        ("table read HERE", ["unexpected argument", "give the table by a flag: --table HERE"]),
         ("table read --table HERE/..", ["is not a Hudi table", "HERE; open one of them"]),
         ("table read --table HERE/none", ["is not a Hudi table", "inside the table HERE"]),
         (

@@ -230,7 +230,7 @@ def test_timestamp_partition_accepts_input_and_output_formats() -> None:
         ("schema: {id: }", "column 'id' needs a Spark SQL type"),
         ("schema: {key: string}", "column 'id' is not in 'schema'"),
         ("ordering: []", "needs 'ordering'"),
-        ("ordering: {a: b}", "4: ordering: expected a text, found a mapping"),
+        ("ordering: {a: b}", "4: ordering: expected a string, found a mapping"),
         ("location: twice", "4: 'location' is on line 2 already"),
         ("ordering: [", "not valid YAML"),
     ],
@@ -251,7 +251,7 @@ def test_invalid_spec_is_refused_with_file_line_and_hint(lines: str, message: st
         ("a: b\n---\nc: d\n", "not valid YAML"),
         ("table: a\tb\x00", "not valid YAML"),
         (MINIMAL.replace("orders\nloc", "../orders\nloc"), "'../orders' is not a name"),
-        ("? [a]\n: b\n", "expected a text, found a list"),
+        ("? [a]\n: b\n", "expected a string, found a list"),
     ],
 )
 def test_file_that_is_not_a_spec_is_refused_with_the_reason(text: str, message: str) -> None:

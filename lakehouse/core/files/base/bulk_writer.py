@@ -163,7 +163,8 @@ class _NewFiles:
     def expect(self, partitions: Iterable[str]) -> None:
         """Create the marker of the next file for each partition."""
         wanted = {name: self._opened.get(name, 0) for name in partitions}
-        # Partitions that have files fill up at a similar rate, so as many files again are marked for each.
+        # Partitions that already have files fill up at a similar rate, so the same number of further files is marked
+        # for each.
         ahead = (
             self._marker(name, number) for name, count in self._opened.items() for number in range(count, 2 * count)
         )
@@ -236,7 +237,7 @@ def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Itera
 
 
 def _largest(names: Iterable[str], size: Callable[[str], int], allowed: int) -> list[str]:
-    """Return the names with the largest sizes, so that the others have at most `allowed` in sum."""
+    """Return the names with the largest sizes, such that the other sizes add up to at most `allowed`."""
     ordered = sorted(names, key=size, reverse=True)
     rest = sum(map(size, ordered))
     chosen = []

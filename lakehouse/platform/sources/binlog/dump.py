@@ -112,7 +112,7 @@ def file_created_s(connect: Connect, read: LogRead) -> int:
         connect: Returns a new connection.
         read: A read from the first event of the file, by its name.
 
-    Raises as `read_changes` does; SnapshotNeededError if the server does not have the file.
+    Raises the errors of `read_changes`, and SnapshotNeededError if the server does not have the file.
     """
     connection = _connected(connect)
     try:
@@ -284,7 +284,7 @@ def _checked(packet: bytes, first: int, stop: int) -> bytes:
         text = packet[first + 3 : stop].decode("utf-8", "replace")
         # A marker and the five characters of the SQLSTATE precede the message.
         raise pymysql.err.OperationalError(code, text[6:] if text.startswith("#") else text)
-    raise CorruptLogError(f"a packet of {stop - first} bytes is no event of a binlog")
+    raise CorruptLogError(f"a packet of {stop - first} bytes is not a binlog event")
 
 
 def _translated(error: Exception) -> Exception:

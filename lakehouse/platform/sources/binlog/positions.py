@@ -95,7 +95,7 @@ class BinlogPosition:
                 created_s=int(given.get("created_s", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{text!r} is no position of a binlog") from error
+            raise UserError(f"{text!r} is not a binlog position") from error
 
 
 def covers(position: BinlogPosition, other: BinlogPosition) -> bool:
@@ -125,7 +125,7 @@ class MysqlGtids:
             uuid, *ranges = (piece.strip() for piece in part.split(":"))
             matches = [_RANGE.fullmatch(piece) for piece in ranges]
             if not _UUID.fullmatch(uuid) or not ranges or not all(matches):
-                raise UserError(f"{part!r} is no GTID set of MySQL; sets with tags are not supported")
+                raise UserError(f"{part!r} is not a MySQL GTID set; sets with tags are not supported")
             for match in matches:
                 assert match is not None
                 gtids.add(uuid, int(match[1]), int(match[2] or match[1]) + 1)
@@ -180,7 +180,7 @@ class MariadbGtids:
         for part in filter(None, (part.strip() for part in text.split(","))):
             match = _MARIADB_GTID.fullmatch(part)
             if match is None:
-                raise UserError(f"{part!r} is no GTID of MariaDB")
+                raise UserError(f"{part!r} is not a MariaDB GTID")
             gtids.set(int(match[1]), int(match[2]), int(match[3]))
         return gtids
 

@@ -109,7 +109,7 @@ def parse_table_map(
     fields = _fields(name, body, place)
     if _NAMES not in fields and count:
         raise UserError(
-            f"the log has no names of the columns of {name}. Set binlog_row_metadata=FULL on the server",
+            f"the log lacks the column names of {name}. Set binlog_row_metadata=FULL on the server",
             table=str(name),
         )
     columns = _described(name, kinds, fields, collations)
@@ -233,8 +233,7 @@ def _described(
         listed = next(values[kind.code], None) if kind.is_list else ()
         if listed is None or (kind.is_text and collation is None):
             raise UserError(
-                f"the log has not all metadata of column {label!r} of {name}. Set binlog_row_metadata=FULL on the "
-                "server"
+                f"the log lacks metadata of column {label!r} of {name}. Set binlog_row_metadata=FULL on the server"
             )
         encoding = charset if charset not in ("", "binary") else "utf8mb4"
         try:

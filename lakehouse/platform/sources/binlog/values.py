@@ -268,7 +268,7 @@ def _times(column: SourceColumn, raw: Raw, nulls: Mask) -> pa.Array:
     fraction = (size & ((1 << bits) - 1)) * 10 ** (6 - (column.scale + 1) // 2 * 2)
     hour, minute, second = clock >> 12, clock >> 6 & 63, clock & 63
     if ((hour > 838) | (minute > 59) | (second > 59) | (fraction >= _SECOND_US)).any():
-        raise CorruptLogError("a value is no time between -838:59:59 and 838:59:59")
+        raise CorruptLogError("a value is not a time between -838:59:59 and 838:59:59")
     n = len(raw)
     parts = [_mark("-", n), _digits(hour, 3), _mark(":", n), _digits(minute, 2), _mark(":", n), _digits(second, 2)]
     if column.scale:

@@ -19,7 +19,7 @@ _LONGEST_BYTES = 200
 
 
 def require_unique(table: SourceTable, key: tuple[str, ...], settings: DatabaseSettings) -> None:
-    """Raise UserError if rows of a source table would be merged, because the record key is narrower than its keys.
+    """Raise UserError if the record key contains no unique key, so that source rows would be merged.
 
     Args:
         table: The source table as it is now.

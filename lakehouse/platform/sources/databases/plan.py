@@ -138,7 +138,7 @@ def first_state(
     )
 
 
-# parameters: the table now and at the checkpoint, and facts of the run about it
+# parameters: the table now and at the checkpoint, and facts about it
 def next_state(
     table: SourceTable,
     state: DatabaseCheckpoint,

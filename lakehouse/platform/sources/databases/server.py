@@ -43,7 +43,8 @@ class Seen:
 
     Attributes:
         order: All changes up to this position, on the scale of the column `POSITION`.
-        transactions: The transactions whose changes the rows contain, as the server prints them; empty for none.
+        transactions: The transactions whose changes the rows contain, as the server prints them; empty if there are
+            none.
     """
 
     order: int
@@ -71,7 +72,7 @@ class SourceTable:
         name: The name as `database.table`.
         columns: The columns in order.
         key: The primary key columns; empty if there is none, or if the log lacks one of them.
-        identity: The columns that the log contains for a row before its change; None for all columns.
+        identity: The columns that the log contains for a row before its change; None means all columns.
         incarnation: An id that changes when the table is dropped, or replaced by a table of the same name, or when its
             changes were missing in the log for a time; empty if the log contains these events.
         unique: The columns of each unique index without nullable columns, including the primary key.
@@ -140,7 +141,7 @@ class LogPosition:
 class Chunk:
     """A range of keys: after `after`, up to and including `upto`.
 
-    Both are one SQL literal per key column, as the server printed them; None for no bound.
+    Both are one SQL literal per key column, as the server printed them; None means no bound.
 
     Attributes:
         after: The lower bound.
@@ -328,7 +329,7 @@ class DatabaseServer(Protocol):
 
     @property
     def reads(self) -> TableReads:
-        """Settings with which tasks read."""
+        """Return the settings with which tasks read."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -460,7 +460,7 @@ class Stager:
         tables: Mapping[str, SourceTable],
         end: LogPosition | None,
     ) -> Staged:
-        """Read chunks, then the log from `start` to `end`; None for its end after the chunks are read."""
+        """Read chunks, then the log from `start` to `end`. None means the end of the log after the chunks are read."""
         files: tuple[StagedFile, ...] = ()
         failures: dict[str, LakehouseError] = {}
         if chunks:
@@ -487,7 +487,10 @@ class Stager:
         )
 
     def extended(self, staged: Staged, reads: Sequence[ChunkRead], tables: Mapping[str, SourceTable]) -> Staged:
-        """Read rows for changes with missing values, then the log after the staged part; nothing without tables."""
+        """Read rows for changes with missing values, then the log after the staged part.
+
+        Without tables nothing is read.
+        """
         part = 1 + max((one.part for one in staged.files), default=0)
         reports = self.run(self.task(tuple(reads)), len(reads))
         files, _, _ = parse_reports(reports)
@@ -518,7 +521,7 @@ def tables_of(error: LakehouseError, names: Collection[str]) -> tuple[str, ...]:
 
 
 def failure_report(error: LakehouseError, table: str, *, is_of_log: bool) -> dict[str, str]:
-    """Return a table's error as a task reports it; a log error contains the remedy to skip the event.
+    """Return a table's error in the form in which a task reports it; a log error contains the remedy to skip the event.
 
     A table whose log contains an event that cannot be applied keeps its position, so every run reads the event again. A
     new snapshot of the table begins at the end of the log, behind the event.

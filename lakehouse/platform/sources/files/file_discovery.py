@@ -36,7 +36,7 @@ NOTIFICATIONS = "lakehouse.ingest.notifications"
 _AT_ONCE = 16
 
 
-# parameters: the settings with their access, and the state, mode and time of a run
+# parameters: the settings, the storage options, the checkpoint, the mode and the time of a run
 def ascending_files(
     settings: FileSourceSpec,
     options: Mapping[str, str],

@@ -17,7 +17,7 @@ def interval_paths(
 
     Args:
         path: The path in the spec, with or without placeholders.
-        interval: The data interval of the run; None for a run without one.
+        interval: The data interval of the run, or None if it has none.
         once: Whether each row must be read only once (see `lakehouse.spec.sources.interval_path`).
         timezone: The time zone of the replaced times.
 
@@ -41,7 +41,7 @@ def has_wildcard(segment: str) -> bool:
 
 
 def split_path(path: str) -> tuple[str, tuple[str, ...]]:
-    """Split a path into the address before the first wildcard and the segments from there on; empty without wildcard.
+    """Split a path at its first wildcard into the address before it and the segments from there on, if any.
 
     `s3://landing/2026-*/a.json` -> `("s3://landing", ("2026-*", "a.json"))`.
     """

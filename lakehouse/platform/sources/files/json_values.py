@@ -55,7 +55,10 @@ class JsonDecoder:
     interval_ms: tuple[int, int] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages with `record`, without `problem`, and the unread fields at the end of each range."""
+        """Yield the messages with their `record`, and the unread fields in the row that ends a range.
+
+        `problem` is null.
+        """
         schema = pa.schema([*MESSAGES, pa.field("record", self.target), *DECODED])
         parser = JsonParser(self.target, self.paths, parses=self.parses)
         for batch in self.messages(batches):

@@ -47,7 +47,7 @@ class MessageFormat:
     records: Callable[[Frame], Frame]
 
 
-# parameters: the spec and the columns, the access to broker and storage, and the messages with their bounds
+# parameters: the spec, the columns, the settings of broker and storage, and the messages with their time range
 def message_format(
     spec: TableSpec,
     schema: Schema,

@@ -97,7 +97,7 @@ class MessageDecoder(ABC):
 
     @abstractmethod
     def _schema_ids(self, values: pa.Array) -> Any:
-        """Return the schema id of each value, negative for a value without one."""
+        """Return the schema id of each value; negative if a value has no schema id."""
 
     @abstractmethod
     def _schema(self, schema_id: int) -> Any:

@@ -30,7 +30,7 @@ class BadMessageError(Exception):
 
 
 def schema_ids(values: pa.Array) -> Any:
-    """Return the schema id of each value, -1 for a value without one."""
+    """Return the schema id of each value; -1 if a value has no schema id."""
     lengths = np.asarray(pc.binary_length(values))
     has_id = lengths > HEADER - 1
     heads = pc.binary_slice(values.filter(pa.array(has_id)), 0, HEADER)

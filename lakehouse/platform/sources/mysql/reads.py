@@ -60,7 +60,7 @@ class MysqlReads:
 
     @property
     def omits_unchanged(self) -> bool:
-        """False: row images are complete."""
+        """Return False, because row images are complete."""
         return False
 
     def connected(self) -> AbstractContextManager[MysqlReads]:

@@ -27,7 +27,7 @@ BOOL, BYTEA, INT8, INT2, INT4, TEXT, OID = 16, 17, 20, 21, 23, 25, 26
 FLOAT4, FLOAT8, BPCHAR, VARCHAR = 700, 701, 1042, 1043
 DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 1082, 1114, 1184, 1700
 _MOST_DIGITS = 38
-#: Added to the two numbers of `numeric(p, s)` in a type modifier.
+#: Number that the server adds to the encoded precision and scale in the type modifier of a `numeric(p, s)`.
 _MODIFIER = 4
 _SCALE_SIGN, _SCALES = 1 << 10, 1 << 11
 

@@ -195,7 +195,7 @@ def lsn_number(text: str) -> int:
     """Parse a log position that the server printed; raise ValueError for any other string."""
     high, slash, low = text.partition("/")
     if not slash:
-        raise ValueError(f"{text!r} is not a place in the log")
+        raise ValueError(f"{text!r} is not a log position")
     return int(high, 16) << 32 | int(low, 16)
 
 

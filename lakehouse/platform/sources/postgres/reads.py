@@ -55,7 +55,7 @@ class PostgresReads:
 
     @property
     def omits_unchanged(self) -> bool:
-        """True: the log omits values that are stored out of line (TOAST) if an update left them unchanged."""
+        """Return True: the log omits values that are stored out of line (TOAST) if an update left them unchanged."""
         return True
 
     @contextmanager

@@ -40,7 +40,7 @@ class Slot:
     name: str
 
     def state(self) -> Mapping[str, Any] | None:
-        """Return the slot's catalog row; None if it does not exist."""
+        """Return the slot's catalog row, or None if it does not exist."""
         rows = self.server.rows(
             "select plugin, database, current_database() as here, temporary, active_pid, wal_status, "
             "confirmed_flush_lsn::text as confirmed, pg_current_wal_insert_lsn() - confirmed_flush_lsn as behind "

@@ -89,7 +89,7 @@ class SlotStream:
                     yield bytes(data[_HEADER.size :]), place
                     continue
                 if data[0] != _ALIVE:
-                    raise CorruptLogError(f"the server sends {bytes(data[:1])!r}, which is no message of replication")
+                    raise CorruptLogError(f"the server sends {bytes(data[:1])!r}, which is not a replication message")
                 _, sent, _, asks = _KEEPALIVE.unpack_from(data)
                 if sent >= end:
                     return

@@ -158,7 +158,7 @@ def described(
 
 
 def _identity(identities: set[str], keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Return the columns that the log contains for rows before their changes; None for all columns."""
+    """Return the columns that the log contains for rows before their changes; None means all columns."""
     if identities == {"f"}:
         return None
     if identities <= {"d", "f"}:

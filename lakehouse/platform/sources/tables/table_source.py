@@ -291,6 +291,6 @@ class TableCheckpoint:
         for view, completion in commits.items():
             if not isinstance(completion, str) or not _COMPLETION.fullmatch(completion):
                 raise CorruptTableError(
-                    f"the ingest checkpoint has {completion!r} for the view {view!r}, which is no time of a commit"
+                    f"the ingest checkpoint has {completion!r} for the view {view!r}, which is not a commit time"
                 )
         return cls(commits=commits)

@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
         (
             "keys contains 3",
             "of type int",
-            "give a text",
+            "give a string",
             "orders is id (int64)",
             "pyarrow.table({'id': [3]})",
             "table.delete(['3'])",

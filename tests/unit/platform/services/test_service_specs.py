@@ -91,7 +91,7 @@ def test_service_has_four_methods_and_plan_writes_nothing(spec: ServiceSpec, tab
     planned = service.schedule(force=True)
     assert isinstance(planned, Instant | NothingToDo)
     if spec.action is None:
-        assert isinstance(planned, NothingToDo) and "puts no plan on the timeline" in planned.reason
+        assert isinstance(planned, NothingToDo) and "stores no plan on the timeline" in planned.reason
     outcome = service.run(force=True)
     assert isinstance(outcome, NothingToDo) or outcome.totals.files >= 0
     # An archive returns the newest instant that it moved.
@@ -126,7 +126,7 @@ def test_service_refuses_unsupported_partitions_and_pins(spec: ServiceSpec, tabl
         with pytest.raises(UserError, match=f"{spec.name} works on whole tables"):
             service.plan(partitions="2026-01-01")
     if not spec.takes_pins:
-        with pytest.raises(UserError, match=f"{spec.name} takes no pins"):
+        with pytest.raises(UserError, match=f"{spec.name} does not accept pins"):
             service.plan(pinned="2026-01-01")
 
 

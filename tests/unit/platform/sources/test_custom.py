@@ -162,7 +162,7 @@ def test_wrong_values_of_a_class_are_errors_that_name_it() -> None:
         source.plan(None, None, full_refresh=False)
     checkpoint: Any = 7
     source.inner.plans = plan = SourcePlan(units=1, reason="one", checkpoint=checkpoint)
-    with pytest.raises(UserError, match="plan returned int instead of a plan whose checkpoint is a text or None"):
+    with pytest.raises(UserError, match="plan returned int instead of a plan whose checkpoint is a string or None"):
         source.plan(None, None, full_refresh=False)
     box: Any = None
     known = KnownColumns(policy=SchemaPolicy())

@@ -254,7 +254,7 @@ def test_suggestion_refuses_csv_without_rows_or_with_a_wrong_header(content: str
 def test_suggestion_keeps_space_around_texts_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name\n1, a \n2, b\n")
     _, text = suggested(tmp_path)
-    assert "texts of name have space around them" in text.replace("\n# ", " ")
+    assert "strings of name have space around them" in text.replace("\n# ", " ")
 
 
 def test_suggestion_refuses_a_path_without_files(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_report_text_has_one_line_per_fact_and_none_for_zeros() -> None:
         "  files: 3, 1.23 MB",
         "  read: landing/0, landing/1, landing/2, landing/3, landing/4 and 2 more",
         "  folders without data, skipped: landing/9",
-        "  bad records: 2, written as dead letters beside the table",
+        "  bad records: 2, written as dead letters next to the table",
         "  late rows dropped: 1, older than the delete of their key",
         "  duplicates dropped: 12",
         "  column: tip added to the table (7 rows)",
