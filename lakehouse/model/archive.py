@@ -10,7 +10,7 @@ from lakehouse.model.instant import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedAction:
-    """A completed action of the archived timeline, with the content of its files; None for an empty file."""
+    """A completed action of the archived timeline, with the content of its files (None if a file is empty)."""
 
     instant: Instant
     metadata: bytes | None = None

@@ -13,7 +13,7 @@ class Attempt:
         partition: The number of the task.
         stage: The number of the Spark stage.
         number: The number of the attempt.
-        first: Whether this is the first attempt of its task; at most one attempt of a task is.
+        first: Whether this is the first attempt of its task; at most one attempt of each task is the first one.
         announced: Whether the driver recorded the file names of this attempt before it began.
     """
 

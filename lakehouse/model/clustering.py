@@ -11,7 +11,7 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteredSlice:
-    """An input file slice: file names in `partition`; `data_file` is None for a slice without base file.
+    """An input file slice: file names in `partition`; `data_file` is None if the slice has no base file.
 
     `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them.
     """
@@ -60,8 +60,8 @@ class ClusteringGroup:
 class ClusteringPlan(Readable):
     """The plan in `clustering.requested`; `params` are options by key, `extra` is metadata of the plan.
 
-    `strategy` is the class with which Hudi executes the plan. This package uses it only if it declares an order of rows
-    other than by sort columns.
+    `strategy` is the class with which Hudi executes the plan. This package uses it only if it defines a row order other
+    than sorting by columns.
     """
 
     groups: tuple[ClusteringGroup, ...]

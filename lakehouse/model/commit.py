@@ -32,11 +32,11 @@ REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 
 
 class ColumnBounds(NamedTuple):
-    """Bounds of one column in a file in physical form: dates and times as integers, strings as bytes.
+    """Bounds of one column in a file, as stored: dates and times as integers, strings as bytes.
 
     Decimals are unscaled integers. `known` is False if the file contains values whose bounds are unknown. Without
-    values the bounds are None. `kind` is the Arrow type of the values in bounds that a writer measures: another writer
-    may change the type of the column before the commit. None means that it is the type at the commit.
+    values the bounds are None. `kind` is the Arrow type with which a writer measured the bounds, because another writer
+    may change the column's type before the commit. None means the type at the commit.
     """
 
     low: Any
@@ -54,8 +54,8 @@ class WriteStat:
     """A data file that a commit wrote. Sizes are in bytes, counts in rows.
 
     Attributes:
-        prev_commit: The commit of the previous file in the file group; None for a new file group.
-        ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics lack this field.
+        prev_commit: The commit of the previous file in the file group; None if the file group is new. ranges: (min,
+            max, nulls) of columns, min and max as JSON values. Hudi's write statistics lack this field.
         bounds: Exact bounds of the columns that the metadata table indexes; None if they are not known. They are not
             part of the stored commit.
         is_partial: Rows of a log file lack columns, in which stored rows keep their values; `bounds` may lack them.

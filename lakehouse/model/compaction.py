@@ -13,9 +13,9 @@ from lakehouse.model.files import FileSlice
 class CompactionOperation:
     """Merges log files into the next base file of one file group.
 
-    `data_file` and `log_files` are file names in `partition`; `data_file` is None for a slice without base file.
-    `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them.
-    `metrics` are the planner's numbers with Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...) and sizes in MB.
+    `data_file` and `log_files` are file names in `partition`; `data_file` is None if the slice has no base file.
+    `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them. `metrics`
+    are the planner's numbers with Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...) and sizes in MB.
     """
 
     partition: str

@@ -20,14 +20,17 @@ from lakehouse.model.texts import printable
 LONGEST_LINE = 200
 _LONGEST_CELL = 60
 _MOST_FACTS, _MOST_ROWS, _MOST_COLUMNS = 20, 10, 8
-#: Maximum number of characters that are read per string. A longer rest cannot be part of the result.
+#: Maximum number of characters that are read per string. Later characters cannot be part of the result.
 _READ = 4 * LONGEST_LINE
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em"
 
 
 def size_text(size: float) -> str:
-    """Return a rounded number of bytes, in the coarsest unit in which it is 1 or more: `1.2 MB`; 1 kB is 1000 bytes."""
+    """Return a rounded number of bytes, in the coarsest unit in which it is at least 1:
+
+    `1.2 MB`; 1 kB is 1000 bytes.
+    """
     value, unit = float(size), 0
     # 999.95 and more would be rounded to 1000.0.
     while abs(value) >= (999.95 if unit else 1000) and unit < len(_UNITS) - 1:

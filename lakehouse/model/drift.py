@@ -43,8 +43,8 @@ class ColumnDrift:
         column: Name of the column.
         change: Treatment of the column.
         rows: Number of affected rows: those that have the column (`added`, `ignored`), lack it (`kept`, `nulled`), or
-            had the new type (`promoted`, `rounded`, `widened_to_text`). Of times in nanoseconds only rows that lose
-            digits count.
+            had the new type (`promoted`, `rounded`, `widened_to_text`). For times in nanoseconds, only rows that lose
+            digits are counted.
         before: Type of the table's column before the batch, empty if the type did not change.
         after: Its type after the batch.
         example: The start of a value that was dropped, as JSON; empty if it is unknown.

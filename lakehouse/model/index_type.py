@@ -81,5 +81,5 @@ def index_type(name: str, engine: str = "") -> IndexType:
 
 
 def stored_index_type(properties: Mapping[str, str], default: str = "") -> IndexType:
-    """Return the index type that the properties of a table name; that called `default` if they name none."""
+    """Return the index type that the properties of a table name; the type `default` if they name none."""
     return index_type(properties.get(INDEX_TYPE, default), properties.get(BUCKET_ENGINE, ""))

@@ -41,7 +41,7 @@ _COMPLETED_AS = {
 
 _REQUESTED = attrgetter("requested")
 
-#: Newest instants in the representation of a timeline.
+#: Number of newest instants in the representation of a timeline.
 _SHOWN_INSTANTS = 10
 
 #: Actions of completed instants that change the data that readers see.
@@ -153,7 +153,7 @@ class Timeline(Readable):
         return None
 
     def current(self, instant: Instant) -> Instant | None:
-        """Return the instant with the same identity in its present state; None if the timeline does not contain it."""
+        """Return the instant with the same identity in its current state, or None if it is not on the timeline."""
         key = instant.key
         # Times usually differ, so they are compared first.
         return next((other for other in self.instants if other.requested == key[0] and other.key == key), None)
@@ -163,7 +163,7 @@ class Timeline(Readable):
         return frozenset(i.requested for i in self.where(action=Action.SAVEPOINT, state=State.COMPLETED))
 
     def pending_restore(self) -> Instant | None:
-        """Return the pending restore; None if there is none."""
+        """Return the pending restore, or None if there is none."""
         return next(iter(self.where(action=Action.RESTORE, pending=True)), None)
 
     def latest_time(self) -> str:
@@ -206,7 +206,7 @@ class Timeline(Readable):
 
 
 def instant_moment(time: str) -> datetime:
-    """Return the second of an instant time, in the time zone of the table.
+    """Return an instant time, without milliseconds, as a datetime in the time zone of the table.
 
     Raises CorruptTableError if the digits are not a time.
     """

@@ -62,8 +62,8 @@ class KeyConfig:
 
     `partition_types` is SIMPLE or TIMESTAMP for each partition field: any of them with the custom generator, TIMESTAMP
     with the timestamp generator, SIMPLE with all others. `field_prefix` is whether a COMPLEX key of one field is stored
-    as `f:v` (version 9) or as the value alone; None for other keys. `encoding` is HUDI for readers of a table that does
-    not escape.
+    as `f:v` (version 9) or as the value alone, and None if the key is not COMPLEX. `encoding` is HUDI for readers of a
+    table that does not escape.
     """
 
     generator: KeyGeneratorType

@@ -29,7 +29,7 @@ _BY_NAME = {kind.value: kind for kind in PartitionKind if not kind.is_named_by_u
 
 @lru_cache(maxsize=1024)
 def partition_kind(partition: str) -> PartitionKind | None:
-    """Return the kind of an index partition; None for a partition that this package does not know."""
+    """Return the kind of an index partition, or None if this package does not know it."""
     prefixed = (kind for kind in _NAMED_BY_USERS if partition.startswith(kind))
     return _BY_NAME.get(partition) or next(prefixed, None)
 

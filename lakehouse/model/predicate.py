@@ -65,7 +65,7 @@ class Call:
 
     @property
     def text(self) -> str:
-        """The call as a condition writes it. It names the result in the condition `Applied.part`."""
+        """The call as written in a condition. In the condition `Applied.part` it is the name of the result."""
         arguments = "".join(f", '{value.replace(chr(39), 2 * chr(39))}'" for _, value in self.options)
         return f"{self.function}({self.column}{arguments})"
 
@@ -103,7 +103,7 @@ Predicate = Comparison | In | IsNull | StartsWith | Applied | Not | And | Or
 
 
 def columns_of(predicate: Predicate) -> Iterator[str]:
-    """Yield the columns of a predicate, those to which functions are applied included."""
+    """Yield the columns of a predicate, including those to which functions are applied."""
     if isinstance(predicate, And | Or):
         for part in predicate.parts:
             yield from columns_of(part)

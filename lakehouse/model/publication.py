@@ -39,7 +39,7 @@ class PublishedPartition:
         manifest: The path, in the table, of its file list; the files are pinned while it is named here.
         copy: The folder of its copied files, below the publication's location.
         before: The partition that the metastore shows until it is updated.
-        paths: The table's partitions that it shows; None for the whole table.
+        paths: The table's partitions that it shows; None means the whole table.
         event_time_ms: The end of its events.
         ready_ms: When it became ready.
         published_ms: When it was published.
@@ -79,7 +79,8 @@ class Retired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSpan:
-    """The range of event times, in UTC milliseconds, of all writes completed up to `up_to`; None without events.
+    """The range of event times, in UTC milliseconds, of all writes completed up to `up_to`; None if there are no
+    events.
 
     A publication stores it, so that its first partitions stay due after their commits were archived.
     """

@@ -26,7 +26,8 @@ def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: 
         texts: tuple[Any, ...] = (value,)
     elif isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise UserError(
-            f"{argument}={value!r} is {_kind(value)}; give a text, such as 'id', or a list of texts", argument=argument
+            f"{argument}={value!r} is {_kind(value)}; give a string, such as 'id', or a list of strings",
+            argument=argument,
         )
     else:
         texts = tuple(value)
@@ -38,11 +39,12 @@ def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: 
     for text in texts:
         if not isinstance(text, str):
             raise UserError(
-                f"{argument} contains {text!r}, which is {_kind(text)}; give a text, such as 'id', or a list of texts",
+                f"{argument} contains {text!r}, which is {_kind(text)}; give a string, such as 'id', or a list "
+                "of strings",
                 argument=argument,
             )
         if not text.strip() and not allow_empty:
-            raise UserError(f"{argument} contains the empty text {text!r}; remove it", argument=argument)
+            raise UserError(f"{argument} contains the empty string {text!r}; remove it", argument=argument)
     return texts
 
 

@@ -121,7 +121,8 @@ class Expiry:
 class PartitionExpiry:
     """The time at which a partition exceeds an age limit, and why it is expired now.
 
-    `at_ms` is in UTC milliseconds; None without an age limit. The reason is empty if the partition is not expired.
+    `at_ms` is in UTC milliseconds, or None if there is no age limit. The reason is empty if the partition is not
+    expired.
     """
 
     at_ms: int | None = None

@@ -11,7 +11,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepDue(Condition):
-    """Whether a service is due, the reason, and the hours since its last run; None if there was none."""
+    """Whether a service is due, the reason, and the hours since its last run (None if there was none)."""
 
     due: bool
     reason: str
@@ -33,7 +33,7 @@ class ValidationPlan(Readable):
 
 
 def upkeep_due(last_ms: int | None, now_ms: int, every_hours: int, *, failed: bool = False) -> UpkeepDue:
-    """Return whether a service is due that runs every so many hours; a failed run is repeated after a day."""
+    """Return whether a service is due that runs every `every_hours` hours. A failed run is repeated after a day."""
     if last_ms is None:
         return UpkeepDue(due=True, reason=f"it has not run yet; due every {every_hours} h")
     hours = round((now_ms - last_ms) / _HOUR_MS, 1)

@@ -29,7 +29,7 @@ _BACKUP = "copy the file back from a backup, or restore to a commit or savepoint
 _REWRITE = "overwrite the partition from its source, or restore to a commit or savepoint before the file's"
 _FOOTER = "a clustering rewrites the file group with its footer (`lakehouse clustering run`)"
 
-#: Every invariant that is checked, by name.
+#: All invariants that are checked, by name.
 INVARIANTS: Mapping[str, Invariant] = {
     "properties.checksum": Invariant(
         holds="hoodie.properties has the checksum of its database and table name",

@@ -1,1 +1,1 @@
-"""The adapter to Spark: engine, data source, streaming, reading of files. The only package that imports pyspark."""
+"""The adapter to Spark: engine, data source, streaming, file readers. This is the only package that imports pyspark."""

@@ -29,7 +29,7 @@ from lakehouse.spark.sources import (
 from lakehouse.spark.workers import map_in_arrow
 
 REASON = "_lakehouse_reason"
-#: The reason of a record that could not be parsed; the value that is the cause may follow.
+#: The reason why a record is bad if it could not be parsed; the value that caused it may follow.
 NOT_PARSED = "does not parse"
 _ROWS_PER_PART = 50_000
 
@@ -54,9 +54,9 @@ def select_columns(frame: Frame, select: Sequence[str]) -> Frame:
 def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
     """Add the column `REASON`: null for a good record, otherwise why the record is bad.
 
-    A record has no key if all its key fields are null or empty. Every key generator refuses such a record with one key
-    field, and the complex key generator one with several. Without key fields all records that parse are good. Raises
-    UserError for a key field that does not exist.
+    A record has no key if all its key fields are null or empty. All key generators refuse such a record if there is one
+    key field; the complex key generator refuses it for several. Without key fields all records that parse are good.
+    Raises UserError for a key field that does not exist.
     """
     for name in key_fields:
         try:
@@ -78,12 +78,15 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
 
 
 def rows_with_key(frame: Frame, key_fields: Sequence[str]) -> Frame:
-    """Return the rows in which at least one key field is set; the others cannot be written."""
+    """Return the rows in which at least one key field is set; other rows cannot be written."""
     return frame.where(f"NOT ({_lacks_key(key_fields)})")
 
 
 def _lacks_key(key_fields: Sequence[str]) -> str:
-    """Return the condition that all key fields are empty. Its SQL takes fewer calls to the JVM than columns."""
+    """Return the condition that all key fields are empty.
+
+    An SQL string takes fewer calls to the JVM than `Column` expressions.
+    """
     return " AND ".join(_is_empty(name) for name in key_fields) if key_fields else "false"
 
 
@@ -135,7 +138,7 @@ def good_rows(marked: Frame, *, without: Iterable[str] = (), bits: Sequence[int]
 
 
 def selected(frame: Frame, select: Sequence[str], lacking: Collection[str]) -> frozenset[str]:
-    """Return the columns of a selection that are computed from columns which some files lack."""
+    """Return the selected columns that are computed from columns that some files lack."""
     if not select or not lacking:
         return frozenset(lacking)
     rest, columns = frame.drop(*lacking), set[str]()

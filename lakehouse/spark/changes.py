@@ -13,7 +13,7 @@ from lakehouse.spark.engine import own_workers
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
-#: Types whose values Arrow groups. Of others, as floats and lists, each value is returned.
+#: Types by whose values Arrow can group rows. Rows with other types, such as floats and lists, are all returned.
 _GROUPED = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -22,7 +22,7 @@ _GROUPED = (
     pa.types.is_string,
     pa.types.is_large_string,
 )
-#: Bytes of changes that this process reads in less time than Spark starts a task.
+#: Size of changes that this process reads faster than Spark starts a task.
 _BYTES_HERE = 16 * 1024 * 1024
 
 
@@ -34,15 +34,15 @@ def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
 def rows_of_changes(
     spark: SparkSession, scan: ChangeScan, sides: Sequence[str], *, distinct: bool = False
 ) -> DataFrame:
-    """Return the rows before, after or both of planned changes, with the columns of their images.
+    """Return the before images, the after images, or both, of planned changes, with the columns of their images.
 
-    With `changes_to_spark`, Spark would first make a row with two structs of each change.
+    With `changes_to_spark`, Spark would first convert each change to a row with two structs.
 
     Args:
         spark: The session.
         scan: The planned changes.
         sides: BEFORE, AFTER or both.
-        distinct: Whether equal rows may be returned once; Spark then gets few rows. Some may still be equal.
+        distinct: Whether equal rows may be returned once, so that Spark gets few rows. Some equal rows may remain.
     """
 
     def read(change: FileGroupChange) -> Iterator[pa.RecordBatch]:
@@ -53,9 +53,9 @@ def rows_of_changes(
 
 
 def few_distinct_rows(scan: ChangeScan, sides: Sequence[str]) -> pa.Table | None:
-    """Return the distinct rows of a few planned changes, read by this process; None if a task has to read them.
+    """Return the distinct rows of a few planned changes, read by this process, or None if a task has to read them.
 
-    They are many, or have columns that Arrow does not group.
+    A task has to read them if they are many, or if they have columns by which Arrow cannot group.
     """
     if scan.bytes > _BYTES_HERE or not _is_grouped(scan.row_schema):
         return None

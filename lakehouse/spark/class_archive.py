@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 
 def work(place: Path) -> None:
-    """Run a sample job that loads the classes typical jobs need: for files, SQL, shuffles and Python tasks."""
+    """Run a sample job that loads the classes of typical jobs: for files, SQL, shuffles and Python tasks."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -65,7 +65,7 @@ def write(archive: Path) -> int:
     # A JVM that uses an archive cannot write one.
     inherited = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     with tempfile.TemporaryDirectory() as place:
-        # Only the driver may write the archive. spark-class starts another JVM before it, which would too.
+        # Only the driver may write the archive. The JVM that spark-class starts before the driver must not write it.
         flags = f"-XX:ArchiveClassesAtExit={written} -Xlog:disable -Xlog:all=error:stderr"
         done = subprocess.run(
             [str(submit), "--driver-java-options", flags, __file__, "--work", place],

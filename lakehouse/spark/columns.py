@@ -55,10 +55,10 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     options = text_options(files)
     parsed = F.from_json("value", _NAMES, options).alias("one")
     records = records_of(session, files).where("whole").select("file", "value", parsed)
-    # An expression next to `explode` would be evaluated for each of its rows.
+    # An expression in the same select as `explode` would be evaluated for each exploded row.
     repeats = has_repeated_key(F.col("value"), options, F.col("one")).alias("repeats")
     single = records.select("file", "one", repeats)
-    # Each record gets one pair without a name, so that records are counted too.
+    # Each record also gets one pair with a null name, by which records are counted.
     unnamed = F.array(F.struct(*(F.lit(None).cast("string").alias(name) for name in ("key", "value"))))
     # Records with repeated keys are bad, so they have no columns.
     named = F.when(F.col("repeats"), unnamed).otherwise(F.concat(F.map_entries("one"), unnamed))
@@ -135,7 +135,7 @@ def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: 
     """
     if len(schemas) == 1:
         return schemas[0]
-    # Columns are new or missing with regard to the table, not with regard to other files.
+    # Whether a column is new or missing is decided by the table, not by other files.
     merging = SchemaPolicy(missing_column="null", type_change=policy.type_change)
     common = normalise(to_arrow_schema(schemas[0]))
     for one, schema in zip(sets[1:], schemas[1:], strict=True):
@@ -163,7 +163,7 @@ def widened(schema: Schema, inferred: Schema, policy: SchemaPolicy, fixed: froze
 
 
 def refused_numbers(schema: Schema, inferred: Schema, wider: Schema, fixed: frozenset[str]) -> tuple[str, ...]:
-    """Return the inferred names of numeric columns that keep their type because some of their values are no numbers."""
+    """Return the names of numeric columns that keep their type because some of their values are not numbers."""
     kinds = {column.name.lower(): column.dataType for column in inferred}
     names = {column.name.lower(): column.name for column in inferred}
     return tuple(
@@ -215,7 +215,7 @@ def new_fields(declared: DataType, inferred: DataType, name: str) -> tuple[DataT
 
 
 def narrowing(declared: Schema, stored: Mapping[str, DataType]) -> str | None:
-    """Describe the first column whose declared numeric type is narrower than the stored type; None if there is none."""
+    """Describe the first column, if any, whose declared numeric type is narrower than the stored type."""
     order = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
     for column in declared:
         kind = stored.get(column.name.lower())

@@ -1,7 +1,8 @@
 """Translates conditions on rows to columns of Spark that hold for the same rows as in Arrow.
 
 Spark compares conditions with bounds and dictionaries of Parquet files. Bounds ignore NaN, and dictionaries tell -0.0
-and 0.0 apart. So Spark does not compare conditions that NaN meets with them, and conditions on zero name both zeros.
+and 0.0 apart. Therefore conditions that NaN meets are hidden from these checks, and conditions on zero contain both
+zeros.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
 
 
 def is_evaluated_by_workers(predicate: Predicate, schema: pa.Schema) -> bool:
-    """Return whether Arrow evaluates a condition: one with a function of a column, or on a time of day.
+    """Return whether Arrow evaluates a condition, because it contains a function of a column or a time of day.
 
     Spark evaluates functions on times in the zone of its session, and Spark 4.1 has no type for times of day.
     """
@@ -117,7 +118,7 @@ def _literal(value: pa.Scalar) -> Column:
 
 
 def _local_time(micros: int) -> str:
-    """Return SQL of a timestamp without time zone, also one whose year has more than four digits."""
+    """Return the SQL of a timestamp without time zone, even if its year has more than four digits."""
     days, rest = divmod(abs(micros), _DAY_MICROS)
     hours, rest = divmod(rest, _HOUR_MICROS)
     minutes, rest = divmod(rest, _MINUTE_MICROS)

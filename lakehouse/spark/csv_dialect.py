@@ -22,7 +22,7 @@ class CsvDialect:
 
     Attributes:
         separator: The separator between two values.
-        quote: The quote, empty if values are not quoted.
+        quote: The quote; empty if values are not quoted.
         escape: The character before a quote inside of a quoted value; the quote itself for doubled quotes.
         comment: The first character of records that are comments; empty for none.
         line_break: The separator between two records; empty for any of the usual line breaks.
@@ -132,7 +132,10 @@ def is_utf8(encoding: str) -> bool:
 
 
 def _none_of(*texts: str) -> str:
-    """Return a possessive pattern for a run without these strings; bytes have no classes of other characters."""
+    """Return a possessive pattern for characters up to any of these strings.
+
+    A character class cannot contain strings.
+    """
     if all(len(text) <= 1 and text.isascii() for text in texts):
         return f"[^{''.join(map(re.escape, texts))}]*+"
     return f"(?:(?!{'|'.join(re.escape(text) for text in texts if text)}).)*+"

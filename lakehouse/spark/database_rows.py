@@ -21,8 +21,8 @@ from lakehouse.spark.workers import map_in_arrow
 _VALUE_BYTES = 8
 _PREFIX = "_lakehouse_key_"
 _VALUE = "_lakehouse_value_"
-#: Tasks for each core: the minimum that keeps all cores busy to the end, and the number for many reads. Between them, a
-#: task takes at least so many reads.
+#: Number of tasks per core: the minimum that keeps all cores busy, and the maximum. Between both, a task takes at least
+#: this many reads.
 _LEAST_TASKS, _MOST_TASKS, _READS_PER_TASK = 2, 4, 10
 #: The unavailable columns in rows whose key was changed: the row of the old key has the value.
 MOVED = "_moved"
@@ -65,7 +65,8 @@ def run_tasks(
 ) -> list[str]:
     """Run a function on the numbers from 0 to `count` - 1 in tasks, and return the strings in its output.
 
-    A task takes several adjacent numbers if there are many. To start one takes 37 ms of CPU time, as 20,000 rows do.
+    If there are many numbers, a task takes several adjacent ones, because its start takes 37 ms of CPU time, like
+    20,000 rows.
     """
     cores = session.sparkContext.defaultParallelism
     wanted = max(_LEAST_TASKS * cores, min(count // _READS_PER_TASK, _MOST_TASKS * cores))
@@ -98,7 +99,7 @@ def staged_rows(session: Session, storage: Storage, groups: Sequence[Mapping[str
 
 
 def newest_changes(changes: Frame, key: Sequence[str], marks: ChangeColumns, after: int | None) -> Frame:
-    """Return the last change of each key, of those after a position; all changes if there is no key."""
+    """Return the last change of each key after a position; all changes if there is no key."""
     if after is not None:
         changes = changes.where(F.col(marks.position) > after)
     if not key:
@@ -147,7 +148,7 @@ def _with_earlier_values(changes: Frame, key: Sequence[str], marks: ChangeColumn
 def _filled(changes: Frame, rows: Frame, key: Sequence[str], marks: ChangeColumns, *, is_newer: bool) -> Frame:
     """Return changes with the values that they lack from rows of the same keys.
 
-    Rows that are newer than the part of a change, by the numbers of their parts, also fill changes of the key.
+    Rows from a later part than the change also fill changes of the key.
     """
     other = rows.select(
         *[F.col(_quoted(name)).alias(f"{_PREFIX}{number}") for number, name in enumerate(key)],
@@ -175,7 +176,7 @@ def _filled(changes: Frame, rows: Frame, key: Sequence[str], marks: ChangeColumn
 
 
 def unknown_rows(changes: Frame, marks: ChangeColumns, stored: Collection[str]) -> Frame:
-    """Return changes that lack a value that the stored row cannot give.
+    """Return changes with a missing value that the stored row does not contain.
 
     Args:
         changes: The newest change of each key, filled from chunks.
@@ -253,7 +254,8 @@ def merged_rows(
         newest: The result of `newest_changes`.
         key: The key columns.
         marks: The names of columns.
-        seen: All changes up to this position are in the rows of chunks, so they lose against them.
+        seen: The rows of chunks include all changes up to this position, so these rows take precedence over the
+            changes.
     """
     deleted = (F.col(marks.change) == F.lit(marks.deletes)).alias(DELETED_COLUMN)
     names = [name for name in newest.columns if name not in marks.control]
@@ -286,7 +288,7 @@ def without_keys(rows: Frame, others: Frame, key: Sequence[str]) -> Frame:
     """Return the rows whose keys are not in `others`; key columns are never null."""
     if not key:
         return rows
-    # Other names, because both frames may descend from the same one.
+    # The columns are renamed, because both frames may be derived from the same frame.
     other = others.select(*[F.col(_quoted(name)).alias(f"{_PREFIX}{number}") for number, name in enumerate(key)])
     same = [F.col(_quoted(name)) == F.col(f"{_PREFIX}{number}") for number, name in enumerate(key)]
     return rows.join(other, reduce(lambda one, two: one & two, same), "left_anti")

@@ -62,7 +62,7 @@ _PATHS = {
     "_event_xmin": "source.xmin",
 }
 _SEQUENCE = "_event_seq"
-#: The description of an event: for `before` and `after`, the type names of their columns.
+#: The type of the schema in an event: the type names of the columns of `before` and `after`.
 _DESCRIPTION = StructType(
     [
         StructField(
@@ -82,7 +82,7 @@ _DESCRIPTION = StructType(
 )
 _TEMPORAL = (DateType, TimestampType, TimestampNTZType)
 _NUMBERS = rf"^{MARK}-?[0-9]+\z"
-#: The days since 1970 of 0001-01-01 and 9999-12-31.
+#: 0001-01-01 and 9999-12-31, as days since 1970.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
@@ -128,7 +128,7 @@ def event_columns(event: Column, image: Column, schema: Schema) -> list[Column]:
 
 
 def json_type(schema: Schema, rules: FieldRules) -> StructType:
-    """Return the type by which the string of an event is parsed: values that need a conversion stay strings."""
+    """Return the type with which the string of an event is parsed; values that need a conversion stay strings."""
     event = event_type(schema)
     texts = [StructField(one.name, rules.text_kind(one.dataType)) for one in event]
     wrapped = [StructField("payload", StructType(texts))]
@@ -171,7 +171,7 @@ def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tupl
     rules = FieldRules(options=options, is_json=True, declared={name.lower() for name in schema.names})
     parsed = StructType([*json_type(schema, rules).fields, StructField(CORRUPT, _TEXT)])
     records = events.withColumn("record", F.from_json(F.expr(marked_json("text")), parsed, dict(options)))
-    # Each step is a column of its own, because the next one uses it many times.
+    # Each step is a separate column, because the next step uses it many times.
     frame = records.withColumn("event", json_event(F.col("record"), schema))
     frame = frame.withColumn("image", image_of(F.col("event")))
     frame = frame.withColumn("values", F.struct(*json_columns(F.col("record"), F.col("event"), schema, rules)))
@@ -211,7 +211,7 @@ def _type_name(parsed: Column, name: str) -> Column:
 def _temporal(text: Column, kind: DataType, type_name: Column) -> Column:
     """Convert a number by Debezium's representation of dates and times; null for other strings, and without a unit.
 
-    Null too for nanoseconds that are not whole microseconds, and for a year that clients cannot print.
+    The result is also null for nanoseconds that are not whole microseconds, and for a year that clients cannot print.
     """
     digits = F.when(text.rlike(_NUMBERS), F.substring(text, 2, 40))
     if isinstance(kind, DateType):

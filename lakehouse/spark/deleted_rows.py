@@ -12,7 +12,7 @@ from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.spark.sources import Frame
 
 
-# parameters: the marks of deletes from the table spec, and columns of the rows
+# parameters: the delete settings of the table spec, and columns of the rows
 def clear_deleted(
     frame: Frame,
     *,
@@ -22,7 +22,7 @@ def clear_deleted(
     delete_field: str | None,
     delete_marker: str | None,
 ) -> Frame:
-    """Return the rows, those that are marked as deletes with null in all columns except `keep`.
+    """Return the rows; rows that are marked as deletes get null in all columns except `keep`.
 
     A row is marked by the boolean column `_hoodie_is_deleted`, which the result does not contain, or by the value
     `delete_marker` of the column `delete_field`.
@@ -30,10 +30,10 @@ def clear_deleted(
     Args:
         frame: The rows.
         keep: The columns whose values stay.
-        absent: Columns that no row provides. The marked rows provide null for them; the others lack them, as marked in
-            the column `core.rows.absent_columns.LACKS`.
+        absent: Columns that no row provides. The marked rows get null in these columns. The other rows lack them, which
+            the column `core.rows.absent_columns.LACKS` records.
         group: The number of the group for `absent` in that column.
-        delete_field: The column that marks deletes; None for none.
+        delete_field: The column that marks deletes, or None.
         delete_marker: Its value in deletes.
     """
     marked = F.lit(False)

@@ -56,7 +56,7 @@ def check_columns(frame: Frame, window: Window) -> None:
 
 
 def condition_on_stored(frame: Frame, window: Window) -> str | None:
-    """Return the condition on stored rows that may be in the window of a row; None if no row has a time."""
+    """Return the condition on stored rows that may be in the window of a row, or None if no row has a time."""
     moment = F.col(window.time).cast("timestamp")
     reach = F.expr(f"INTERVAL {window.within_s} SECONDS")
     form = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
@@ -81,7 +81,7 @@ def without_stored(frame: Frame, stored: Frame, window: Window) -> Frame:
 
 
 def without_repeated(frame: Frame, window: Window) -> Frame:
-    """Drop the rows for which a row with the same key is kept within the window before them."""
+    """Drop the rows for which an earlier row with the same key within the window is kept."""
     keys = [F.col(_quoted(key)) for key in window.keys]
     timed = frame.withColumn(_MICROS, _micros(window.time))
     ordered = timed.repartition(*keys).sortWithinPartitions(*keys, _MICROS)
@@ -101,7 +101,7 @@ def _kept_batches(keys: Sequence[str], within: int, batches: Iterable[pa.RecordB
 
 
 class RepeatedRows:
-    """Finds the rows to keep in batches that are sorted by key and time; a key may go on in the next batch."""
+    """Finds the rows to keep in batches that are sorted by key and time; the rows of a key may span batches."""
 
     def __init__(self, within: int) -> None:
         self._within = within
@@ -111,7 +111,7 @@ class RepeatedRows:
     def kept(self, keys: Sequence[pa.Array], times: pa.Array) -> pa.Array:
         """Return for each row whether it is kept.
 
-        Rows of one key are taken in turn: first the first row of each key, then the second one, and so on.
+        The first rows of all keys are processed together, then the second rows of all keys, and so on.
         """
         count = len(times)
         has_all = np.logical_and.reduce([np.asarray(column.is_valid()) for column in (*keys, times)])

@@ -34,21 +34,21 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
 from lakehouse.spark.workers import prepare_for_reuse
 
-# Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
+# Size of shuffled rows that fill at least one base file; Spark's default of 64 MB would create small files.
 _SHARD_BYTES = 256 * 1024 * 1024
-#: One task reads a frame of this size faster than Spark starts several.
+#: Maximum size of a frame that one task reads faster than Spark starts several tasks.
 SMALL_BYTES = 8 * 1024 * 1024
 # Compressed bytes of Parquet input that fill at least one base file.
 _PARQUET_BYTES = _SHARD_BYTES // 4
 # Spark measures the Arrow batch after each row, which takes about a third of the conversion, unless this option has its
 # maximum.
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
-# Rows of a batch that is not measured: 64 MB, the default of that option, if rows take 16 KB.
+# Number of rows per batch if Spark does not measure it: 64 MB, the default of that option, for rows of 16 KB.
 _BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
 _SHARD_OPTION = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-# Estimated bytes for each core from which rows are not shuffled to fill base files.
+# Estimated size per core from which rows are not shuffled to fill base files.
 _LEAST_BYTES = _PARQUET_BYTES // 2
-# The share of the memory budget for a batch that is read.
+# Maximum share of the memory budget for a batch that is read.
 _READ_SHARE = 16
 # Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
 _GROUPS_PER_CORE = 2
@@ -56,12 +56,12 @@ _GROUPS_PER_CORE = 2
 _SHARDS_PER_CORE, _MOST_SHARDS = 4, 1_000
 # Without statistics Spark estimates sizes of at least this many bytes.
 _UNKNOWN_BYTES = 1 << 50
-# Shares of the memory budget from which the allocator returns memory: a single block, or free memory at the end of the
-# heap. Memory that was returned costs page faults: with 4 MB a fifth of an upsert's time, with 32 MB nothing.
+# Sizes, as shares of the memory budget, from which the allocator returns a single block, or free memory at the end of
+# the heap. Returned memory causes page faults: with 4 MB they take a fifth of an upsert's time, with 32 MB none.
 _BLOCK_SHARE, _FREE_SHARE = 256, 16
 _MIN_BLOCK_BYTES, _MIN_FREE_BYTES = 256 << 10, 4 << 20
 _WRAPPING = threading.Lock()
-# Types whose values are usually short. Others, as images and documents, may take megabytes.
+# Types whose values are usually short. Values of other types, such as images and documents, may take megabytes.
 _SHORT = (NumericType, StringType, BooleanType, DateType, TimestampType, TimestampNTZType)
 _RESULT = pa.schema([pa.field("result", pa.binary())])
 #: Tasks or results, each with the number of its task.
@@ -88,7 +88,7 @@ class SparkEngine:
         return to_arrow_schema(frame.schema)
 
     def divides(self, frame: Any) -> bool:
-        """Return False for a small frame: one task reads it faster than Spark starts several."""
+        """Return False for a small frame, because one task reads it faster than Spark starts several tasks."""
         return not is_small(frame)
 
     def exchange(
@@ -121,7 +121,7 @@ class SparkEngine:
         return [pickle.loads(bytes(row.result)) for row in collected]
 
     def _read(self, source: ParquetInput, function: ShardFunction[R], *, alone: bool) -> list[R]:
-        """Run `function` on the rows of Parquet files, by tasks that read some row groups each, or by one."""
+        """Run `function` on the rows of Parquet files, in tasks that read some row groups each, or in a single task."""
         schema, batch_bytes = source.schema, self._budget // _READ_SHARE
 
         def run(parts: Sequence[FilePart]) -> list[R]:
@@ -226,7 +226,7 @@ def is_small(frame: DataFrame) -> bool:
 
 
 def _batch_options(frame: DataFrame) -> dict[str, str]:
-    """Return the options with which Spark hands batches of few rows over and does not measure them.
+    """Return the options with which Spark sends batches with few rows and does not measure them.
 
     Empty if the user limits the bytes of batches, or if rows may be long: a column is a list, a map or binary.
     """
@@ -247,10 +247,10 @@ def _is_short(kind: DataType) -> bool:
 
 
 def _shard_bytes(size: int, parallelism: int, least_bytes: int) -> int:
-    """Return the size above which Spark divides the rows of equal columns: of a hot partition over several tasks.
+    """Return the size above which Spark divides rows with equal columns, such as a hot partition, over several tasks.
 
-    Shuffled rows are compressed, so half of the mean estimate in bytes is about the mean of a task. With `least_bytes`
-    of 0 rows are divided only if they fill more than one file.
+    Shuffled rows are compressed, so half of the mean estimated size is about the mean size of a task. With
+    `least_bytes` of 0 rows are divided only if they fill more than one file.
     """
     if not least_bytes or size >= _UNKNOWN_BYTES:
         return _SHARD_BYTES
@@ -272,7 +272,10 @@ def _quoted(name: str) -> str:
 
 
 class _Numbers(AccumulatorParam[tuple[int, ...]]):
-    """Adds numbers of tasks on workers; on the driver it passes them on. Workers get a copy without the function."""
+    """Accumulator parameter: collects task numbers on workers, and reports them on the driver.
+
+    Workers get a copy without the function.
+    """
 
     def __init__(self, finished: Callable[[int], None] | None = None) -> None:
         self._finished = finished
@@ -285,7 +288,7 @@ class _Numbers(AccumulatorParam[tuple[int, ...]]):
         return ()
 
     def addInPlace(self, value1: tuple[int, ...], value2: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the numbers of both on a worker; on the driver report the new ones."""
+        """On a worker return the numbers of both; on the driver report the new numbers."""
         if self._finished is None:
             return value1 + value2
         for number in value2:

@@ -1,7 +1,7 @@
 """Reads change events of Debezium from files: lines of JSON, or container files of Avro.
 
-The events are those that Debezium sends to a topic; see `lakehouse.spark.debezium`. A line that is empty or `null`, the
-message without a value that follows a delete, is no event.
+The events are the same as the messages that Debezium sends to a topic; see `lakehouse.spark.debezium`. A line that is
+empty or `null` (the message without a value that follows a delete) is not an event.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read_events(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fr
 
 
 def event_records(session: Session, files: FileSet) -> Frame:
-    """Return the records of files that are events, as `records_of` does."""
+    """Return the records of files of events; see `records_of`."""
     return _events(lines_of(session, files), files)
 
 

@@ -1,4 +1,4 @@
-"""Translates Spark's failures to the exceptions of this package."""
+"""Converts Spark's failures to the exceptions of this package."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ _ENDED = re.compile(
     r"|MetadataFetchFailedException|Missing an output location for shuffle|FetchFailed\("
     r"|SparkContext (was|has been) shut ?down|[Ss]topped SparkContext"
 )
-#: Messages of py4j if the Java process does not answer; an answer that is an exception contains its message, too.
+#: Messages of py4j if the Java process does not answer. If it answers with an exception, the message also contains that
+#: exception.
 _NO_ANSWER = re.compile(r"^An error occurred while calling [\w.$]+$")
 _MISSING_FILE_CONDITIONS = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
 

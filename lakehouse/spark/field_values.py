@@ -1,10 +1,10 @@
 """Converts field strings into values, with Spark expressions.
 
-A string is bad if its value does not account for it. Spark's parsers accept more than the grammar of a type: `12,50` is
-a decimal of 1250.00, `12D` a double, `2026-1` a date, `12:30` a time of the current day, and digits beyond a scale are
-rounded. Fields are therefore parsed as strings, and each type has a grammar. A string is bad if it is outside of the
-grammar, if the type does not hold its value exactly, or if clients cannot print the value (years before 1 and after
-9999).
+A string is bad if its value does not represent the whole string. Spark's parsers accept more than the grammar of a
+type: `12,50` is a decimal of 1250.00, `12D` a double, `2026-1` a date, `12:30` a time of the current day, and digits
+beyond a scale are rounded. Fields are therefore parsed as strings, and each type has a grammar. A string is bad if it
+is outside of the grammar, if the type does not hold its value exactly, or if clients cannot print the value (years
+before 1 and after 9999).
 
     boolean                 true, false
     integers                digits with a sign
@@ -17,8 +17,8 @@ grammar, if the type does not hold its value exactly, or if clients cannot print
 A pattern in the options of the reader (`dateFormat`, `timestampFormat`) replaces the grammar of its type. The option
 `locale` adds the separators of its numbers, of integers too: `1.000` is 1000 in `de-DE`.
 
-Numbers, true and false in JSON are strings with the prefix `MARK`. So their digits are kept, and the string "1" is not
-the number 1.
+Numbers, true and false in JSON are strings with the prefix `MARK`. This keeps their digits, and distinguishes the
+string "1" from the number 1.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CONVERTED = (*_NUMBERS, *_TEMPORAL, BooleanType)
 #: The maximum number of digits with which the type represents every integer exactly.
 _EXACT_DIGITS: dict[type[DataType], int] = {DoubleType: 15, FloatType: 7}
 _NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*\z"
-#: Numbers in scientific notation that a double distinguishes.
+#: Numbers in scientific notation with so few digits that a double represents each of them differently.
 _SCIENTIFIC = r"^\s*[+-]?(?=[0-9.]{1,16}[eE])[0-9]*[.]?[0-9]*[eE][+-]?[0-9]{1,2}\s*\z"
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _DATE = rf"^\s*{_DAY}([T ]00:00(:00([.]0+)?)?(Z|[+-]00:?00)?)?\s*\z"
@@ -77,7 +77,7 @@ _RANGES: dict[type[DataType], tuple[str, str]] = {
 }
 #: Strings for true and false in other systems.
 _FLAGS = r"^\s*(t|f|y|n|yes|no|on|off|0|1)\s*\z"
-#: Integers and numbers whose zeros a number would lose, such as postal codes and article numbers.
+#: Strings with zeros that a number would lose, such as postal codes and article numbers.
 _LEADING_ZERO = r"^\s*[+-]?0[0-9]"
 _SPECIAL = {"NaN": "NaN", "Infinity": "Infinity", "Inf": "Infinity", "INF": "Infinity", "+Infinity": "Infinity"}
 _SPECIAL |= {"+INF": "Infinity", "-Infinity": "-Infinity", "-Inf": "-Infinity", "-INF": "-Infinity"}
@@ -92,11 +92,11 @@ class FieldRules:
         options: The options of the reader.
         is_json: Whether numbers, true and false have the prefix `MARK`.
         declared: The names, in lower case, of the columns whose types the spec declares.
-        exact: The names, in lower case, of columns whose numbers have to give the same string again: keys of an
+        exact: The names, in lower case, of columns whose numbers must convert back to the same string: keys of an
             inferred type, because `007` and `7` are different keys.
         separators: The grouping and the decimal separator of the option `locale`; empty without it.
-        is_strict: Whether fields are parsed as strings, which their values must account for. Otherwise Spark's parsers
-            decide about values.
+        is_strict: Whether fields are parsed as strings, and a value must represent its whole string. Otherwise Spark's
+            parsers decide about values.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class FieldRules:
         return next((text for key, text in self.options.items() if key.lower() == name), default)
 
     def text_kind(self, kind: DataType) -> DataType:
-        """Return the type by which values of a type are parsed: a string for each value that is converted."""
+        """Return the type with which values of a type are parsed: string for values that are converted later."""
         if not self.is_strict:
             return kind
         if isinstance(kind, StructType):
@@ -152,7 +152,7 @@ class FieldRules:
         return self._converted(text, kind)
 
     def is_bad(self, text: str, value: str, kind: DataType) -> str:
-        """Return the SQL of the condition that `value` does not account for its string; "false" if it always does."""
+        """Return the SQL of the condition that `value` does not represent its whole string, or "false"."""
         if isinstance(kind, StructType):
             parts = [
                 self.is_bad(f"{text}.{quoted(one.name)}", f"{value}.{quoted(one.name)}", one.dataType) for one in kind
@@ -213,7 +213,7 @@ class FieldRules:
         return f"concat({', '.join(parts)})"
 
     def _no_value(self, shown: str) -> str:
-        """Return the SQL of the advice for a string that stands for no value; JSON has null for it."""
+        """Return the SQL of the advice for a string that means "no value", for which JSON has null."""
         return "''" if self.is_json else f"concat(', or options: {{nullValue: ', {shown}, '}} if it means no value')"
 
     def _zeros(self, name: str, kind: DataType, text: str) -> str:
@@ -277,7 +277,7 @@ class FieldRules:
         return f"IF(startswith({text}, '{MARK}'), substr({text}, 2), NULL)" if self.is_json else text
 
     def _localized(self, text: str) -> str:
-        """Return a number, or a string with one, in the notation of SQL."""
+        """Return the SQL that converts a number, or a string with a number, to SQL notation."""
         if not self.separators:
             return self._plain(text)
         grouping, point = (literal(one) for one in self.separators)
@@ -341,7 +341,7 @@ def _unmarked(text: str) -> str:
 
 
 def _variable(text: str) -> str:
-    """Return a name for a lambda variable that the SQL around it does not use."""
+    """Return a name for a lambda variable that the surrounding SQL does not use."""
     return f"v{text.count('v')}_"
 
 

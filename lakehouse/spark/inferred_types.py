@@ -1,7 +1,8 @@
 """Infers the types of string columns: the narrowest type in which every string is the usual notation of a value.
 
 A string such as `007`, `+5` or `12D` is not the usual notation of a number, so its column stays a string: as a number
-it would be the same value as `7`. So does an integer that a double would round, in a column that also has fractions.
+it would be the same value as `7`. The column also stays a string if it contains fractions, and integers that a double
+would round.
 
     12 | 3000000000 | 20 to 38 digits | 0.5    int | bigint | decimal | double
     2026-01-31 | 2026-01-31 10:00              date | timestamp
@@ -55,12 +56,12 @@ def inferred_types(texts: DataFrame, rules: FieldRules) -> StructType:
 
 
 def number_types(texts: DataFrame, columns: Collection[str], rules: FieldRules) -> StructType:
-    """Return the types of the numbers in string columns; strings that are no numbers do not count."""
+    """Return the types of the numbers in string columns; strings that are not numbers are ignored."""
     return _inferred(texts, {name: f"CASE {_numbers(quoted(name), rules)} END" for name in columns}, rules)
 
 
 def with_key_types(schema: StructType, keys: Collection[str], *, is_json: bool) -> StructType:
-    """Return columns whose record keys keep their string: strings, or JSON integers, which have one notation.
+    """Return the columns with types for record keys that keep the key's string: string, or integer for JSON integers.
 
     `keys` are dotted names in lower case.
     """

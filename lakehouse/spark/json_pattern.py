@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from lakehouse.spark.csv_dialect import flag
 
-#: Levels of objects that the pattern matches; deeper objects take the slow check.
+#: Maximum nesting of objects that the pattern matches; deeper objects need the slow check.
 _DEPTH = 16
 
 

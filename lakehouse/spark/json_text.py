@@ -1,4 +1,4 @@
-"""Divides strings into JSON objects with Spark expressions, so that every character is accounted for.
+"""Divides strings into JSON objects with Spark expressions, so that no character is ignored.
 
 Spark's JSON parsers read the first value of a string and ignore the rest: for `{"id":1}{"id":2}` they return one row,
 and for `{"id":1} and more` too. A string is therefore divided before it is parsed:
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.spark.json_pattern import has_comments, object_pattern
 
-#: The setting, and its value, with which a variant refuses objects with a repeated key.
+#: The setting, and its value, with which parsing to a variant refuses objects with a repeated key.
 REFUSES_REPEATED_KEYS = ("spark.sql.variant.allowDuplicateKeys", "false")
 _REPEATED = "an object has a key twice, so one of its values would be lost; correct the record at its source"
 _NESTED = r"\{[^{]*+\{"
@@ -54,8 +54,8 @@ def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
 def has_repeated_key(text: Column, options: Mapping[str, str], pairs: Column | None = None) -> Column:
     """Return whether an object, or an object inside it, repeats a key; Spark's parser keeps the last value.
 
-    `pairs` is the string as a `map<string,string>`, if it is parsed already. Objects inside of an object take a parse
-    as a variant, which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
+    `pairs` is the string as a `map<string,string>`, if it is parsed already. Nested objects are parsed as a variant,
+    which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
     """
     parsed = F.from_json(text, "map<string,string>", dict(options)) if pairs is None else pairs
     keys = F.map_keys(parsed)
@@ -80,7 +80,7 @@ def _is_simple(text: Column, options: Mapping[str, str]) -> Column:
 def _is_one_value(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether a string that begins with a brace is one value: it is then one element of an array.
 
-    A string that closes the array itself does not have the further element of the second array.
+    A string that closes the array itself lacks the additional element of the second array.
     """
     alone, followed = (
         F.size(F.from_json(F.concat(F.lit("["), text, F.lit(end)), "array<string>", dict(options)))

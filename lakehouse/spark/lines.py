@@ -23,8 +23,8 @@ from lakehouse.errors import UserError
 from lakehouse.spark.csv_dialect import CsvDialect, is_utf8
 
 BLOCK_BYTES = 8 << 20
-#: The maximum size of a CSV record that spans lines. A quote that is never closed would take the rest of the file into
-#: memory.
+#: The maximum size of a CSV record that spans lines. Without a limit, a quote that is never closed would load the rest
+#: of the file into memory.
 MOST_RECORD_BYTES = 64 << 20
 _MOST_BYTES = (1 << 31) - 1
 _BOM = b"\xef\xbb\xbf"
@@ -55,7 +55,7 @@ class TextLayout:
 def line_batches(
     storage: Storage, paths: tuple[str, ...], layout: TextLayout, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `(value, file)` with the records in files, without blank ones; memory holds a block of a file.
+    """Yield batches of `(value, file)` with the non-blank records in files; only one block of a file is in memory.
 
     Args:
         storage: Where the files are.
@@ -78,9 +78,9 @@ def line_batches(
 
 
 def decoded(value: bytes, encoding: str) -> bytes:
-    """Return bytes that were not UTF-8 as UTF-8, unchanged if they are invalid in this encoding too."""
+    """Return bytes that are not UTF-8, decoded from an encoding, as UTF-8; unchanged if they are invalid in it, too."""
     try:
-        # Bytes of another encoding that did not decode: the surrogates replace them.
+        # Surrogates replace bytes that could not be decoded from another encoding.
         value.decode("utf-8", "surrogatepass")
         return value
     except UnicodeDecodeError:
@@ -118,7 +118,7 @@ def _records(blocks: Iterator[bytes], layout: TextLayout, url: str) -> Iterator[
             # A line without objects is searched again when it is twice as long.
             most = max(BLOCK_BYTES, 2 * len(rest))
     if rest:
-        # The last record may lack a line break; one with an open quote is all the rest, and it is bad.
+        # The last record may lack a line break. A record with an open quote contains the whole rest, and is bad.
         records, rest = divide(rest + (layout.separator.encode() or b"\n"), layout)
         yield _texts([rest], layout) if rest else records
 
@@ -156,7 +156,7 @@ def _texts(records: list[bytes], layout: TextLayout) -> pa.Array:
 
 
 def _filtered(records: pa.Array, layout: TextLayout) -> pa.Array:
-    """Return records as strings without their line breaks, without blank records and comments."""
+    """Return records as strings without line breaks; blank records and comments are dropped."""
     # Arrow would refuse to cast bytes that are not UTF-8; Spark has to find them.
     texts = records.cast(pa.binary()).view(pa.string())
     if layout.is_whole:

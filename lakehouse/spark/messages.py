@@ -37,10 +37,10 @@ MESSAGES = pa.schema(
 )
 #: The columns that decoders add after the record: why it is bad, and at the end of a range the unread fields.
 DECODED = (pa.field("problem", pa.string()), pa.field("unread", pa.string()))
-#: The estimated size of a row with all columns of a message. Spark estimates that the columns of a record, which
-#: remain of it, are about a fifth of it.
+#: The estimated size of a row with all columns of a message. Spark estimates the remaining columns of the record at a
+#: fifth of it.
 _MESSAGE_BYTES = 400
-#: The fields of `RAW`, and the subset that is only kept for bad messages.
+#: The fields of `RAW`, and the fields that are kept only for bad messages.
 _RAW_FIELDS, _BYTES = ("partition", "offset", "time", "key", "value", "is_end", "unread"), ("key", "value")
 _PREFIX = "_kafka_"
 _JSON_OPTIONS = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -51,7 +51,7 @@ RangeFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
-    """The counts of a run for one partition.
+    """The counts for one partition in a run.
 
     Attributes:
         records: The number of messages that belong to the run.
@@ -113,7 +113,7 @@ def json_records(messages: Frame, schema: Schema, topic: str, declared: Iterable
     parsed = StructType([*texts, StructField(CORRUPT, StringType())])
     text = F.when(F.col("record").isNull(), F.col("value").cast("string"))
     is_slow = F.col("record").isNull() & ~F.col("is_end")
-    # Each column is used many times, so it is computed once, and only for values without a record.
+    # Each column is used many times, so it is computed once, and only for values without a decoded record.
     slow = F.when(is_slow, F.from_json(F.expr(marked_json("text")), parsed, _JSON_OPTIONS))
     problem = rules.problem(
         [(column.name, column.dataType) for column in schema],
@@ -188,7 +188,7 @@ def without_metadata(records: Frame, keep: Sequence[str]) -> Frame:
 
 
 def keep_bytes_of_bad(marked: Frame) -> Frame:
-    """Drop bytes and place of messages that became records, so that the cache does not hold them."""
+    """Drop the bytes and the position of messages that became records, so that they are not cached."""
     fields = ", ".join(
         f"'{name}', " + (f"IF({REASON} IS NULL, NULL, {RAW}.`{name}`)" if name in _BYTES else f"{RAW}.`{name}`")
         for name in _RAW_FIELDS
@@ -201,9 +201,9 @@ def keep_bytes_of_bad(marked: Frame) -> Frame:
 def kept_rows(marked: Frame) -> Frame:
     """Keep the parsed messages at their first use, until `release`.
 
-    Rows are kept as they are: Spark's cache divides them into columns, and joins them again, which takes as long as
-    parsing them. A cache recomputes the rows of an executor that is lost; kept rows end the run, and the next try reads
-    the same offsets. So a session with dynamic allocation gets a cache.
+    Rows are kept unchanged. Spark's cache would divide them into columns and join them again, which takes as long as
+    parsing. If an executor is lost, a cache recomputes its rows. Kept rows cannot be recomputed: the run fails, and the
+    next try reads the same offsets. Therefore a session with dynamic allocation uses a cache.
     """
     if marked.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return marked.persist(StorageLevel.MEMORY_AND_DISK)
@@ -220,7 +220,7 @@ def release(marked: Frame) -> None:
 
 
 def materialised(marked: Frame) -> Frame:
-    """Read all messages once; messages that a time limit has ended must not be read again with another end."""
+    """Read all messages once. If a time limit ended the read, a second read would end at another offset."""
     with spark_failures("reading the messages"):
         return marked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
 

@@ -1,7 +1,7 @@
 """Reads the Parquet files of a DataFrame with Arrow, so that its rows do not pass the JVM.
 
 Spark decodes Parquet files to rows and converts the rows to Arrow batches for Python workers; this takes longer than
-everything that a bulk_insert without partitions does. A DataFrame that is only a selection of Parquet columns is
+all other work of a bulk_insert without partitions. A DataFrame that is only a selection of Parquet columns is
 therefore read by the workers themselves:
 
     driver   plan of the DataFrame -> paths; footers -> row groups of each task
@@ -85,7 +85,7 @@ class ParquetInput:
 
 
 def parquet_input(frame: DataFrame) -> ParquetInput | None:
-    """Return the Parquet files of a DataFrame, None if Spark must read it."""
+    """Return the Parquet files of a DataFrame, or None if Spark must read it."""
     paths = _paths(frame)
     if paths is None:
         return None
@@ -124,7 +124,7 @@ def _open(path: str) -> pq.ParquetFile:
 
 
 def _paths(frame: DataFrame) -> list[str] | None:
-    """Return the local files whose columns the DataFrame selects, None for another plan."""
+    """Return the local files whose columns the DataFrame selects, or None if its plan does more."""
     settings = frame.sparkSession.conf
     if any(settings.get(name, value) != value for name, value in _SETTINGS.items()):
         return None
@@ -171,7 +171,7 @@ def _only_selects(options: Any) -> bool:
 
 
 def _parts(path: str, schema: pa.Schema) -> list[FilePart] | None:
-    """Return the row groups of a file, None if Arrow would not read it as Spark does."""
+    """Return the row groups of a file, or None if Arrow would read it differently from Spark."""
     with _open(path) as file:
         footer = file.metadata
         if not _is_proleptic(footer.metadata or {}) or not _has_columns(file, schema):
@@ -197,7 +197,7 @@ def _parts(path: str, schema: pa.Schema) -> list[FilePart] | None:
 
 
 def _is_proleptic(values: Mapping[bytes, bytes]) -> bool:
-    """Return whether the values of the footer say that dates and times are in the proleptic Gregorian calendar."""
+    """Return whether, according to the footer, dates and times are in the proleptic Gregorian calendar."""
     if any(name.startswith(_LEGACY) for name in values):
         return False
     version = values.get(_VERSION)
@@ -228,7 +228,7 @@ def _reads_as(stored: pa.DataType, wanted: pa.DataType, *, is_int96: bool) -> bo
     if pa.types.is_dictionary(stored):
         stored = stored.value_type
     if pa.types.is_timestamp(wanted):
-        # Spark's times that are not local are stored in UTC; times in 96 bits are not marked as such.
+        # Spark stores timestamps with time zone in UTC; 96-bit timestamps are not marked as UTC.
         is_known = pa.types.is_timestamp(stored) and stored.unit in ("ms", "us")
         is_utc = is_int96 or (pa.types.is_timestamp(stored) and stored.tz is not None)
         return is_known and is_utc == (wanted.tz is not None)

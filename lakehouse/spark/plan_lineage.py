@@ -1,10 +1,10 @@
 """Column lineage of an analysed Spark plan, read from the JSON of the plan.
 
 Spark gives each column of a plan an expression id. A walk from the views at the leaves to the root keeps, for each id,
-the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
-its expression names. If the lineage of an expression is unknown, columns computed from it are unknown. Plan nodes
-cannot be generalised: a node that this module does not name is refused with `NotUnderstoodError`, because its columns
-could differ from what its form suggests. A condition with unknown lineage is refused too, because it affects all rows.
+the view columns that it depends on. Unknown expressions can be handled generally: a value depends on at most the
+columns that its expression names. If the lineage of an expression is unknown, columns computed from it are unknown.
+Unknown plan nodes cannot: a node that this module does not list is refused with `NotUnderstoodError`, because its
+columns could have any origin. A condition with unknown lineage is refused too, because it affects all rows.
 
     direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the maximum kind
     indirect    of a column: CONDITIONAL (CASE, IF), WINDOW (PARTITION BY, ORDER BY), FILTER (of an aggregate)
@@ -21,7 +21,7 @@ from typing import Any
 
 from lakehouse.spec.contracts.lineage import LineageKind
 
-#: A column of a view, and how something depends on it.
+#: A column of a view, and the kind of dependency on it.
 Origin = tuple[str, str, LineageKind]
 Origins = frozenset[Origin]
 
@@ -34,7 +34,7 @@ class NotUnderstoodError(Exception):
 
 
 class _UnknownExpressionError(NotUnderstoodError):
-    """An expression has an unknown lineage; only the columns that are computed of it are unknown."""
+    """An expression has an unknown lineage; only the columns that are computed from it are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class PlanColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLineage:
-    """The columns of a plan in their order, and the view columns that decide which rows it has."""
+    """The columns of a plan in their order, and the view columns that determine which rows the result contains."""
 
     columns: tuple[PlanColumn, ...]
     influences: Origins
@@ -119,7 +119,7 @@ def _object(value: Any) -> str:
 
 
 def _with(origins: Origins, kind: LineageKind) -> Origins:
-    """Return origins after one more step; an indirect one stays as it is."""
+    """Return origins after one more step; an indirect origin stays unchanged."""
     return frozenset((view, column, _composed(inner, kind)) for view, column, inner in origins)
 
 
@@ -155,7 +155,7 @@ def _has_attributes(value: Any) -> bool:
 
 
 class _Walk:
-    """Walks a plan; `influences` collects the columns that decide which rows there are."""
+    """Walks a plan; `influences` collects the columns that determine which rows the result contains."""
 
     def __init__(self, views: Collection[str]) -> None:
         # Spark compares names of views without case.
@@ -241,7 +241,7 @@ class _Walk:
         return tuple(_column(some[0].id, some[0].name, _merged_value(some)) for some in zip(*parts, strict=True))
 
     def _compared(self, node: _Node, outer: _Scope) -> _Columns:
-        # INTERSECT and EXCEPT: rows of the second input decide which rows of the first one stay.
+        # INTERSECT and EXCEPT: the second input determines which rows of the first input remain.
         left, right = (self.columns_of(child, outer) for child in node.children)
         self.influences |= _with(_merged(map(_known_origins, right)), LineageKind.FILTER)
         return left
@@ -272,7 +272,7 @@ class _Walk:
         if definition is None or node.fields.get("recursive"):
             raise NotUnderstoodError("a recursive query is not understood")
         if number not in self._known:
-            # Only definitions that the query uses matter.
+            # Only the definitions that the query uses are relevant.
             self._known[number] = self.columns_of(definition.children[0], outer)
         return self._output(node.fields["output"], [_merged_value([one]) for one in self._known[number]])
 
@@ -398,7 +398,7 @@ _JOINS: Mapping[str, bool] = MappingProxyType(
     }
 )
 _SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
-#: Functions whose arguments are the order of their window.
+#: Functions whose arguments are the ordering of their window.
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank"})
 _NODES: Mapping[str, Callable[[_Walk, _Node, _Scope], _Columns]] = MappingProxyType(
     {

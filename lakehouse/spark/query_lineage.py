@@ -1,6 +1,6 @@
 """Column lineage of the query or the expressions of an ingestion, without rows.
 
-The query is analysed again over empty views with the columns of the real ones. The plan is then as small as the query,
+The query is analysed again over empty views with the columns of the real ones. The plan then contains only the query,
 whatever the source reads, and its leaves are the views. Spark returns it as one JSON string; no job runs.
 """
 

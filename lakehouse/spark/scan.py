@@ -1,7 +1,7 @@
 """Reads a planned scan as a DataFrame: base files by Spark's Parquet reader, slices with log files by Arrow workers.
 
-Files whose commit declared other types than the table's are read with their stored schema and cast. So type changes
-that Spark's reader does not support, such as int to string, work too.
+Files whose commit declared other types than the table's are read with their stored schema and cast. Therefore type
+changes that Spark's reader does not support, such as int to string, also work.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
         frame = reduce(DataFrame.unionByName, [_read(spark, scan, *group, schema) for group in groups.items()])
         if scan.plan.residual is not None:
             frame = frame.where(condition(scan.plan.residual, scan.table_schema))
-        # A selection takes ten calls to the JVM for each column.
+        # A selection needs ten calls to the JVM per column, so it is made only if needed.
         frames.append(frame if names == columns else frame.drop(*[name for name in names if name not in columns]))
     if len(merged):
         frames.append(_merge(spark, scan, merged))
@@ -80,7 +80,7 @@ def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
 
 
 def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
-    """Distribute slices to tasks of similar size: enough tasks for all cores, and none much too large."""
+    """Distribute slices over tasks of similar size, so that all cores are used and no task is much too large."""
     sizes = slices.sizes
     tasks = max(_TASKS_PER_CORE * cores, -(-int(sizes.sum()) // _TASK_BYTES))
     loads = [(0, number) for number in range(min(tasks, len(slices)))]

@@ -83,11 +83,11 @@ class LakehouseDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name that `format` takes."""
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> StructType | str:
-        """Return the meta and data columns, or the columns of changes; only those that option `columns` names."""
+        """Return the meta and data columns, or the columns of changes; only those in the option `columns`."""
         source = file_source(self.options)
         if source is not None:
             return source.schema_ddl(self.options)
@@ -118,7 +118,7 @@ class LakehouseReader(DataSourceReader):
         Args:
             options: Options of the data source.
             schema: Columns of the result.
-            bounded: The query with the bound of the version to read; None reads the newest version at planning.
+            bounded: The query with the bound of the version to read; None means the newest version at planning time.
         """
         self._options, self._schema, self._bounded = parse_source_options(options), schema, bounded
         if self._options.reads_changes:
@@ -235,7 +235,7 @@ def _check_types(scan: Scan | ChangeScan, schema: StructType, way_out: str) -> N
 
 
 def _type_text(kind: DataType) -> str:
-    """Return a type without nullability. Both types of timestamps have the same values: microseconds since 1970."""
+    """Return a type without nullability. Both timestamp types have the same values: microseconds since 1970."""
     return kind.simpleString().replace("timestamp_ntz", "timestamp")
 
 
@@ -251,7 +251,7 @@ def _tasks(scan: Scan | ChangeScan, columns: Sequence[str]) -> list[InputPartiti
         ]
     slices = scan.plan.slices
     alone = replace(scan, plan=scan.plan.without_slices(), stored_schemas={})
-    # A task ends with the slice that makes it large enough.
+    # A task is complete with the slice that makes it large enough.
     filled = np.cumsum(slices.sizes)
     ends = [0]
     while ends[-1] < len(slices):

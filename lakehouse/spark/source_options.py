@@ -67,7 +67,7 @@ class SourceOptions:
     Attributes:
         location: URL or path of the table.
         query: The result of a batch read; a stream reads the commits since its offset.
-        columns: Columns of the result; None for all.
+        columns: Columns of the result; None means all columns.
         where: Condition on the rows; it excludes partitions and files.
         storage: Options of the table's storage.
         functions: Functions of the table that may be loaded.
@@ -135,7 +135,7 @@ def check_options(options: Mapping[str, str], names: Collection[str]) -> None:
 
 
 def selected_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the columns that option `columns` lists; None without any."""
+    """Return the columns in the option `columns`, or None if it is not set."""
     return _names(next((value for key, value in options.items() if key.lower() == COLUMNS), "")) or None
 
 

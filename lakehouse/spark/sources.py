@@ -81,12 +81,12 @@ class FileSet:
     """Files that one reader can read together: of one format and, for CSV, with one header.
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
-    the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
-    `has_simple_lines` means that each line of the files, JSON or CSV, is one record in UTF-8. `has_long_lines` means
-    that JSON files have a line that is longer than a block; workers read them block by block. `checks_keys` means that
-    objects in the JSON files may have a key twice, so each record is checked. `declared` and `keys` have, in lower
-    case, the columns whose types the spec declares, and the record key. `checks_values` means that values must account
-    for their strings; see `FieldRules.is_strict`.
+    the storage. `bytes` is the approximate size of all files, 0 if unknown; it determines the number of tasks that
+    write their rows. `has_simple_lines` means that each line of the files, JSON or CSV, is one record in UTF-8.
+    `has_long_lines` means that JSON files have a line that is longer than a block; workers read them block by block.
+    `checks_keys` means that objects in the JSON files may have a key twice, so each record is checked. `declared` and
+    `keys` have, in lower case, the columns whose types the spec declares, and the record key. `checks_values` means
+    that values must represent their whole strings; see `FieldRules.is_strict`.
     """
 
     storage: Storage
@@ -104,7 +104,7 @@ class FileSet:
 
     @property
     def is_native(self) -> bool:
-        """Whether the JVM opens these files itself; without a native library it cannot unpack zstd."""
+        """Whether the JVM can open these files itself. It cannot decompress zstd without a native library."""
         if self.format in _READ_BY_WORKERS:
             return False
         if self.format in ("json", "csv", "debezium") and any(path.endswith(".zst") for path in self.paths):
@@ -169,7 +169,7 @@ def schema_of(columns: Iterable[StructField]) -> Schema:
 
 
 def column_of(schema: Schema, name: str, kind: DataType | None = None) -> StructField:
-    """Return the column of this name, with the type `kind` if it is not None."""
+    """Return the column with this name; its type is replaced by `kind` if given."""
     column = schema[name]
     return column if kind is None else StructField(name, kind)
 
@@ -224,7 +224,7 @@ def with_simple_lines(session: Session, sets: Sequence[FileSet]) -> tuple[FileSe
     """Divide sets of JSON and CSV files so that those which Spark's readers read correctly are marked.
 
     These readers take each line for a record, ignore characters after its first object, read on after an open quote,
-    and replace bytes that are not UTF-8. A pass over the lines finds the files in which nothing is lost.
+    and replace bytes that are not UTF-8. A pass over the lines finds the files that these readers read without loss.
     """
     return tuple(part for one in sets for part in _by_lines(session, one))
 
@@ -291,7 +291,7 @@ def storage_options_of(session: Session) -> dict[str, str]:
 
 @contextmanager
 def ingest_settings(session: Session) -> Iterator[None]:
-    """Set the options that values of rows depend on in a `with` block, so that they do not depend on the session.
+    """Set the options that affect row values for a `with` block, so that values do not depend on the session.
 
     Times without a zone are read as UTC: otherwise the partition of a row would depend on the machine that ingests it.
     JSON with repeated keys is refused.
@@ -322,7 +322,7 @@ def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
 
 
 def infer_numbers(session: Session, sets: Sequence[FileSet], names: Collection[str]) -> Schema:
-    """Return the types of the numbers in some columns; values that are no numbers are ignored."""
+    """Return the types of the numbers in some columns; values that are not numbers are ignored."""
     with spark_failures("reading the files to infer their columns"):
         rules = _rules(session, sets[0])
         if rules.is_json:
@@ -336,7 +336,7 @@ def infer_numbers(session: Session, sets: Sequence[FileSet], names: Collection[s
 
 
 def _untyped(session: Session, sets: Sequence[FileSet]) -> Frame:
-    """Return the records of files: CSV records as strings, others with types of their own."""
+    """Return the records of files: CSV records as strings, others with their own types."""
     frames = [_inferred(session, files) for files in sets]
     union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
     return union.drop(*INTERNAL)
@@ -411,7 +411,7 @@ def _json_record(texts: Schema, files: FileSet) -> Column:
 
 
 def _parsed(layout: Schema, rules: FieldRules) -> Schema:
-    """Return the columns by which records are parsed, with the column `CORRUPT`."""
+    """Return the columns with which records are parsed, and the column `CORRUPT`."""
     texts = [StructField(column.name, rules.text_kind(column.dataType)) for column in layout]
     return StructType([*texts, StructField(CORRUPT, StringType())])
 

@@ -3,8 +3,8 @@
     query = frame.writeStream.foreachBatch(sink(table)).option("checkpointLocation", folder).start()
 
 Spark repeats a batch with the same rows and number if a query ends between the write and Spark's own record of the
-batch. Each commit therefore holds the id of the query and the number of the batch, and a batch that a commit holds is
-not written again. The id of a query is in its checkpoint folder: a query with a new folder has a new id, begins with
+batch. Each commit therefore contains the id of the query and the number of the batch, and a batch that is in a commit
+is not written again. The id of a query is in its checkpoint folder: a query with a new folder has a new id, begins with
 batch 0, and writes all batches.
 """
 

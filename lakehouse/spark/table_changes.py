@@ -28,9 +28,9 @@ from lakehouse.spark.scan import scan_to_spark, spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
 from lakehouse.spec.sources.table_source import CHANGE_TYPE, COMMIT_TIME
 
-#: The maximum number of groups that become a condition on the files to read.
+#: The maximum number of groups for which a condition excludes files from the read.
 _MOST_GROUPS = 1_000
-#: Bytes of files whose rows this process reads in less time than Spark plans a read.
+#: Size of files that this process reads faster than Spark plans a read.
 _STORED_HERE = 256 * 1024
 
 
@@ -41,7 +41,7 @@ class RowGroups:
     Attributes:
         columns: The columns.
         rows: The distinct values.
-        where: A condition that the files and rows of these groups meet; None without one.
+        where: A condition that the files and rows of these groups meet, or None.
         is_exact: Whether no other rows meet the condition.
     """
 
@@ -58,7 +58,7 @@ def data_columns(loaded: LoadedTable) -> tuple[str, ...]:
 
 
 def rows_up_to(session: Session, loaded: LoadedTable, end: str, where: Predicate | None = None) -> Frame:
-    """Return all rows in a table as of a completion time; `where` reduces the files that are read."""
+    """Return all rows in a table as of a completion time; `where` excludes files from the read."""
     request = ScanRequest(query=CompletedUpTo(end), columns=data_columns(loaded), where=where)
     return _frame(session, loaded, request)
 
@@ -148,7 +148,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
     parts = []
     for name, column in zip(columns, few.columns, strict=True):
         values = set(column.to_pylist())
-        # Other types need not compare as their strings do.
+        # For other types, values may compare differently from their strings.
         if values and all(type(value) in (str, int, date) for value in values):
             parts.append(In(name, tuple(sorted(values))))
     return RowGroups(
@@ -161,7 +161,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
 
 
 def _distinct_here(images: Sequence[Frame | pa.Table]) -> pa.Table | None:
-    """Return the distinct rows of Arrow data with equal types; None if Spark has to compare them."""
+    """Return the distinct rows of Arrow data with equal types, or None if Spark has to compare them."""
     tables = [one for one in images if isinstance(one, pa.Table)]
     if len(tables) < len(images) or any(one.schema != tables[0].schema for one in tables):
         return None
@@ -184,7 +184,7 @@ def in_groups(rows: Frame, groups: RowGroups) -> Frame:
 
 def stored_in_groups(session: Session, loaded: LoadedTable, columns: Sequence[str], groups: RowGroups) -> Frame:
     """Return columns of table rows whose values in the group columns are in `groups`."""
-    # Values of another type than the column's are compared by Spark.
+    # Spark compares values whose type differs from the column's type.
     same = all(groups.rows.schema[name] == schema_of(loaded, columns)[name] for name in groups.columns)
     request = ScanRequest(query=SNAPSHOT, columns=tuple(columns), where=groups.where if same else None)
     planned = _planned(loaded, request)
@@ -203,7 +203,7 @@ def schema_of(loaded: LoadedTable, columns: Sequence[str]) -> Schema:
 
 
 def not_among(rows: Frame, others: Frame, columns: Sequence[str]) -> Frame:
-    """Return the rows whose values in the columns no row of `others` has; null equals null."""
+    """Return the rows whose values in the columns do not occur in `others`; null equals null."""
     return _joined(rows, others, columns, "left_anti")
 
 
@@ -215,13 +215,13 @@ def with_deletes(rows: Frame, gone: Frame | None) -> Frame:
     if gone is None:
         return marked
     names = [name for name in gone.columns if name in rows.columns and name != DELETED_COLUMN]
-    # Spark analyzes the whole query again at each call. The string of a column takes fewer calls than a column.
+    # Spark analyzes the whole query again at each call. A column as an SQL string needs fewer calls than a `Column`.
     deletes = gone.selectExpr(*_quoted(names), f"true AS {DELETED_COLUMN}")
     return marked.unionByName(deletes, allowMissingColumns=True)
 
 
 def _joined(rows: Frame, others: Frame, columns: Sequence[str], how: str) -> Frame:
-    # Other names, because both frames may descend from the same one.
+    # The columns are renamed, because both frames may be derived from the same frame.
     other = others.select(*[F.col(f"`{name}`").alias(f"_lakehouse_{n}") for n, name in enumerate(columns)])
     same = [F.col(f"`{name}`").eqNullSafe(F.col(f"_lakehouse_{number}")) for number, name in enumerate(columns)]
     return rows.join(other, reduce(lambda one, two: one & two, same), how)

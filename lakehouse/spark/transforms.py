@@ -1,4 +1,4 @@
-"""Runs the transform of an ingestion: a SQL query or a Python function that makes rows of views."""
+"""Runs the transform of an ingestion: an SQL query or a Python function that computes rows from views."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Fr
 from lakehouse.spec.function import named_function
 from lakehouse.spec.sql_text import FILES, VARIABLES, allowed_features, require_allowed_sql
 
-#: Session settings that switch SQL features, and the ones with which a backslash in quotes is a plain character.
+#: Session settings that enable SQL features, and settings with which a backslash in quotes is a plain character.
 _SETTINGS = {FILES: "spark.sql.runSQLOnFiles", VARIABLES: "spark.sql.variable.substitute"}
 _PLAIN_BACKSLASH = ("spark.sql.parser.escapedStringLiterals", "spark.sql.ansi.doubleQuotedIdentifiers")
 _analysis = RLock()
 #: The name of a step in a line of a plan.
 _STEP = re.compile(r"[ :+|-]*(\w+)")
-#: Steps of plans whose results depend on their rows only, not on the order of the rows.
+#: Steps of plans whose results depend only on their input rows, not on the order of these rows.
 _REPEATABLE = frozenset(
     {
         "Aggregate",
@@ -41,7 +41,7 @@ _REPEATABLE = frozenset(
     }
     | {"SubqueryAlias", "Union", "View"}
 )
-#: Steps with expressions, and the end of a list that Spark shows in part.
+#: Steps with expressions, and the mark at the end of a list that Spark prints only in part.
 _EXPRESSIONS, _SHORTENED = frozenset({"Aggregate", "Filter", "Join", "Project"}), " more fields"
 #: Functions whose result depends on the order of the rows, although Spark calls them deterministic.
 _ORDERED = re.compile(
@@ -51,7 +51,7 @@ _ORDERED = re.compile(
 
 
 def selected_columns(frame: Frame, select: Sequence[str]) -> Frame:
-    """Return the SQL expressions of a spec over a view; the view itself without expressions.
+    """Return the SQL expressions of a spec over a view; the view itself if there are no expressions.
 
     Raises UserError for an expression that Spark cannot resolve, and for a feature that the deployment does not allow.
     """
@@ -81,7 +81,8 @@ def run_query(sql: str, views: Mapping[str, Frame]) -> Frame:
 def _views_only(session: SparkSession, texts: Sequence[str], what: str) -> Iterator[None]:
     """Check SQL strings, and let Spark neither open files as relations nor replace variables in a block.
 
-    The settings of the session are restored. Blocks of several threads follow each other, because they share them.
+    The settings of the session are restored. Blocks in several threads run one after the other, because they share
+    these settings.
     """
     allowed = allowed_features(os.environ)
     plain = [session.conf.get(name, "false") == "true" for name in _PLAIN_BACKSLASH]
@@ -100,7 +101,7 @@ def _views_only(session: SparkSession, texts: Sequence[str], what: str) -> Itera
 
 
 def run_function(name: str, views: Mapping[str, Frame]) -> Frame:
-    """Return the DataFrame that a user's function makes of the views.
+    """Return the DataFrame that a user's function computes from the views.
 
     Raises UserError if the function cannot be loaded, fails, or returns something else.
     """
@@ -128,8 +129,8 @@ def run_function(name: str, views: Mapping[str, Frame]) -> Frame:
 def is_repeatable(frame: Frame) -> bool:
     """Return whether the frame has the same rows each time that it is computed, as its plan shows.
 
-    A plan with other steps than the known ones, such as a limit, a sample or a window, may take other rows.
-    Functions of a step that Spark shows in part are not known.
+    A plan with unknown steps, such as a limit, a sample or a window, may select other rows each time. If Spark prints a
+    step only in part, its functions are unknown.
     """
     plan = frame._jdf.queryExecution().analyzed()
     text = str(plan.toString())
@@ -140,7 +141,7 @@ def is_repeatable(frame: Frame) -> bool:
 
 
 def marked_rows(frame: Frame, key_fields: tuple[str, ...], origin: str) -> Frame:
-    """Return the rows with the columns that bad records have, as `mark_bad_records` does for files.
+    """Return the rows with the columns of bad records, like `mark_bad_records` for files.
 
     Args:
         frame: The rows that a transform made.
@@ -150,7 +151,7 @@ def marked_rows(frame: Frame, key_fields: tuple[str, ...], origin: str) -> Frame
     reserved = next((name for name in frame.columns if name in INTERNAL), None)
     if reserved is not None:
         raise UserError(f"column {reserved!r} is a name of this package; rename it in the transform", column=reserved)
-    # One call: Spark analyzes the whole query again at each.
+    # All columns are added in one call, because Spark analyzes the whole query again at each call.
     whole = frame.withColumns(
         {CORRUPT: F.lit(None).cast("string"), SOURCE_FILE: F.lit(origin), FILE_SET: F.lit(0)},
     )

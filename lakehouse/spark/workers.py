@@ -16,7 +16,7 @@ from lakehouse.core.rows.list_offsets import with_offsets
 
 #: Spark's size for a number in a range.
 _NUMBER_BYTES = 8
-#: The maximum size estimate per number. A larger estimate would only make the filter slower.
+#: The maximum size estimate per number. A larger one would only slow the filter down.
 _MOST_BYTES = 64 << 20
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]

@@ -1,1 +1,1 @@
-"""Where operations run tasks: the engine protocol, the engine on local threads, adapters of distributed engines."""
+"""Engines that run the tasks of operations: protocol, engine on local threads, adapters of distributed engines."""

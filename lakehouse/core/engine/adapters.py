@@ -1,4 +1,4 @@
-"""Finds the adapter of a distributed engine by the class of a session or frame, without importing the engine.
+"""Selects the adapter of a distributed engine by the class of a session or frame, without importing the engine.
 
 An adapter is a module that implements `EngineAdapter`. It is imported when a caller first passes one of its objects, so
 that this package works where the engine is not installed.
@@ -59,7 +59,7 @@ def frame_engine(frame: Any, memory_budget_bytes: int) -> Engine:
 
 
 def frame_schema(frame: Any) -> pa.Schema:
-    """Return the columns of a frame; no task runs."""
+    """Return the columns of a frame without running a task."""
     return frame_engine(frame, 1).schema(frame)
 
 

@@ -51,7 +51,7 @@ class ProgressObserver(Protocol):
         ...
 
     def ended(self, stage: Stage, *, failed: bool) -> None:
-        """End a stage; `failed` if an error ended it before all units were done."""
+        """End a stage; `failed` means that an error ended it before all units were done."""
         ...
 
 
@@ -71,7 +71,7 @@ def observing(observer: ProgressObserver | None) -> Iterator[None]:
 
 @contextmanager
 def also_observing(observer: ProgressObserver) -> Iterator[None]:
-    """Report the progress of the operations in this block to an observer, and to the one that is set already."""
+    """Report the progress of the operations in this block to an observer, in addition to the current observer."""
     outer = _OBSERVER.get()
     with observing(observer if outer is None else _Both(first=outer, second=observer)):
         yield
@@ -98,7 +98,7 @@ class _Both:
 
 
 def finished_task() -> Callable[[int], None] | None:
-    """Return the function that an engine calls with the number of each finished task; None without an observer.
+    """Return the function that an engine calls with the number of each finished task, or None if there is no observer.
 
     An engine reads it once per run, in the thread of the caller. Numbers may be repeated by a second attempt of a task.
     """
@@ -146,7 +146,7 @@ class RunningStage:
         try:
             call(observer)
         except Exception:
-            # Progress is only shown: its errors must not end an operation.
+            # Progress is only for display, so its errors must not end an operation.
             logger.warning("%s: the progress of %s is not shown", self._stage.table, self._stage.name, exc_info=True)
             self._observer = None
 

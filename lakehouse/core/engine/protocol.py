@@ -36,13 +36,13 @@ class Engine(Protocol):
         ...
 
     def divides(self, frame: Any) -> bool:
-        """Whether several tasks read the rows of a frame in an exchange that leaves rows where they are."""
+        """Whether several tasks read the rows of a frame in an exchange without a shuffle."""
         ...
 
     def exchange(
         self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str, least_bytes: int = 0
     ) -> list[R]:
-        """Divide the rows of a frame into shards and run `function` on every shard.
+        """Split the rows of a frame into shards and run `function` on every shard.
 
         Args:
             frame: The incoming rows.
@@ -50,8 +50,8 @@ class Engine(Protocol):
             by: Columns that decide the shard of a row.
             hint: "exact" puts all rows with equal values into one shard. "balanced" may divide large values and combine
                 small ones. "none" leaves rows where they are.
-            least_bytes: With "balanced", rows with equal values that fill less than a file are divided over tasks, too,
-                as long as each shard has so many bytes; 0 divides them by the size of files only.
+            least_bytes: With "balanced", rows with equal values are also split over tasks if they fill less than a
+                file, as long as each shard has at least this many bytes. 0 means that only the file size decides.
         """
         ...
 

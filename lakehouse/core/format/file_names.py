@@ -21,9 +21,9 @@ _TIME = re.compile(r"[0-9]+")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 _PARTITION_METADATA = re.compile(r"\.hoodie_partition_metadata(?:_\d+)?(?:\.[a-z]+)?", re.ASCII)
 _BATCH = re.compile(r"MARKERS(\d+)", re.ASCII)
-#: The file with the type of the markers in its directory; without it each data file has its own marker file.
+#: Name of the file with the marker type of a directory. If it is missing, each data file has its own marker file.
 MARKERS_TYPE = "MARKERS.type"
-#: Hudi reads the number of a batch as an int.
+#: Maximum number of a marker batch, because Hudi parses it as an int.
 LARGEST_BATCH = (1 << 31) - 1
 
 _SUFFIX_OF_STATE = {State.REQUESTED: ".requested", State.INFLIGHT: ".inflight"}
@@ -123,7 +123,7 @@ def marker_batch_name(number: int) -> str:
 
 
 def is_marker_batch(name: str) -> bool:
-    """Return whether a file with this name in the marker directory contains many markers."""
+    """Return whether a file with this name in the marker directory is a batch of markers."""
     return _BATCH.fullmatch(name) is not None
 
 

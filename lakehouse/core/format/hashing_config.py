@@ -23,7 +23,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashingConfig:
-    """The numbers of buckets from `instant` on: `expressions` with the matching `rule`, else `default`."""
+    """The bucket counts from `instant` on: the count of the matching rule in `expressions`, otherwise `default`."""
 
     expressions: str
     default: int

@@ -3,8 +3,8 @@
     .hoodie/.bucket_index/consistent_hashing_metadata/<partition>/<instant>.hashing_meta
                                                                   <instant>.commit         empty marker
 
-Instant 00000000000000 is the initial state. It follows from the number of buckets and the partition path, so that
-writers that create it at the same time write the same bytes. Each later file belongs to a replacecommit.
+Instant 00000000000000 is the initial state. It is computed from the number of buckets and the partition path, so that
+concurrent writers create the same bytes. Each later file belongs to a replacecommit.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def marker_path(partition: str, instant: str) -> str:
 
 
 def instants_of(names: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the instants that have hashing metadata, and those that have a marker, by the file names of a folder."""
+    """Return, from the file names in a folder, the instants with hashing metadata and the instants with a marker."""
     listed = tuple(names)
     metadata = {name.removesuffix(_META) for name in listed if name.endswith(_META)}
     markers = {name.removesuffix(_COMMIT) for name in listed if name.endswith(_COMMIT)}

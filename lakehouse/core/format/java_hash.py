@@ -22,9 +22,9 @@ Units: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Positions: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _BASE = np.uint32(31)
-# Rows that are hashed together. Their units and hashes stay in the cache of the processor.
+# Number of rows that are hashed together, so that their units and hashes stay in the processor's cache.
 _BLOCK = 16_384
-# Rows that are converted to UTF-16 together. The conversion takes about ten bytes of memory per byte in the string.
+# Number of rows that are converted to UTF-16 together, because the conversion needs about ten bytes of memory per byte.
 _UTF16_ROWS = 131_072
 
 

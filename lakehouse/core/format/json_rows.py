@@ -5,7 +5,7 @@
 Hudi writes images of changed rows in two ways, from Avro records and from Spark rows. Their common format is used here:
 dates are days and timestamps microseconds since 1970, times of day are microseconds since midnight, NaN and infinities
 are strings. Null fields are included (as with Avro), bytes are base64 (as with Spark), keys of maps are strings.
-Decimals are numbers; both ways of Hudi lose them.
+Decimals are numbers; both of Hudi's ways lose them.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: Rows of a table whose temporary values are small; the allocators use their memory again.
+#: Number of rows up to which temporary values are small; the allocators reuse their memory.
 _SMALL_ROWS = 20_000
 
 
 def release_unused(*, after: pa.Table) -> None:
-    """Return the memory that the allocators in Arrow and C keep for later, after a large table was made.
+    """Return memory to the system that the allocators of Arrow and C cache after a large table was created.
 
     NumPy allocates with the allocator of C, which Arrow's system pool can trim.
     """

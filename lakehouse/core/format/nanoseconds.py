@@ -19,7 +19,7 @@ def is_nanos(kind: pa.DataType) -> bool:
 
 
 def to_micros(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return timestamps in nanoseconds as `kind`, a timestamp in microseconds; the zone changes no value."""
+    """Convert timestamps in nanoseconds to `kind`, a timestamp in microseconds. The zone does not change values."""
     numbers = values.view(pa.int64())
     if len(numbers) == numbers.null_count or pc.min(numbers).as_py() >= 0:
         return pc.cast(values, options=pc.CastOptions(kind, allow_time_truncate=True))

@@ -48,10 +48,9 @@ class TableStatistics:
     Attributes:
         files: The files in the current slice of each file group, as `TRACKED_FILES`.
         lives: The times of each partition that has files.
-        instants: The writes on the active timeline that are included: requested time -> completion time.
+        instants: Completion times of the included writes on the active timeline, by requested time.
         folded_up_to: The completion time of the statistics.
-        anchor: While the instant with this requested time is not archived, every archived instant before it is
-            included.
+        anchor: A requested time. While its instant is not archived, every archived instant before it is included.
         latest: The latest time on the timeline.
     """
 

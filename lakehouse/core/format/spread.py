@@ -1,4 +1,4 @@
-"""Expand an array of values to the rows that have a value; other rows are null.
+"""Expand an array of values to the length of a mask; rows without a value become null.
 
 Arrow's `take` also makes the fields of a null struct null, even fields that are not nullable, and Parquet cannot store
 such a column. Here these fields are zero or empty. Buffers of bytes and items are shared, not copied.

@@ -25,7 +25,7 @@ _P32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 _P64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 _A1, _A2, _A3, _A4, _A5 = (np.uint32(prime) for prime in _P32)
 _B1, _B2, _B3, _B4, _B5 = (np.uint64(prime) for prime in _P64)
-# Values that are hashed together. Their accumulators stay in the cache of the processor.
+# Number of values that are hashed together, so that their accumulators stay in the processor's cache.
 _BLOCK = 16_384
 
 
@@ -99,7 +99,7 @@ def _rotate64(words: Words64, bits: int) -> Words64:
 
 
 def _by_stripes(stripes: Positions) -> tuple[Positions, list[int]]:
-    """Return the values that have stripes, by descending number of them, and the number of values per stripe."""
+    """Return the values with stripes, by descending number of stripes, and the number of values per stripe."""
     rows = np.flatnonzero(stripes)
     if not len(rows):
         return rows, []

@@ -11,8 +11,8 @@ tag:   found in files A, B    A A . B . . A . | A .       one matches file for A
 plan:  A and B are rewritten with their matches. The 4 upserts without a match are inserts, numbered 0..3.
        Inserts fill small files first, then new groups of `rows_per_file` rows each.
 
-Inserts of a hot partition are divided over more groups, so that no task gets more than twice the mean
-(see `spread`). Large values of the spread column have groups of their own; the others share groups.
+Inserts into a hot partition are distributed over more groups, so that no task gets more than twice the mean (see
+`spread`). Large values of the spread column have groups of their own; the others share groups.
 
 # Spread of values with a skew: large values get tasks of their own, small ones share tasks
 
@@ -23,8 +23,8 @@ Proof of the bound for a mean m = W / n. A value of weight w > m gets k = floor(
 w / k < 2 m. These are at most n tasks, and the rest of the weight is at most m for each task that is left. Each small
 value goes to the task with the minimum weight, which is at most m before, and adds at most m.
 
-A value that is divided needs a rule for its rows: by the hash of the record key, so that all rows of a key stay in one
-task, or by position where the order of rows does not matter.
+The rows of a split value are assigned to tasks by the hash of the record key, so that all rows of a key stay in one
+task, or by position if the order of rows does not matter.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class FileIndex:
 
     Attributes:
         setup: The facts about the table and the operation.
-        global_keys: A key is searched in the files of all partitions, otherwise in its own partition.
-        filters: Key ranges and bloom filters exclude files. A file without them is searched for every key.
-        located: The setup contains the locations of the batch's keys (`located`), which were read before.
+        global_keys: Whether a key is searched in the files of all partitions instead of its own partition. filters:
+            Whether key ranges and bloom filters exclude files. A file without them is searched for every key. located:
+            Whether the setup contains the locations of the batch's keys (`located`), which were read before.
     """
 
     setup: IndexSetup
@@ -63,7 +63,7 @@ class FileIndex:
     def lookups(
         self, entries: Sequence[StagedEntry], slices: Sequence[FileSlice], *, parallelism: int, read_logs_of: Groups
     ) -> tuple[TagTask, ...]:
-        """Return look-ups in the files that may have keys of the batch; none if rows are only added."""
+        """Return look-ups in the files that may contain keys of the batch, or none if rows are only added."""
         if not self.setup.looks_up:
             return ()
         if self.located:
@@ -96,19 +96,19 @@ class FileIndex:
 
 
 V = TypeVar("V", bound=Hashable)
-#: Multiples of the mean that are tried as the maximum weight of a task, before the one that is always possible.
+#: Multiples of the mean that are tried as maximum weight of a task, before the bound that is always possible.
 _TRIED = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread(Generic[V]):
-    """Which tasks get the rows of each value.
+    """Assignment of values to tasks.
 
     Attributes:
         tasks_of: By value, the numbers of its tasks. The rows of a value are divided among them equally.
         weights: The weight of each task.
         shared: The tasks that small values share; values that are not in `tasks_of` belong to them. If large values
-            have all tasks, these are all tasks.
+            occupy all tasks, `shared` contains all tasks.
     """
 
     tasks_of: Mapping[V, tuple[int, ...]]
@@ -117,7 +117,7 @@ class Spread(Generic[V]):
 
     @property
     def skew(self) -> float:
-        """The maximum weight of a task, as a multiple of the mean; 1 without any weight."""
+        """The maximum weight of a task, as a multiple of the mean; 1 if there is no weight."""
         total = sum(self.weights)
         return max(self.weights) * len(self.weights) / total if total else 1.0
 
@@ -148,7 +148,7 @@ def spread(weights: Mapping[V, float], tasks: int) -> Spread[V]:
 
 
 def pieces(weights: Mapping[V, float], most: float) -> dict[V, int]:
-    """Return into how many equal pieces each value is divided so that no piece weighs more than `most`."""
+    """Return the number of equal pieces per value, such that no piece weighs more than `most`."""
     return {value: max(math.ceil(weight / most), 1) for value, weight in weights.items()}
 
 
@@ -158,14 +158,14 @@ def _floors(ordered: list[tuple[V, float]], mean: float, tasks: int) -> dict[V, 
     for value, weight in ordered:
         if not mean or weight <= mean:
             break
-        # A quotient that is rounded up may require one task too many.
+        # Floating-point rounding may make the quotient too large, which would require one task too many.
         own[value] = max(min(math.floor(weight / mean), left), 1)
         left -= own[value]
     return own
 
 
 def _packed(ordered: list[tuple[V, float]], own: Mapping[V, int], tasks: int) -> Spread[V]:
-    """Return the assignment that gives each value in `own` so many tasks of its own; the others share tasks."""
+    """Return the assignment in which each value in `own` gets that number of tasks; the other values share tasks."""
     loads = [0.0] * tasks
     tasks_of = dict[V, tuple[int, ...]]()
     following = 0
@@ -224,7 +224,7 @@ def plan_tags(
     return tuple(tasks)
 
 
-# parameters: as in `plan_tags`, and the setup
+# parameters: the parameters of `plan_tags`, and the setup
 def plan_filtered_tags(
     setup: IndexSetup,
     entries: Iterable[StagedEntry],
@@ -234,7 +234,9 @@ def plan_filtered_tags(
     parallelism: int,
     read_logs_of: Groups,
 ) -> tuple[TagTask, ...]:
-    """Return the look-ups of a bloom index: the filter in a file is checked first, unless a stored filter was read.
+    """Return the look-ups of a bloom index.
+
+    The filter in a file is checked first, unless its stored filter was already read.
 
     Base files whose stored filter excludes all keys are not searched. Groups in `read_logs_of` are searched in any
     case, because logs may contain other keys than the base file.
@@ -317,7 +319,7 @@ def plan_groups(
         inserts = sum(entry.upserts for entry in staged) - sum((tag.consumed or {})[partition] for tag in of_partition)
         consumed_by = tuple(tag.matches_file for tag in of_partition if tag.matches_file)
         if inserts <= 0 and len(consumed_by) > 1 and not _all_matched(staged, of_partition):
-            # A row whose key is in several files is counted by each of them, so some rows may still be inserts.
+            # A row whose key is in several files is counted once per file, so some rows may still be inserts.
             inserts = 1
         if of_partition:
             added.append(_Added(partition, None, staged, inserts, consumed_by))
@@ -364,7 +366,7 @@ def _by_value(partition: str, staged: Sequence[StagedEntry]) -> list[_Added]:
 
 
 def _rows_per_task(added: Sequence[_Added], sizing: Sizing) -> list[int | None]:
-    """Return for each of `added` the maximum number of rows per task; None if one task may write all rows."""
+    """Return the maximum number of rows per task for each item of `added`, or None if one task may write all rows."""
     if sizing.tasks <= 1:
         return [None] * len(added)
     weights = {number: float(max(one.inserts, 0)) for number, one in enumerate(added)}
@@ -376,13 +378,13 @@ def _rows_per_task(added: Sequence[_Added], sizing: Sizing) -> list[int | None]:
 
 
 def without_groups(slices: Sequence[FileSlice], groups: Groups) -> FileSlices:
-    """Return the slices that do not belong to some file groups."""
+    """Return the slices that do not belong to `groups`."""
     columns = FileSlices.of(slices)
     return columns.filter(~columns.is_in_groups(groups)) if groups else columns
 
 
 def _parts(slices: FileSlices, order: np.ndarray[Any, Any]) -> Iterable[tuple[str, FileSlices]]:
-    """Yield the partitions, ascending, with their slices in this order."""
+    """Yield the partitions in ascending order, each with its slices in the given order."""
     partitions = slices.partitions.dictionary_encode()
     names = partitions.dictionary.to_pylist()
     rank = np.empty(len(names), np.int64)
@@ -420,7 +422,7 @@ def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
 def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bool:
     """Return whether each upsert of a partition has exactly one match, given the results with matches.
 
-    It is False if it is unknown.
+    Returns False if this is unknown.
     """
     partition, counted = staged[0].partition, 0
     fingerprints = []
@@ -475,7 +477,10 @@ def _by_partition(entries: Iterable[StagedEntry]) -> dict[str, list[StagedEntry]
 
 
 def _is_trusted(setup: IndexSetup, file_slice: FileSlice) -> bool:
-    """Return whether rows are appended to a group unread. A small file may be rewritten with inserts instead."""
+    """Return whether rows are appended to a group without reading it.
+
+    A small file may be rewritten with inserts instead.
+    """
     base = file_slice.base
     if not setup.trusts_locations or base is None:
         return False

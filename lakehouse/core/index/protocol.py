@@ -29,20 +29,23 @@ class IndexSetup:
     """The facts about a table and an operation that an index needs.
 
     Attributes:
-        sizing: Sizes of files, by which inserts are spread over file groups.
-        looks_up: The operation updates or deletes stored rows (upsert, delete). Otherwise rows are only added.
-        appends: Changes are appended to logs (merge on read). Otherwise base files are rewritten.
+        sizing: File sizes that decide how inserts are distributed over file groups.
+        looks_up: Whether the operation updates or deletes stored rows (upsert, delete). Otherwise rows are only added.
+            appends: Whether changes are appended to logs (merge on read). Otherwise base files are rewritten.
         buckets: The bucket counts per partition; None for an index that hashes no keys.
-        new_in_logs: A new bucket begins with a log file instead of a base file.
-        fixed_ids: The bucket alone determines the id of a new file group, so that concurrent writers choose the same.
+        new_in_logs: Whether a new bucket begins with a log file instead of a base file.
+        fixed_ids: Whether only the bucket determines the id of a new file group, so that concurrent writers choose the
+            same id.
         rings: The rings of the batch's partitions; only for consistent hashing.
         resizes: The pending resizes of the batch's partitions.
         replaced: File groups that an overwrite replaced. Rows written to their ids would not be visible.
         located: The staged rows whose keys have a stored location, by file group; empty for other indexes.
-        trusts_locations: Rows are appended to the file groups of their locations without reading these.
-        without_keys: File groups whose base file has no key of the batch, by stored bloom filters; for bloom indexes.
-        asked: File groups whose stored bloom filter was read, so that the filter in the file is not read again.
-        owners: By file id, the value of each group that only contains rows with one large value of the spread column.
+        trusts_locations: Whether rows are appended to the file groups of their locations without reading these groups.
+        without_keys: File groups whose base file contains no key of the batch, according to stored bloom filters.
+        asked: File groups whose bloom filter was already read from the metadata table, so that the file's filter is not
+            read.
+        owners: By file id, the large value of the spread column, for file groups that contain only rows with this
+            value.
     """
 
     sizing: Sizing
@@ -64,7 +67,7 @@ class IndexSetup:
 class Index(Protocol):
     """Assigns the rows of a staged batch to file groups.
 
-    An implementation finds the file group of a key in one of three ways:
+    An implementation locates the file group of a key in one of three ways:
 
     - It reads files. `lookups` returns a task for each file that may hold keys of the batch (simple, bloom).
     - It computes the group. `lookups` returns nothing, and `groups` sets `finds_matches`, so that the task of a group

@@ -1,6 +1,6 @@
 """Values of the write plan: staged rows, look-up tasks with their results, and tasks that write file groups.
 
-An `Index` turns staged entries into `TagTask`s, and their results into `GroupTask`s (`core.index.protocol`). The code
+An `Index` converts staged entries to `TagTask`s, and their results to `GroupTask`s (`core.index.protocol`). The code
 that executes the tasks is in `core.files`.
 
 Fingerprints show whether look-ups found a match for each upsert of a partition. Each look-up counts the upserts that
@@ -35,7 +35,7 @@ class StagedEntry:
 
     Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index; with consistent
     hashing it is the last hash value of a range, or -1 until the run is divided into ranges. `value` is the large value
-    of the spread column in all of these rows; None for rows with other values.
+    of the spread column that all these rows share; None for rows with other values.
     """
 
     run: str
@@ -79,7 +79,7 @@ class LocatedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagTask:
-    """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
+    """A look-up task: search the keys of `entries` in base files, or in slices whose logs are merged first.
 
     With `asks_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
     locations of keys are stored, `located` contains the rows to search in each base file or slice; other rows have no
@@ -104,7 +104,7 @@ class TagResult:
         matched_rows: The number of stored rows with a key of the batch.
         consumed: The number of upserts with a match, per partition of the batch.
         fingerprints: The fingerprint of these upserts, per partition (see `fingerprint_of`); None if it is unknown.
-        deleted_rows: How many of the matches are not stored rows but keys that a log deletes.
+        deleted_rows: Number of matches that are not stored rows, but keys that a log deletes.
     """
 
     base: BaseFile | FileSlice
@@ -124,20 +124,21 @@ class GroupTask:
         file_id: The id of the group.
         base: The newest base file of the group; None if it has none.
         matches_file: The file with the matches between staged and stored rows; None if no look-up found any.
-        finds_matches: The task looks the keys of `entries` up in `base` itself (bucket index).
+        finds_matches: Whether the task itself looks up the keys of `entries` in `base` (bucket index).
         entries: The staged entries of the group's rows.
         insert_range: The inserts that the task writes, as a range of the partition's numbered inserts. Inserts are
             the upserts without a match. An open end takes all inserts that remain.
         consumed_by: The matches files that list the upserts with a match in the partition.
-        appends: Append a log file, with the rows of `matches_file`, or with all of `entries` if there is none.
-        is_new: The task creates the file group.
+        appends: Whether a log file is appended, with the rows of `matches_file`, or with all of `entries` if there is
+            none.
+        is_new: Whether the task creates the file group.
         file_slice: The slice to which the log file is appended.
-        all_stored: Each match is a stored row; false if some are keys that a log deletes.
+        all_stored: Whether each match is a stored row; False if some matches are keys that a log deletes.
         resize: The requested time of a pending resize that will create the group. Its rows are copied from a present
             group, to a log that is named after the resize; `file_slice` is the slice of the present group.
-        value: The large value of the spread column whose rows the task inserts; None if it inserts others.
-        other_matches: Matches files that may contain a stored row for such a deleted key. The flag is true for a file
-            that has precedence over this one.
+        value: The large value of the spread column if the task inserts only rows with this value; otherwise None.
+        other_matches: Matches files that may contain a stored row for a key that a log deletes. The flag is True for a
+            file that precedes `matches_file`.
     """
 
     partition: str
@@ -161,7 +162,7 @@ class GroupTask:
 class Sizing:
     """Sizes of base files: the rows of a full file, and the size below which a file takes inserts.
 
-    Inserts are divided among `tasks` tasks that run at the same time, as long as each has at least `least_rows` rows.
+    Inserts are distributed over `tasks` concurrent tasks, as long as each has at least `least_rows` rows.
     `rows_per_task` is the result for the inserts of one partition; None for no limit.
     """
 
@@ -174,7 +175,7 @@ class Sizing:
     rows_per_task: int | None = None
 
     def free_rows(self, base: BaseFile) -> int:
-        """Return how many rows a small file can still take; 0 for a file that is not small."""
+        """Return the number of rows that can be added to a small file; 0 for a file that is not small."""
         if base.size_bytes >= self.small_file_bytes:
             return 0
         return max(int((self.max_file_bytes - base.size_bytes) / self.bytes_per_row), 0)
@@ -183,7 +184,7 @@ class Sizing:
 U64 = NDArray[np.uint64]
 _BITS = 64
 _GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-#: Rows that are hashed in one step.
+#: Number of rows that are hashed in one step.
 _PIECE = 1 << 20
 
 
@@ -193,7 +194,7 @@ def run_seed(run: str) -> int:
 
 
 def row_hashes(seeds: U64 | np.uint64, rows: NDArray[np.int64]) -> U64:
-    """Return a 64-bit hash of each row, given by the seed of its run and its position in it (splitmix64)."""
+    """Return a 64-bit hash of each row, computed from the seed of its run and its position in the run (splitmix64)."""
     mixed = seeds + rows.astype(np.uint64) * _GAMMA
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
@@ -212,18 +213,18 @@ def fingerprint_of(entries: Iterable[StagedEntry]) -> int:
 
 
 def united(fingerprints: Iterable[int]) -> int:
-    """Return the fingerprint of sets that are counted together."""
+    """Return the fingerprint of the union of several sets."""
     return sum(fingerprints) % (1 << _BITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingLayout:
-    """The layout of staged rows; without arguments they are only grouped by partition.
+    """The layout of staged rows. By default rows are only grouped by partition.
 
     Attributes:
-        global_keys: A key is unique in the table, so it is looked up in all partitions.
+        global_keys: Whether a key is unique in the table, so that it is looked up in all partitions.
         buckets: The bucket counts per partition, if rows are grouped by bucket (bucket index).
-        hash_order: Rows are ordered by the hash of their keys (consistent hashing).
+        hash_order: Whether rows are sorted by the hash of their keys (consistent hashing).
         hash_fields: The key fields that are hashed; all if empty.
         spread_column: The column whose values are counted, and whose large values are staged separately; may be empty.
         spread_large: The large values of that column.
@@ -242,7 +243,7 @@ class StagingLayout:
         return self.buckets is not None or self.hash_order
 
     def searched(self, partitions: Iterable[str]) -> list[str] | None:
-        """Return the sorted partitions that may store the keys of rows in `partitions`; None for all."""
+        """Return the sorted partitions that may contain the keys of rows in `partitions`; None means all partitions."""
         return None if self.global_keys else sorted(set(partitions))
 
     def scope(self, partition: str) -> str:
@@ -280,7 +281,7 @@ class StagingLayout:
     def hash_positions(
         self, keys: pa.Array | pa.ChunkedArray, key_fields: tuple[str, ...]
     ) -> npt.NDArray[np.int64] | None:
-        """Return the positions of keys ordered by hash; None if rows are not staged in this order."""
+        """Return the positions of keys sorted by hash, or None if rows are not staged in this order."""
         if not self.hash_order:
             return None
         return np.argsort(key_hashes(keys, key_fields=key_fields, hash_fields=self.hash_fields), kind="stable")

@@ -1,6 +1,6 @@
 """Table version 6, which Hudi 0.14 and 0.15 write: instants in `.hoodie`, commits in JSON, log files that grow.
 
-Only the reading half exists: `is_writable` is false, and every write and service refuses such a table.
+Only reading is implemented: `is_writable` is false, and every write and service refuses such a table.
 """
 
 from __future__ import annotations

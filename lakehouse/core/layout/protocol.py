@@ -43,7 +43,7 @@ class TableLayout(Protocol):
 
     @property
     def has_merge_properties(self) -> bool:
-        """Whether each setting of the merge has a property; otherwise a payload class stands for them."""
+        """Whether each merge setting has its own property. Otherwise a payload class represents all of them."""
 
     @property
     def prefers_strategy(self) -> bool:
@@ -75,7 +75,8 @@ class TableLayout(Protocol):
     def instant_name(self, instant: Instant) -> str:
         """Return the file name of an instant.
 
-        Raises CorruptTableError for an instant that has no file, or whose name needs a completion time that it lacks.
+        Raises CorruptTableError for an instant that has no file, or without the completion time that its file name
+        needs.
         """
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:

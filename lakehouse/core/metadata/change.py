@@ -1,4 +1,4 @@
-"""The changes of a completed data table action, as the metadata table records them (MDT-4)."""
+"""The changes of a completed action on the data table, in the form that the metadata table records (MDT-4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.model.commit import REWRITES, CommitMetadata, Operation, WriteStat
 
-#: The files that an action wrote, change logs included.
+#: The files that an action wrote, including change logs.
 WRITTEN = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
 #: Files that an action removed from storage.
 REMOVED = pa.schema([("partition", pa.string()), ("name", pa.string())])
@@ -25,12 +25,12 @@ class MetadataChange:
     Attributes:
         operation: The operation of the commit metadata, such as UPSERT; the action for a clean.
         written: The new files: partition, name, size_bytes.
-        stats: The write statistics of the new files; column bounds and inputs of indexes come from them.
+        stats: The write statistics of the new files, from which column bounds and index records are derived.
         removed: The files that were deleted from storage: partition, name.
         removed_partitions: Partitions that were deleted from storage with all their files.
-        touched_partitions: Partitions that the action names without writing a file, such as a deleted partition.
+        touched_partitions: Partitions in the action's metadata to which it wrote no file, such as a deleted partition.
         replaced: The file groups that the action replaced: partition, file_id.
-        schema: The Avro schema of the data columns as JSON; "" if the action does not state one.
+        schema: The Avro schema of the data columns as JSON; "" if the action contains none.
         staged: The records that tasks prepared for an index partition, by its name.
     """
 
@@ -45,7 +45,10 @@ class MetadataChange:
     staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
 
     def superseded_partitions(self) -> list[str]:
-        """Return the partitions in which the action supersedes or replaces files; a log compaction changes no value."""
+        """Return the partitions in which the action supersedes or replaces files.
+
+        A log compaction changes no values, so it has none.
+        """
         if self.operation == Operation.LOG_COMPACT:
             return []
         partitions = set(self.replaced.column("partition").to_pylist())

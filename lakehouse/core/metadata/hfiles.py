@@ -9,7 +9,7 @@ from lakehouse.core.storage.protocol import Storage
 
 
 def open_hfile(storage: Storage, path: str) -> HFile:
-    """Return a base file; its index is read now, and blocks when they are needed.
+    """Open a base file. Its index is read now, and its blocks when they are needed.
 
     The file stays open as long as the value exists.
 
@@ -30,7 +30,7 @@ def open_hfile(storage: Storage, path: str) -> HFile:
 
 
 def mapped_file(storage: Storage, path: str) -> memoryview | None:
-    """Return the bytes of a file that is mapped into memory as long as the value exists; None if it cannot be mapped.
+    """Map a file into memory for as long as the result exists. Return None if it cannot be mapped.
 
     Raises NotFoundError if the file does not exist.
     """

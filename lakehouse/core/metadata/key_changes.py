@@ -1,11 +1,10 @@
-"""Which file groups have other record keys after an action than before (MDT-4).
+"""Determines the file groups whose record keys an action changes (MDT-4).
 
-new base file of a new file group        its keys are added
-next base file with inserts or deletes   its keys are compared with the keys of the previous file
-log file with inserts or deletes         the keys of the slice are compared with its keys before the log
-replaced file group                      its keys are removed, unless the action adds them elsewhere
-updates in place, compaction, clean      nothing changes
-clustering                               the keys of the new files get their new place; none is removed
+new base file of a new file group        its keys are added next base file with inserts or deletes   its keys are
+compared with the keys of the previous file log file with inserts or deletes         the keys of the slice are compared
+with its keys before the log replaced file group                      its keys are removed, unless the action adds them
+elsewhere updates in place, compaction, clean      nothing changes clustering the keys of the new files get their new
+location; none is removed
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) 
 def valued_groups(stats: Iterable[WriteStat], *, keeps: bool) -> list[IndexedGroup]:
     """Return the file groups of these write statistics with their slices before and after, for a secondary index.
 
-    `keeps`: other writers append to the same file groups concurrently.
+    `keeps` means that other writers append to the same file groups concurrently.
     """
     groups: dict[tuple[str, str], list[WriteStat]] = {}
     for stat in stats:
@@ -57,7 +56,7 @@ def removed_groups(slices: Iterable[FileSlice], operation: str) -> list[ChangedG
 
 
 def stored_groups(slices: Iterable[FileSlice], timezone: str) -> list[ChangedGroup]:
-    """Return all file groups of a table as added, with the times of their slices: the input of a build."""
+    """Return all file groups of a table as added groups, with the times of their slices, as input of a build."""
     return [
         ChangedGroup(
             kind=KeyChange.ADDED,

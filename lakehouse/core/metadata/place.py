@@ -1,4 +1,4 @@
-"""Where the metadata table of a table is, and its configuration (MDT-2).
+"""The location of a table's metadata table, and its configuration (MDT-2).
 
 .hoodie/metadata/.hoodie/hoodie.properties   .hoodie/timeline   <index partition>/<files>
 """
@@ -21,7 +21,7 @@ INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 #: Property of the data table: the path of the index definitions.
 DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
-#: Instants of initialisation begin with these digits (MDT-2).
+#: Instant times of initialisation begin with these digits (MDT-2).
 INIT_PREFIX = "00000000000000"
 
 

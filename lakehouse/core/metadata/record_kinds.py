@@ -1,4 +1,4 @@
-"""How the records of an index partition are decoded, merged and encoded (MDT-4, MDT-5)."""
+"""Defines how records of an index partition are decoded, merged and encoded (MDT-4, MDT-5)."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class RecordKind:
 
     Attributes:
         rows: The schema of rows.
-        decode: Entries and the schema of their file to rows; rows have a column `key`.
-        merge: The layers of a file slice, oldest first, to merged rows.
-        encode: Rows to entries.
-        decode_parts: Several tables of entries with one schema to rows of each, with one call of the decoder, whose
-            cost hardly depends on the number of entries; None if the decoder drops entries.
+        decode: Converts entries and the schema of their file to rows with a column `key`.
+        merge: Converts the layers of a file slice, oldest first, to merged rows.
+        encode: Converts rows to entries.
+        decode_parts: Converts several tables of entries with the same schema to rows, with one call of the decoder,
+            because its cost hardly depends on the number of entries; None if the decoder drops entries.
         layout: How base files with such records are stored.
-        replaces: Which rows replace all older rows of their key; None if the versions of a record are always merged.
-            Rows have a column `deleted` then.
+        replaces: Returns which rows replace all older rows with the same key; None if the versions of a record are
+            always merged. If it is set, rows have a column `deleted`.
     """
 
     rows: pa.Schema
@@ -109,7 +109,7 @@ def written_schema(partition: str, definitions: Mapping[str, Definition], record
 
 
 def in_schema(entries: Entries, kind: RecordKind, schema: str) -> Entries:
-    """Return entries with the form of records in memory in the form of a schema; only statistics differ."""
+    """Convert entries from the form in memory to the form of a schema. Only statistics records differ."""
     if kind is not STATISTICS or is_current(schema) or not entry_count(entries):
         return entries
     return encode_statistics(decode_statistics(entry_table(entries), SCHEMA), schema).cast(ENTRIES)

@@ -27,7 +27,10 @@ Run = Callable[[Callable[[Attempt, Any], Any], Sequence[Any]], list[Any]]
 
 
 class StagedRecordsError(RetryableError):
-    """The staged records of an index partition are missing, or were made for other file groups; stage them again."""
+    """The staged records of an index partition are missing, or were staged for different file groups.
+
+    Stage them again.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class StagedLog:
 
     Attributes:
         file_id: The file group of the metadata table.
-        path: Where the log file is, relative to the data table.
+        path: Path of the log file, relative to the data table.
         size_bytes: Its size.
         records: The number of records in it.
         deletes: The number of deleted keys in it.
@@ -58,9 +61,10 @@ class LogStage:
         directory: The directory for the files, relative to the table.
         partition: The index partition.
         instant: The requested time of the action.
-        created_ms: The time that the files state.
+        created_ms: The creation time that is stored in the files.
         groups: The file groups of the partition; the position of a group is its shard.
-        schema: The Avro schema of the records in the files; they are no statistics, so their bytes do not depend on it.
+        schema: The Avro schema of the records in the files. The records are not statistics, so their bytes do not
+            depend on it.
     """
 
     storage: Storage
@@ -74,7 +78,10 @@ class LogStage:
     def write(
         self, attempt: Attempt, number: int, entries: pa.Table, deletes: pa.Array | None = None
     ) -> StagedLog | None:
-        """Write the log file of the file group at this position; None without records: key, value, and deleted keys."""
+        """Write the log file of the file group at this position, with records (key, value) and deleted keys.
+
+        Return None if there are none.
+        """
         gone = pa.array([], pa.binary()) if deletes is None else deletes.cast(pa.binary())
         if not entries.num_rows and not len(gone):
             return None
@@ -91,11 +98,12 @@ class StagedUpdate:
     """The prepared log files of one index partition.
 
     Attributes:
-        groups: The file groups of the partition for which the files were made; keys are divided by their number.
+        groups: The file groups of the partition for which the files were staged; their number determines the
+            distribution of keys.
         logs: The log files.
         new_groups: The ids of file groups that the action creates.
         statistics: For an index on an expression, the statistics of the new files: one row per file.
-        source: The definition for which the records were made, as a string.
+        source: The definition for which the records were staged, as a string.
     """
 
     groups: tuple[str, ...]
@@ -118,7 +126,7 @@ class Staging:
         storage: The storage of the table.
         instant: The requested time of the action.
         instant_ms: The same time in milliseconds since 1970.
-        created_ms: The time that the files state.
+        created_ms: The creation time that is stored in the files.
         commit: The commit that the action will complete.
         replaced: Returns the newest slices of the file groups that the action replaces.
         read: The settings for reading slices.

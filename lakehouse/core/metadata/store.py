@@ -26,7 +26,7 @@ _KEPT_ROWS = 20_000
 
 
 class MetadataStore:
-    """The metadata table of a data table. It is carried over when a table is reloaded, so that names are listed once.
+    """The metadata table of a data table. A reloaded table keeps this object, so that names are listed only once.
 
     Attributes:
         env: The environment of the data table.
@@ -43,7 +43,7 @@ class MetadataStore:
         self.timeline_store = TimelineStore(self.inner, metadata_config(config))
         self.cache = MetadataCache()
         self.records = config.layout.metadata_schema
-        #: The index definitions as they were read last.
+        #: The index definitions that were read last.
         self.definitions: dict[str, Definition] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
         self._newest_rows: dict[tuple[str, str], Hashable] = {}
@@ -58,7 +58,7 @@ class MetadataStore:
         builds = _builds(timeline, data)
         if not builds <= self._builds:
             self._groups = {}
-        # Builds that are missing now were archived.
+        # A build that is no longer on the timeline was archived, so it changes nothing.
         self._builds = builds
         missing = [name for name in names if name not in self._groups]
         if missing:
@@ -74,7 +74,9 @@ class MetadataStore:
         self._groups, self._defined = {}, None
 
     def folders(self, names: Sequence[str], completions: frozenset[tuple[str, str]]) -> list[list[FileInfo]]:
-        """Return the files of folders; one is listed if other instants were completed at its last listing.
+        """Return the files of folders.
+
+        A folder is listed again if the completed instants have changed since its last listing.
 
         Args:
             names: Index partitions.
@@ -91,9 +93,10 @@ class MetadataStore:
     def keep_files(
         self, names: Iterable[str], before: Timeline, done: Instant, stats: Iterable[WriteStat] = ()
     ) -> None:
-        """Add the files of an instant that this process completed to the kept listings of folders.
+        """Update the cached listings of some folders with the files of an instant that this process completed.
 
-        A listing is kept with the completed instants of its time (`before`); another one is not changed.
+        A listing is cached together with the instants that were completed at that time. Only listings that were cached
+        for the instants `before` are updated.
         """
         written: dict[str, list[FileInfo]] = {}
         for stat in stats:
@@ -127,7 +130,7 @@ class MetadataStore:
         """Return whether `definitions` still describe the listed partitions.
 
         An index is created by an indexing action and instants of the metadata table, dropped by a change of the listed
-        partitions, and gets columns by a delta commit. Without a change of these, the definitions did not change.
+        partitions, and extended by columns in a delta commit. If none of these changed, the definitions did not change.
         """
         return self._defined == (tuple(names), completions_of(timeline), _indexings(data))
 
@@ -137,7 +140,7 @@ class MetadataStore:
     ) -> None:
         """Keep the records of a small log file that this process wrote for a completed delta commit.
 
-        A larger one with decoded rows is kept until the next commit, which reads many of them again.
+        A larger log file with decoded rows is kept until the next commit, which reads many of the rows again.
         """
         log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
         assert log is not None, f"{stat.path} is a log file"

@@ -37,7 +37,7 @@ from lakehouse.spec.options.compaction import CompactionPolicy
 _WRITING = WRITE_ACTIONS | {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 _REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
 _COUNTING = ("NUM_COMMITS", "NUM_AND_TIME")
-#: Extra metadata of a clean plan: the savepoints at that time, comma separated.
+#: Key in the extra metadata of a clean plan: the savepoints at that time, comma-separated.
 _SAVEPOINTED = "savepointed_timestamps"
 
 
@@ -90,7 +90,7 @@ def _commits_for_clean(commits: Sequence[Instant], clean: CleanPolicy) -> int:
     return 0
 
 
-# parameters: all inputs of a plan, two of them with a default
+# parameters: all inputs of a plan, two with a default
 def plan_archive(
     timeline: Timeline,
     policy: ArchivePolicy,
@@ -175,7 +175,7 @@ def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound |
 
 
 def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Bound | None:
-    """Return the last commit before the first leftover file of a failed write, as a bound.
+    """Return, as a bound, the last commit before the first leftover file of a failed write.
 
     `leftovers` maps instants that are on no timeline to one of their files. Without the bound, readers would return
     the rows of these files once the timeline begins later.
@@ -186,7 +186,7 @@ def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Boun
     saved = _savepoints(timeline)
     before = [c.requested for c in timeline.writes() if c.requested < first and c.requested not in saved]
     if not before:
-        # A pending write is a bound of the archive, see `_bounds`.
+        # Skip it: a pending write is already a bound of the archive, see `_bounds`.
         return None
     reason = (
         f"no write {first} exists, and readers would show the rows of its leftover file {leftovers[first]} once the "
@@ -196,7 +196,7 @@ def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Boun
 
 
 def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None) -> Bound | None:
-    """Return the first replacecommit whose replaced files the last clean `cleaned` has not deleted, as a bound."""
+    """Return, as a bound, the first replacecommit whose replaced files the last clean `cleaned` has not deleted."""
     replacing = timeline.where(action=_REPLACING).instants
     if cleaned is None:
         oldest = "" if replacing else None
@@ -214,7 +214,7 @@ def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None
 
 
 def _spared_for_savepoint(timeline: Timeline, plan: CleanPlan) -> str | None:
-    """Return the first savepoint for which the clean may have kept files that were replaced since."""
+    """Return the first savepoint for which the clean may have kept files that were replaced later."""
     saved = min((time for time in plan.extra.get(_SAVEPOINTED, "").split(",") if time), default=None)
     if saved is None or plan.earliest is None or plan.earliest.requested <= saved:
         return None
@@ -232,6 +232,6 @@ def _savepoints(timeline: Timeline) -> frozenset[str]:
 
 
 def _other_instants(timeline: Timeline, actions: Collection[Action]) -> list[Instant]:
-    """Return the completed cleans without the newest one, and the completed instants of `actions`."""
+    """Return the completed cleans except the newest one, and the completed instants of `actions`."""
     cleans = timeline.where(action=Action.CLEAN, state=State.COMPLETED).instants[:-1]
     return [*cleans, *timeline.where(action=actions, state=State.COMPLETED)]

@@ -37,7 +37,7 @@ class BucketChildren(Protocol):
 
 @dataclass(frozen=True)
 class RingChildren:
-    """New nodes of a ring. The ranges that they replace are adjacent, so the new nodes are a ring by themselves."""
+    """New nodes of a ring. They replace adjacent ranges, so the new nodes alone also form a ring."""
 
     ring: Ring
 
@@ -93,7 +93,7 @@ def copied_groups(plan: ClusteringPlan, written: Collection[Group]) -> frozenset
 
 
 def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetadata]], requested: str) -> str | None:
-    """Return the conflict that prevents the completion of a plan: a later commit changed one of its file groups.
+    """Return the conflict with a later commit that changed a file group of the plan; the plan must not complete.
 
     A commit that also wrote its rows to the new groups of the plan is no conflict. `requested` is the plan's time.
     """

@@ -133,9 +133,9 @@ def plan_changes(
 
 
 def in_order(changes: Iterable[FileGroupChange], *, rows_delete: bool) -> tuple[FileGroupChange, ...]:
-    """Return changes in the order of a replay by key: within each commit, all deletes before inserts and updates.
+    """Sort changes for a replay by key: within each commit, all deletes precede inserts and updates.
 
-    A file group with both kinds of changes is returned twice, and each of the two is a read of one kind.
+    A file group with both kinds of changes is returned twice, once per kind.
 
     Args:
         changes: Changes as `plan_changes` returns them; changes of one commit are adjacent.
@@ -174,13 +174,13 @@ class _States:
             frozenset(cleaned_paths),
         )
         completion = instant.completion
-        # No instant completes between the two times. Times of equal length are ordered as strings.
+        # No instant completes between these two times. Times of equal length sort correctly as strings.
         just_before = str(int(completion) - 1).zfill(len(completion))
         self._before = visible_timeline(timeline, (), completed_up_to=just_before)
         self._after = visible_timeline(timeline, (), completed_up_to=completion)
 
     def around(self, group: Group) -> tuple[FileSlice | None, FileSlice | None, bool]:
-        """Return the slices before and after (None: absent or cleaned), and whether one of them was cleaned."""
+        """Return the slices before and after (None if absent or cleaned), and whether one of them was cleaned."""
         files = tuple(_files(self._slices.get(group, ())))
         slices_by_view = [
             all_slices(files, view, layout=self._layout).get(group, ()) for view in (self._before, self._after)
@@ -268,7 +268,7 @@ def _only_deletes(stats: Iterable[WriteStat]) -> bool:
 
 
 def _follows(before: FileSlice, stats: Sequence[WriteStat]) -> bool:
-    """Whether the new base file was written from this slice, not from a newer one that was cleaned since."""
+    """Return whether the new base file was written from this slice, instead of a newer slice that was cleaned later."""
     previous = {stat.prev_commit for stat in stats if stat.prev_base_file}
     return before.base is None or previous <= {before.base.instant}
 

@@ -32,7 +32,7 @@ PINS_KEY = "lakehouse.pinned_timestamps"
 FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 
 _COMPACTIONS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION})
-# A pending clustering needs the newest slices of its groups. A count of versions never selects the slices of a
+# A pending clustering needs the newest slices of its groups. A policy by versions never deletes the slices of a
 # compaction plan.
 _MAY_READ = WRITE_ACTIONS | {Action.CLUSTERING}
 _AFTER_ALL = "9" * 17
@@ -59,7 +59,7 @@ class Horizon:
     earliest: Instant | None = None
 
     def passed(self, requested: str, completion: str) -> bool:
-        """Whether all retained views contain a write with these times."""
+        """Return whether all retained views contain a write with these times."""
         return requested < self.requested and completion <= self.completed
 
 
@@ -144,7 +144,7 @@ def touched_since(
     released = _listed(last, SAVEPOINTS_KEY) - timeline.savepoints() or _listed(last, PINS_KEY) - pinned
     if released or any(partition.failed for partition in last.partitions.values()):
         return None
-    # The bounds of the last horizon were later than the request of its earliest write.
+    # The last clean handled every write that completed before the request of its earliest retained write.
     return tuple(
         write
         for write in timeline.writes()
@@ -183,9 +183,9 @@ def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> Clea
 
 
 def still_holds(before: Timeline, now: Timeline) -> bool:
-    """Return whether a plan computed from the timeline `before` may be executed on the later timeline `now`.
+    """Return whether a plan that was computed on the timeline `before` may be executed on the later timeline `now`.
 
-    Later writes need no file of the plan. After a rollback, or for a new savepoint, a file may be needed.
+    Later writes need no file of the plan, but after a rollback, or for a new savepoint, a file may be needed.
     """
     removed_writes = {write.key for write in before.writes()} - {write.key for write in now.writes()}
     undoing = {Action.CLEAN, Action.SAVEPOINT, Action.ROLLBACK, Action.RESTORE}

@@ -27,14 +27,15 @@ from lakehouse.spec.options.clustering import LAYOUTS, SORT_COLUMNS, ClusteringF
 from lakehouse.spec.options.write import WritePolicy
 
 _Numbers = np.ndarray[Any, Any]
-#: Returns for each slice whether its rows have to be sorted.
+#: Function that returns for each slice whether its rows must be sorted.
 Unsorted = Callable[[FileSlices], np.ndarray[Any, Any]]
-#: Returns the policy of a partition; None if clustering is switched off there.
+#: Function that returns the policy of a partition, or None if clustering is disabled there.
 PolicyOf = Callable[[str], ClusteringPolicy | None]
 
 _MB = 1024 * 1024
 _HOURS = 24
-#: Extra metadata that this package adds to plans and commits: the row layout. In Hudi the executor chooses the layout.
+#: Key of the row layout in the extra metadata of plans and commits of this package. In Hudi the executor chooses the
+#: layout.
 LAYOUT_KEY = "lakehouse.clustering.layout"
 
 
@@ -50,7 +51,10 @@ class ClusteringDue(Condition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The order of rows in files: by columns, lexicographic or along a space-filling curve. No columns: unsorted."""
+    """The order of rows in files, by columns: lexicographic or along a space-filling curve.
+
+    Without columns, rows are unsorted.
+    """
 
     columns: tuple[str, ...] = ()
     curve: str = LAYOUTS[0]
@@ -86,7 +90,7 @@ def plan_clustering(
     max_file_bytes: int = WritePolicy().max_file_bytes,
     policy_of: PolicyOf | None = None,
 ) -> ClusteringPlan | None:
-    """Return the plan for the newest slices, or None if no group would benefit.
+    """Return the clustering plan for the newest slices, or None if no group would benefit.
 
     Args:
         slices: The newest slice of each file group.
@@ -97,8 +101,8 @@ def plan_clustering(
         laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
             again.
         max_file_bytes: Assumed size of a slice without base file, as in Hudi.
-        policy_of: Returns the policy of a partition, which decides about its files; `policy` decides about partitions,
-            row order and the number of groups. None: `policy` for all.
+        policy_of: Returns the policy that decides about the files of a partition; None means `policy` for all. `policy`
+            always decides about partitions, row order and the number of groups.
 
     Raises:
         UserError: The policy selects a partition that the table does not have.
@@ -177,7 +181,7 @@ def layout_from_metadata(metadata: CommitMetadata) -> Layout | None:
 
 
 def layout_of(plan: ClusteringPlan, default: str) -> Layout:
-    """Return the layout of a plan; a plan without curve, as Hudi writes it, gets the curve `default`."""
+    """Return the layout of a plan. A plan without a curve, as Hudi writes it, gets the curve `default`."""
     columns = tuple(name.strip() for name in plan.params.get(SORT_COLUMNS, "").split(",") if name.strip())
     curve = plan.extra.get(LAYOUT_KEY, default)
     return Layout(columns=columns, curve=curve if curve in LAYOUTS else default)
@@ -259,7 +263,7 @@ def _packed(slices: FileSlices, policy: ClusteringPolicy, max_file_bytes: int) -
     limits = [*np.flatnonzero(np.diff(partition, prepend=-1)).tolist(), len(sizes)]
     starts = limits[:-1]
     if not policy.whole_partitions:
-        # Bytes of all slices up to each one. A group ends before the slice with which it would be too large.
+        # Cumulative bytes of the slices. A group ends before the slice that would make it too large.
         totals = np.cumsum(sizes, dtype=np.int64)
         starts = []
         for at, end in pairwise(limits):
@@ -270,7 +274,7 @@ def _packed(slices: FileSlices, policy: ClusteringPolicy, max_file_bytes: int) -
     return _Packed(slices=slices, slice_sizes=sizes, starts=np.array([*starts, len(sizes)], np.int64))
 
 
-# parameters: the packed groups, and the parts of the policy that decide
+# parameters: the packed groups, and the relevant parts of the policy
 def _gains(
     packed: _Packed, outputs: _Numbers, policy: ClusteringPolicy, layout: Layout, laid_out: Mapping[str, Layout]
 ) -> _Numbers:

@@ -1,4 +1,4 @@
-"""The rest of a clustering plan after writes changed some of its file groups. Pure functions.
+"""Computes the rest of a clustering plan after writes changed some of its file groups. Pure functions.
 
 before the tasks run     changed file groups are skipped, the others of the same task are still merged
 after the tasks ran      tasks that read a changed file group are dropped: their files mix rows of all their inputs
@@ -18,7 +18,7 @@ def without_changed_slices(
 ) -> dict[int, ClusteringGroup]:
     """Return the planned groups without the changed file groups (partition, file id), by their position in the plan.
 
-    If only one of several files remains, it is skipped, too, unless it has logs or is to be sorted (`sorts`).
+    If only one of several files remains, it is also skipped, unless it has logs or must be sorted (`sorts`).
     """
     groups = {}
     for number, group in enumerate(plan.groups):

@@ -9,7 +9,7 @@ from lakehouse.errors import UserError, nearest
 
 
 def path_of(name: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the names of the fields on the path to a column; raise UserError if the schema has no such column."""
+    """Split the path of a column into field names; raise UserError if the schema has no such column."""
     if name in schema.names:
         return (name,)
     parts = name.split(".")
@@ -24,7 +24,7 @@ def path_of(name: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def type_of(name: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a column by path."""
+    """Return the type of the column at a path."""
     root, *inner = path_of(name, schema)
     kind = schema.field(root).type
     for part in inner:
@@ -33,12 +33,12 @@ def type_of(name: str, schema: pa.Schema) -> pa.DataType:
 
 
 def root_of(name: str, schema: pa.Schema) -> str:
-    """Return the top-level column that contains a column by path."""
+    """Return the top-level column that contains the column at a path."""
     return path_of(name, schema)[0]
 
 
 def expression_of(name: str, schema: pa.Schema) -> pc.Expression:
-    """Return a column by path as an expression over tables of the schema."""
+    """Return the column at a path as an Arrow expression for tables of the schema."""
     return pc.field(*path_of(name, schema))
 
 

@@ -31,7 +31,7 @@ _DAY = re.compile(r"(\d{4})[/-](\d{1,2})[/-](\d{1,2})")
 _PARTITION_KEY = re.compile(r"(^|/)[^/=]*=")
 
 _Operations = list[CompactionOperation]
-#: Returns the policy of a partition; None if the service is switched off there.
+#: Function that returns the policy of a partition, or None if the service is disabled there.
 PolicyOf = Callable[[str], CompactionPolicy | None]
 _Policies = Mapping[str, CompactionPolicy]
 _BY_DAY = ("BoundedPartitionAware", "UnBoundedPartitionAware")
@@ -77,7 +77,7 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Co
 
 
 def last_compaction(timeline: Timeline, *, requested: bool = False) -> Instant | None:
-    """Return the last requested completed compaction; with `requested` pending ones are included.
+    """Return the completed compaction with the latest requested time. With `requested`, pending ones are included.
 
     Every commit of a merge-on-read table is a compaction.
     """
@@ -103,7 +103,7 @@ class LogCompactionDue(Condition):
 
 
 def log_compaction_due(compaction: CompactionDue, policy: CompactionPolicy) -> LogCompactionDue:
-    """Return whether there were as many delta commits as a file group needs log files.
+    """Return whether there were at least as many delta commits as the threshold of log files per file group.
 
     A delta commit adds one log file to a file group, seldom more. Only the plan shows which groups have enough of them.
     """
@@ -112,7 +112,7 @@ def log_compaction_due(compaction: CompactionDue, policy: CompactionPolicy) -> L
     return LogCompactionDue(due=commits >= threshold, reason=reason, delta_commits=commits)
 
 
-# parameters: all inputs of a plan, five of them with a default
+# parameters: all inputs of a plan, most of them optional
 def plan_compaction(
     slices: Iterable[FileSlice],
     busy_groups: Collection[tuple[str, str]],
@@ -133,7 +133,7 @@ def plan_compaction(
         selected: Partition paths to which the plan is limited; empty for the partitions of the policy's option.
         now: An instant time, for strategies by day.
         max_file_bytes: Assumed base file size of a group that has none.
-        policy_of: Returns the policy whose thresholds apply to a partition; None: `policy` for all.
+        policy_of: Returns the policy whose thresholds apply to a partition; None means `policy` for all.
         every_group: Also plan file groups without log files.
 
     Raises:
@@ -156,12 +156,12 @@ def plan_compaction(
     if not chosen:
         return None
     planned_groups = {(operation.partition, operation.file_id) for operation in chosen}
-    # Hudi's next planner reads partitions that were written since, and those that this plan names as missing.
+    # Hudi's next planner only reads partitions that were written later, and partitions that this plan lists as missing.
     missing = {op.partition for op in operations if (op.partition, op.file_id) not in planned_groups}
     return CompactionPlan(operations=tuple(chosen), missing_partitions=tuple(sorted(missing)))
 
 
-# parameters: all inputs of a plan, four of them with a default
+# parameters: all inputs of a plan, most of them optional
 def plan_log_compaction(
     slices: Iterable[FileSlice],
     busy_groups: Collection[tuple[str, str]],
@@ -176,7 +176,7 @@ def plan_log_compaction(
 
     `log_compactions` are the instants of completed log compactions. The log files that they merged stay in the slice,
     so only later log files are counted. A plan lists all log files of the slice, as in Hudi; the reader decides which
-    blocks are valid. `selected` limits the plan to some partitions; empty: the policy's option decides.
+    blocks are valid. `selected` limits the plan to some partitions; if it is empty, the policy's option decides.
     `policy_of` returns the policy whose threshold applies to a partition.
     """
 
@@ -265,7 +265,7 @@ def _no_day(partition: str, strategy: str) -> date:
 def _policies(
     partitions: Iterable[str], policy: CompactionPolicy, policy_of: PolicyOf | None
 ) -> dict[str, CompactionPolicy]:
-    """Return the policy of each partition in which the service is not switched off."""
+    """Return the policies of the partitions in which the service is enabled."""
     by_partition = {partition: policy if policy_of is None else policy_of(partition) for partition in partitions}
     return {partition: own for partition, own in by_partition.items() if own is not None}
 
@@ -275,7 +275,7 @@ def _everything(operations: _Operations, _policy: CompactionPolicy, _policies: _
 
 
 def _bounded(operations: _Operations, policy: CompactionPolicy, _policies: _Policies) -> _Operations:
-    """Return operations up to and including the one that reaches the bound, so that large groups are compacted, too."""
+    """Return operations up to and including the first that reaches the bound, so that large groups are compacted."""
     bounded: _Operations = []
     remaining_mb = float(policy.target_io_mb)
     for operation in operations:

@@ -18,9 +18,9 @@ from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 from lakehouse.spec.function import named_function
 
-#: Extra metadata of a commit whose rows contain only some columns: the names as a JSON array.
+#: Key in the extra metadata of a commit whose rows contain only some columns: their names as a JSON array.
 COLUMNS_KEY = "lakehouse.columns"
-#: Extra metadata of a commit whose earlier attempts lost a conflict: their number.
+#: Key in the extra metadata of a commit: the number of earlier attempts that ended with a conflict.
 CONFLICTS_KEY = "lakehouse.conflicts"
 _BUCKET_DIGITS = 8
 Group = tuple[str, str]
@@ -54,13 +54,14 @@ class WriteSummary:
         return frozenset(partition for partition, _ in self.groups)
 
 
-#: A conflict resolution strategy: (ours, theirs) -> reason why `ours` may not commit after `theirs`, or None.
+#: A conflict resolution strategy: a function of (ours, theirs) that returns why `ours` may not commit after `theirs`,
+#: or None.
 Strategy = Callable[[WriteSummary, WriteSummary], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """The winning commit and the reason of the conflict."""
+    """The commit that completed first, and the reason of the conflict."""
 
     winner: Instant
     reason: str
@@ -114,7 +115,8 @@ def buckets(ours: WriteSummary, theirs: WriteSummary) -> str | None:
     reason = file_groups(ours, theirs)
     if reason is not None or theirs.compacts:
         return reason
-    # A row of a new key has null in the other columns, so of two such rows with one key the later would hide the other.
+    # A row with a new key has nulls in the other columns. If two writes inserted the same key, the later row would hide
+    # the other.
     inserting = ours.inserted & theirs.inserted
     return _same_bucket(ours, theirs, lambda group: group not in ours.groups or group[0] in inserting)
 
@@ -173,7 +175,7 @@ def find_conflict(
 
 
 def may_share_keys(ours: WriteSummary, theirs: WriteSummary, *, global_keys: bool) -> bool:
-    """Return whether both writes may insert the same key where keys must be unique."""
+    """Return whether both writes may have inserted a key twice in a partition, or with `global_keys` in the table."""
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
     return global_keys or bool(ours.inserted & theirs.inserted)

@@ -71,7 +71,7 @@ def find_damage(
         upgraded: The table may have log files with names of version 6.
     """
     suspects, sizes = _suspects(commits, files, visible, covered)
-    # Logs that are named after a bucket resize are read, and kept, only if the resize is completed.
+    # Logs that are named after a bucket resize are read only if the resize is completed.
     names = [instant_of(stat.path.rpartition("/")[2]) or "" for _, stat in suspects]
     is_read = [visible.shows(name) or name in visible.compacting for name in names]
     suspects = [pair for pair, read in zip(suspects, is_read, strict=True) if read]
@@ -95,7 +95,7 @@ def find_damage(
 def _newest_bases(
     slices: Iterable[FileSlice], groups: Collection[Group], missing: Iterable[WriteStat]
 ) -> dict[Group, str]:
-    """Return by file group the instant of its newest base file, be it listed or missing."""
+    """Return by file group the instant of its newest base file, whether it is listed or missing."""
     newest: dict[Group, str] = {}
     columns = FileSlices.of(slices)
     file_ids = pa.array([file_id for _, file_id in groups], pa.string())
@@ -128,7 +128,7 @@ def _suspects(
     visible: VisibleTimeline,
     covered: Callable[[Iterable[str]], Collection[str]],
 ) -> tuple[list[tuple[Instant, WriteStat]], dict[str, int]]:
-    """Return the stats that no listed file matches, and the sizes of the listed files that they name."""
+    """Return the stats that match no listed file, and the sizes of listed files with the same names."""
     compared = [
         (instant, metadata)
         for instant, metadata in commits
@@ -143,7 +143,7 @@ def _suspects(
     ]
     if not stats:
         return [], {}
-    # Nearly all files match, and their stats need only this comparison.
+    # Nearly all files match, so this comparison is enough for their stats.
     paths = pa.array([stat.path for _, stat in stats], pa.string())
     names = pa.array([stat.path.rpartition("/")[2] for _, stat in stats], pa.string())
     named = files.filter(members(one_array(files.column("name")), names))
@@ -166,7 +166,7 @@ def _damage(
         log = parse_log_file(name, stat.partition, 0)
         if log is None:
             return None
-        # A log file without the instant of its commit in its name is named after its slice.
+        # A log file whose name does not contain the instant of its commit is named after its slice.
         at = visible.completion(log.instant) if log.instant == instant.requested else log.instant
         belongs, is_log = start <= at, True
     size = sizes.get(stat.path)

@@ -1,7 +1,8 @@
 """Event time: watermarks of sources, and the version of a table at an event time.
 
 The write stats of a commit contain the minimum and maximum event time of the incoming rows, in milliseconds. A commit
-with event-time tracking has two more entries in its extra metadata, with the values when its write loaded the table:
+with event-time tracking has two additional entries in its extra metadata. They contain the values at the time when its
+write loaded the table:
 
     lakehouse.watermarks         JSON {source: time in ISO 8601, UTC}: all events before it have arrived, within the
                                  allowed lateness
@@ -140,7 +141,7 @@ def event_commit(instant: Instant, metadata: CommitMetadata) -> EventCommit:
 
 
 def known_past(newest_first: Iterable[tuple[Instant, CommitMetadata]], past: Past | None = None) -> Past:
-    """Return `past` extended by writes, newest first; it stops when their summaries include all older writes.
+    """Extend `past` by writes, newest first, until the summary in a write covers all older writes.
 
     All writes up to `up_to` of the result are included.
     """
@@ -159,7 +160,7 @@ def known_past(newest_first: Iterable[tuple[Instant, CommitMetadata]], past: Pas
 
 
 def moved(past: Past, source: str, greatest: int | None, lateness_ms: int) -> Mapping[str, datetime]:
-    """Return the watermarks after a commit of `source` with this maximum event time; watermarks never decrease."""
+    """Return the watermarks after a commit of `source` with this maximum event time. Watermarks never decrease."""
     if greatest is None:
         return past.watermarks
     return _furthest(past.watermarks, {source: time_of(greatest - lateness_ms)})

@@ -4,7 +4,7 @@
     listed     usable partitions, and partitions that are being built
     plan       the declared partitions that are not usable, in the order in which they are built
 
-A secondary index finds the files of its record keys by the record index, so a plan builds that first.
+A secondary index depends on the record index to locate record keys, so a plan builds the record index first.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def declared_partitions(
 
 
 def in_build_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return partitions in the order in which they are built: each one after those that it needs."""
+    """Sort partitions in build order: each partition follows the partitions that it depends on."""
     return tuple(sorted(set(names), key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)))
 
 

@@ -24,7 +24,7 @@ from lakehouse.model.document import parse_json
 RANGES_KEY = "lakehouse.column_ranges"
 MAX_COLUMNS = 32
 _LONGEST_TEXT = 64
-#: Files whose ranges are searched in the JSON; for more files the whole JSON is parsed.
+#: Maximum number of files whose ranges are searched in the JSON string. For more files the whole JSON is parsed.
 _SEARCHED = 32
 
 
@@ -48,7 +48,7 @@ def encode_ranges(stats: Iterable[WriteStat]) -> str:
 
 
 def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[str, Range]]:
-    """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges.
+    """Return (min, max, nulls) in the columns' types, by path and column. Return {} if the commit has no ranges.
 
     A range is omitted if the type of the column has changed to one with another order, such as a number to a string.
     """
@@ -59,9 +59,9 @@ def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[s
 
 
 def stored_ranges(text: str | None, paths: Collection[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
-    """Return path -> column -> [min, max, nulls] with the stored JSON values, of some files or (None) of all.
+    """Return [min, max, nulls] as stored JSON values, by path and column, for some files or (None) for all files.
 
-    `typed_bounds` gives values the type of their column.
+    `typed_bounds` converts them to the type of the column.
     """
     if not text:
         return {}
@@ -75,7 +75,9 @@ def stored_ranges(text: str | None, paths: Collection[str] | None = None) -> Map
 
 
 def typed_bounds(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return stored bounds as values of a column; null for None and for a bound that has another order as a string.
+    """Convert stored bounds to the type of a column.
+
+    The result is null for None, and for bounds that sort differently as strings.
 
     Raises CorruptTableError for a value that the type cannot represent.
     """
@@ -104,7 +106,7 @@ def _ranges_at(text: str, path: str) -> Any:
 
 
 def typed_ranges(columns: Mapping[str, Any], schema: pa.Schema) -> dict[str, Range]:
-    """Convert column -> [min, max, nulls] with JSON values to tuples with values of the columns' types."""
+    """Convert the [min, max, nulls] of each column from JSON values to tuples with the column's type."""
     kinds = {field.name: field.type for field in schema}
     return {
         name: (literal(low, kinds[name]), literal(high, kinds[name]), nulls)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 DAY_SECONDS = 86_400
 #: Maximum number of characters in a number; decimals have at most 76 digits.
 MOST_DIGITS = 100
-#: All numeric types have smaller exponents; a larger number is compared as if it had this exponent.
+#: Maximum exponent, which is larger than that of all numeric types. A larger number is compared as if it had this
+#: exponent.
 _MOST_EXPONENT = 400
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _DATE = r"(?P<year>[+-]?[0-9]{4,7})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"

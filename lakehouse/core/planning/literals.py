@@ -42,7 +42,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class _Place(NamedTuple):
-    """Where a literal is among the values of a type.
+    """The position of a literal among the values of a type.
 
     Attributes:
         value: The last value that is not greater than the literal; None if all values are greater.
@@ -64,7 +64,7 @@ def typed_comparison(where: Comparison, kind: pa.DataType) -> Predicate:
     place = _checked_place(where.value, kind)
     if place.is_equal:
         return Comparison(where.column, where.operator, place.value)
-    # Lists without values: null for a null, as every comparison.
+    # An empty list still returns null for a null value, like every comparison.
     never, always = In(where.column, ()), Not(In(where.column, ()))
     if where.operator in ("=", "!="):
         return never if where.operator == "=" else always
@@ -74,12 +74,12 @@ def typed_comparison(where: Comparison, kind: pa.DataType) -> Predicate:
 
 
 def typed_list(where: In, kind: pa.DataType) -> In:
-    """Return the list without the literals that no value of the column's type can equal."""
+    """Return the IN list without literals that no value of the column's type can equal."""
     return In(where.column, tuple(_values(where.values, kind)))
 
 
 def literal(value: Any, kind: pa.DataType) -> Any:
-    """Return a stored value as a Python value of an Arrow type; floats are rounded to the type.
+    """Convert a stored value to a Python value of an Arrow type; floats are rounded to the type.
 
     Raises:
         UserError: No value of the type equals it.
@@ -143,7 +143,7 @@ def _place(value: Any, kind: pa.DataType) -> _Place:
 
 
 def _discrete_place(position: Fraction, kind: pa.DataType, limits: tuple[int, int]) -> _Place:
-    """Return the place of a literal among values that are whole numbers of units, such as cents or microseconds."""
+    """Return the position of a literal among values that are multiples of a unit, such as cents or microseconds."""
     low, high = limits
     floor = math.floor(position)
     if floor < low:
@@ -191,7 +191,7 @@ def _number(value: Any, *, is_whole: bool = False) -> Fraction:
     if isinstance(value, Decimal):
         return exact_number(value)
     if isinstance(value, Real):
-        # The digits with which the number is written.
+        # Use the digits with which the number is written, not its exact binary value.
         return exact_number(Decimal(repr(float(value))))
     raise ValueError("it is not a number")
 
@@ -245,7 +245,7 @@ def _time_seconds(value: Any) -> Fraction:
 
 
 def _other(value: Any, kind: pa.DataType) -> Any:
-    """Return a literal of a type without numbers and times; raise ValueError for another one."""
+    """Return a literal for a type that is neither a number nor a time; raise ValueError if it does not fit."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         if not isinstance(value, str):
             raise ValueError(f"the column is a string; write the literal in quotes, such as {_as_text(value)!r}")
@@ -260,7 +260,7 @@ def _other(value: Any, kind: pa.DataType) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    """Return the string with which a string column may store a literal of another type."""
+    """Return the string that a string column may contain for a literal of another type."""
     if isinstance(value, TimeLiteral):
         return value.text
     return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)

@@ -1,10 +1,10 @@
-"""Plan resizes of numbered buckets: the number of buckets of a partition changes, or rows are sorted (MDT-12.6).
+"""Plan resizes of a simple bucket index: the bucket count of a partition changes, or rows are sorted (MDT-12.6).
 
     8 -> 16    bucket b becomes b and b + 8        one group per old bucket
     16 -> 8    b and b + 8 become b                one group per new bucket
     n -> m     buckets with equal remainders by gcd(n, m) form a group
 
-The number of buckets holds for the whole partition, so a resize rewrites all file groups in the partition together.
+The bucket count applies to the whole partition, so a resize rewrites all file groups of the partition together.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_/=\-]|[^\x00-\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedChange:
-    """The change of one partition: the number of buckets before and after, and the uuid of the new file groups.
+    """The change of one partition: the bucket counts before and after, and the uuid for the new file groups.
 
-    `sorted_only` are the buckets that are rewritten if the number stays; empty if it changes.
+    `sorted_only` lists the buckets to sort if the count does not change; it is empty if the count changes.
     """
 
     before: int
@@ -52,7 +52,7 @@ class NumberedChange:
         return self.before != self.after
 
     def child(self, bucket: int) -> str | None:
-        """Return the new file id for `bucket`, counted modulo a multiple of both counts; None if the bucket stays."""
+        """Return the new file id for `bucket`, a number modulo a multiple of both counts; None if the bucket stays."""
         number = bucket % self.after
         return bucket_file_id(number, self.uuid) if self.is_resize or number in self.sorted_only else None
 
@@ -204,7 +204,7 @@ def numbered_children(group: ClusteringGroup) -> NumberedChildren | None:
 
 
 def rules_after(rules: BucketRules, changes: Mapping[str, NumberedChange]) -> BucketRules:
-    """Return the rules with the new bucket counts; each changed partition gets a pattern for its path."""
+    """Return the rules with the new bucket counts. Each changed partition gets a pattern that matches its path."""
     added = [(partition_pattern(name), change.after) for name, change in sorted(changes.items()) if change.is_resize]
     patterns = {pattern for pattern, _ in added}
     return BucketRules(rules.default, (*added, *(rule for rule in rules.rules if rule[0] not in patterns)))
@@ -227,5 +227,5 @@ def staged_counts(changes: Iterable[Mapping[str, NumberedChange]]) -> tuple[tupl
 def _escaped(character: str) -> str:
     if _PLAIN.fullmatch(character):
         return character
-    # Separators of rules are written as codes, all other characters with a backslash.
+    # Characters that separate rules are escaped as codes, all other characters with a backslash.
     return f"\\x{ord(character):02x}" if character in ",;" or character.isspace() else f"\\{character}"

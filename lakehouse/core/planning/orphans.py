@@ -4,9 +4,9 @@ A file is an orphan if its write does not exist (it was rolled back before the f
 write does not list it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
 writes are kept, because the timeline does not show whether they are orphans.
 
-An orphan is deleted only if it is old enough and no reader of any retained instant needs it. A log file is named after
-its own instant since version 8, and after the instant of its slice before. So a log file is kept if it belongs to a
-slice under one of the two interpretations, see `needed_paths`.
+An orphan is deleted only if it is old enough and no reader of any retained instant needs it. Since version 8 a log file
+is named after its own instant; before, it was named after the instant of its slice. So a log file is kept if it belongs
+to a slice under either interpretation, see `needed_paths`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def plan_orphans(
                 continue
             write = writes.get(instant)
             if write is not None and write.action is Action.REPLACECOMMIT and isinstance(file.data, LogFile):
-                # Rows that writes copied for a bucket resize; their commits list the file.
+                # The file contains rows that writes copied for a bucket resize. Their commits list the file.
                 continue
             if write is not None and instant not in committed:
                 committed[instant] = committed_paths(metadata(write))

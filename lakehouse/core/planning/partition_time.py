@@ -50,8 +50,8 @@ class PartitionTime:
 def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str = "") -> PartitionTime | None:
     """Return the time in a partition path, or None if it has none.
 
-    The defaults of `pattern` and `zone` are taken from the table's TIMESTAMP field, else they are DEFAULT_FORMATS and
-    UTC. Raises UserError for a pattern without a year and for an unknown zone.
+    The defaults of `pattern` and `zone` are those of the table's TIMESTAMP field, otherwise DEFAULT_FORMATS and UTC.
+    Raises UserError for a pattern without a year and for an unknown zone.
     """
     levels = path.split("/")
     values = [_KEY.sub("", level) for level in levels]
@@ -65,7 +65,7 @@ def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str =
         compiled = time_pattern(text)
         widths = {1} if keys.url_encode else set()
         for width in sorted(widths | {text.count("/") + 1}, reverse=True):
-            # Each field before the timestamp field has one level.
+            # Each field before the timestamp field has one path level.
             starts = (timestamps[0],) if stored is not None and not pattern else range(len(levels) - width + 1)
             for start in starts:
                 span = _span(compiled, "/".join(values[start : start + width]), zone_id(zone))

@@ -25,9 +25,9 @@ from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 
-#: Directories that are listed by their computed names; with more of them the level above is listed instead.
+#: Maximum number of directories that are listed by computed names. Above it, the parent directory is listed instead.
 _MAX_DIRECTORIES = 64
-# Types whose strings in paths depend on the writer.
+# Types whose string form in partition paths depends on the writer.
 _WITHOUT_TEXT = (pa.types.is_timestamp, pa.types.is_time, pa.types.is_floating, pa.types.is_boolean)
 # The character after `/`: all strings that begin with `a/` are between `a` and `a0`.
 _AFTER_SLASH = "0"
@@ -93,9 +93,9 @@ class PartitionFilter:
         return may_match(self.where, ranges, self.schema, len(path))
 
     def computed(self) -> tuple[str, ...] | None:
-        """Return the only directories that can match, if conditions fix the values of the first fields; else None.
+        """Return the only matching directories if conditions determine the values of the first fields, otherwise None.
 
-        A directory is a partition if all fields have such conditions, else it contains the partitions.
+        If all fields have such conditions, a directory is a partition. Otherwise it contains partitions.
         """
         paths: list[str] | None = None
         for number, field in enumerate(self.keys.partition_fields):
@@ -160,7 +160,7 @@ def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
     regular = pc.equal(pc.list_value_length(levels), len(fields))
     if all(_is_simple(keys, number) for number in range(len(fields))) and pc.all(regular).as_py():
         return [_without_name(pc.list_element(levels, n), field, keys) for n, field in enumerate(fields)]
-    # Values with `/`, or dates with several levels: each path is divided on its own.
+    # Values may contain `/`, and dates may span several levels, so each path is split individually.
     parsed = [_parsed(path, keys) for path in paths.to_pylist()]
     return [pa.array([values[number] for values in parsed], pa.string()) for number in range(len(fields))]
 
@@ -172,9 +172,9 @@ def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
         return (None,) * len(keys.partition_fields)
     leads = tuple(f"{field}=" for field in keys.partition_fields)
     if keys.hive_style and sum(level.startswith(leads) for level in path.split("/")) > len(leads):
-        # A value contains `/` and the name of a field: it is unknown where each value ends.
+        # If a value contains `/` and the name of a field, the ends of the values are unknown.
         return (None,) * len(leads)
-    # The strings are decoded again by `_typed_values`.
+    # `_typed_values` decodes the strings.
     return tuple(text.replace("%", "%25") if text and keys.url_encode else text for text in parts)
 
 
@@ -199,7 +199,7 @@ def _literal(text: str, kind: pa.DataType) -> Any:
 
 
 def _without_name(text: pa.Array, field: str, keys: KeyConfig) -> pa.Array:
-    """Return a level of paths without `field=` in front; null where it does not begin with that."""
+    """Remove the prefix `field=` from one level of paths; the result is null if the prefix is missing."""
     if not keys.hive_style:
         return text
     lead = f"{field}="
@@ -225,7 +225,7 @@ def _has_one_level(kind: pa.DataType) -> bool:
 
 
 def values_of(where: Predicate | None, column: str, kind: pa.DataType) -> list[pa.Scalar] | None:
-    """Return the only column values for which the condition can hold; None if it does not limit the column to a list.
+    """Return the only column values for which the condition can hold, or None if these are not a list.
 
     A literal that no value of the type equals is left out. Floats have several representations of zero and NaN, so
     the result is None for them.

@@ -136,7 +136,7 @@ def _is_in(field: pc.Expression, values: tuple[pa.Scalar, ...], kind: pa.DataTyp
 
 
 def _compared(field: pc.Expression, where: Comparison, kind: pa.DataType) -> pc.Expression:
-    """Return a comparison with a typed literal as an expression."""
+    """Convert a comparison with a typed literal to an Arrow expression."""
     is_floating = pa.types.is_floating(kind)
     if is_floating and math.isnan(where.value.as_py()):
         # NaN is the greatest value.
@@ -174,7 +174,7 @@ def _fold(
 
 
 def _applied(call: Call, part: Predicate) -> Predicate:
-    """Return a condition on the results of a call, from one whose only column is named after the call."""
+    """Convert a condition on a column that is named after a function call to a condition on the call."""
     if isinstance(part, And | Or):
         return type(part)(tuple(_applied(call, inner) for inner in part.parts))
     if isinstance(part, Not):

@@ -26,7 +26,7 @@ from lakehouse.model.predicate import And, Applied, Call, Comparison, In, IsNull
 Flags = np.ndarray[Any, Any]
 
 _NEGATED: dict[str, Any] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-#: Java orders strings by UTF-16 code units. The order of code points differs from it only from this character on.
+#: The first character from which Java's order of strings (by UTF-16 code units) differs from the order of code points.
 _FIRST_REORDERED = "\ue000"
 
 
@@ -40,7 +40,7 @@ class ColumnRanges:
         nulls: The number of nulls; null if unknown.
         values: The number of values, nulls included; null if unknown.
         java_order: Whether the bounds of strings may be ordered by UTF-16 code units.
-        ignores_nan: Whether the bounds of floats may ignore NaN. Else they are unknown for an item with NaN.
+        ignores_nan: Whether the bounds of floats may ignore NaN. If False, an item with NaN has unknown bounds.
     """
 
     low: pa.Array
@@ -52,7 +52,7 @@ class ColumnRanges:
 
     @classmethod
     def unknown(cls, kind: pa.DataType, rows: int) -> ColumnRanges:
-        """Return ranges of `rows` items about which nothing is known."""
+        """Return unknown ranges for `rows` items."""
         bound, number = pa.nulls(rows, kind), pa.nulls(rows, pa.int64())
         return cls(low=bound, high=bound, nulls=number, values=number)
 
@@ -116,10 +116,10 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
 
 
 def matches_of_leaves(where: Predicate, rows: int, of_leaf: Callable[[Predicate], Flags]) -> Flags:
-    """Combine the flags of a condition's leaves, which may be below NOT, by its AND and OR.
+    """Combine the flags of a condition's leaves according to its AND, OR and NOT.
 
-    Each leaf compares one column. So if the rows of an item come from several files, flags of its leaves may be united
-    over these files, even if a row has values from several files.
+    Each leaf compares one column. So if the rows of an item come from several files, the flags of a leaf may be
+    combined over these files, even if a row has values from several files.
     """
     if isinstance(where, And | Or):
         matches = np.full(rows, isinstance(where, And))
@@ -153,7 +153,7 @@ def _of_call(
 
 
 def _inverse(part: Predicate) -> Predicate | None:
-    """Return a condition without NOT that holds at least where NOT `part` holds; None without a useful one."""
+    """Return a condition without NOT that holds wherever NOT `part` holds, or None if there is no useful one."""
     if isinstance(part, Not):
         return part.part
     if isinstance(part, And | Or):
@@ -203,7 +203,7 @@ def _compared(where: Comparison, ranges: ColumnRanges, kind: pa.DataType) -> Fla
 
 
 def _may_hold_for_nan(where: Comparison, ranges: ColumnRanges) -> bool:
-    """Whether a comparison of floats may hold for NaN, which is greater than all numbers and unequal to them."""
+    """Return whether a comparison of floats may hold for NaN, which is greater than all numbers and unequal to them."""
     if where.operator in (">", ">="):
         return ranges.ignores_nan or _is_nan(where.value)
     return where.operator == "!=" or _is_nan(where.value)
@@ -222,7 +222,7 @@ def _one_of(values: Sequence[pa.Scalar], ranges: ColumnRanges, kind: pa.DataType
     if not len(ordered):
         return np.zeros(rows, bool)
     has_bounds = pc.is_valid(ranges.low)
-    # The first value that is not below the lower bound decides.
+    # Only the smallest list value that is not below the lower bound is relevant.
     first = _values_below(ordered, ranges.low.filter(has_bounds))
     next_value = ordered.take(pa.array(np.minimum(first, len(ordered) - 1)))
     in_range = (first < len(ordered)) & _true_or_unknown(pc.less_equal(next_value, ranges.high.filter(has_bounds)))
@@ -232,7 +232,7 @@ def _one_of(values: Sequence[pa.Scalar], ranges: ColumnRanges, kind: pa.DataType
 
 
 def _values_below(ordered: pa.Array, items: pa.Array) -> Flags:
-    """Return for each item the number of `ordered` values that are less than it."""
+    """Return for each item the number of values in `ordered` that are smaller."""
     order = pc.array_sort_indices(pa.concat_arrays([items, ordered])).to_numpy()
     is_value = order >= len(items)
     below = np.empty(len(items), np.int64)
@@ -251,7 +251,7 @@ def _starts(prefix: str, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
 
 
 def _is_reordered(value: pa.Scalar, ranges: ColumnRanges) -> bool:
-    """Whether bounds and column values may have different orders at this literal."""
+    """Return whether bounds may be ordered differently than column values around this literal."""
     if not ranges.java_order:
         return False
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):

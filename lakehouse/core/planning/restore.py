@@ -21,7 +21,7 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 
 Commits = Sequence[tuple[Instant, CommitMetadata]]
 
-#: Actions with a plan: their rollback keeps the plan.
+#: Actions whose plan is kept by a rollback.
 SERVICE_ACTIONS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
 #: Actions that can be rolled back.
 UNDOABLE_ACTIONS = WRITE_ACTIONS | SERVICE_ACTIONS
@@ -45,7 +45,7 @@ def instants_to_roll_back(timeline: Timeline, target: Instant, *, merge_on_read:
 
 
 def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
-    """Return the timeline without the instants."""
+    """Return the timeline without the undone instants."""
     undone_keys = {instant.key for instant in undone}
     return Timeline(tuple(instant for instant in timeline if instant.key not in undone_keys))
 
@@ -53,7 +53,7 @@ def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
 def slices_after(
     timeline: Timeline, commits: Commits, listing: Iterable[DataFile], *, layout: TableLayout
 ) -> tuple[FileSlice, ...]:
-    """Return the newest slices of `commits`, from the listed files and the files in the commits."""
+    """Return the newest slices after `commits`, built from the listed files and from the files in the commits."""
     files = {file.path: file for _, metadata in commits for stat in metadata.stats for file in _files(stat)}
     files.update({file.path: file for file in listing})
     names: dict[tuple[str, str, str], set[str]] = {}
@@ -71,8 +71,8 @@ def missing_files(
 ) -> tuple[str, ...]:
     """Return the paths of missing files that a reader needs after the rollback of `undone`.
 
-    Files of archived commits are known only from the rolled back writes that superseded them. For a replaced file group
-    without known files the partition and file id are returned.
+    Files of archived commits can only be derived from the rolled-back writes that superseded them. If the files of a
+    replaced file group are unknown, its partition and file id are returned.
     """
     visible = visible_timeline(timeline, replacements(commits))
     before = [base for _, metadata in undone for stat in metadata.stats if (base := _previous(stat)) is not None]

@@ -31,7 +31,10 @@ _PARTITION, _NODES, _SEQUENCE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingLimits:
-    """When buckets split and merge: sizes in bytes, and bucket counts per partition; `most` None is no limit."""
+    """Limits at which buckets split and merge: sizes in bytes, and bucket counts per partition.
+
+    `most` None means no limit.
+    """
 
     split_bytes: float
     merge_bytes: float
@@ -42,7 +45,7 @@ class RingLimits:
 
 @dataclass(slots=True)
 class _Partition:
-    """The plan of one partition while it grows."""
+    """The plan of one partition while it is built."""
 
     ring: Ring
     count: int
@@ -52,7 +55,7 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Buckets:
-    """The free buckets of a partition: the numbers of their slices by file id, and the sizes of all slices."""
+    """The free buckets of a partition: the positions of their slices by file id, and the sizes of all slices."""
 
     slices: FileSlices
     sizes: Sequence[int]
@@ -118,7 +121,7 @@ def child_nodes(group: ClusteringGroup) -> tuple[HashingNode, ...]:
 
 
 def resized_rings(instant: str, plan: ClusteringPlan, rings: Mapping[str, Ring]) -> dict[str, Ring]:
-    """Return the rings of the plan's partitions as they are after the resize `instant`.
+    """Return the rings of the plan's partitions after the resize `instant`.
 
     `rings` are the present rings. A partition whose ring has changed since the plan was made is omitted.
     """

@@ -134,7 +134,7 @@ class ScanPlan:
         return self.slices.bases()
 
     def without_slices(self) -> ScanPlan:
-        """Return the plan for a task that gets its slices in another way."""
+        """Return the plan without its slices, for a task that receives its slices separately."""
         return ScanPlan(slices=EMPTY, schema=self.schema, residual=self.residual)
 
 
@@ -211,8 +211,8 @@ def files_that_may_match(
 ) -> Flags:
     """Return for each file whether it may have a matching row, by its column ranges and the values in its path.
 
-    A recorded range has priority over a path: with a global index a row may stay in its partition if its partition
-    column changes.
+    A recorded range has priority over the path, because with a global index a row may stay in its partition when its
+    partition column changes.
     """
     ranges = partition_ranges(one_array(files.column("partition")), schema, keys, tuple(columns_of(where)))
     for name, of_column in recorded.items():
@@ -223,7 +223,7 @@ def files_that_may_match(
 def recorded_ranges(
     files: pa.Table, ranges: Mapping[str, Mapping[str, Range]], where: Predicate, schema: pa.Schema
 ) -> dict[str, ColumnRanges]:
-    """Return the ranges from commits or footers, by path, as columns in the order of the files.
+    """Convert the ranges from commits or footers, which are stored by path, to columns in the order of the files.
 
     Footers ignore NaN, and commits repeat the bounds of footers.
     """
@@ -246,7 +246,7 @@ def recorded_ranges(
 
 
 def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
-    """Return for each file the recorded range, and the other range where none is recorded."""
+    """Return for each file the recorded range, or the other range if none is recorded."""
     is_recorded = pc.or_(pc.is_valid(recorded.low), pc.is_valid(recorded.nulls))
     return ColumnRanges(
         low=pc.if_else(is_recorded, recorded.low, other.low),

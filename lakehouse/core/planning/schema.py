@@ -69,8 +69,8 @@ def evolve(
         batch: The columns of the batch.
         policy: The policy for new columns, missing columns and type changes.
         missing: The rule for missing columns, if the operation cannot follow the policy.
-        fixed: Columns with a role, by dotted name.
-        partly: Columns that some rows of the batch lack.
+        fixed: Columns with a role (key, partition or ordering), by dotted name.
+        partly: Columns that are missing in some rows of the batch.
         marks: Columns that mark rows as deletes. They are not ignored, because deleted rows would be written.
 
     Raises:
@@ -166,7 +166,7 @@ def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
     return None
 
 
-#: Maximum nesting. A list has two levels in a Parquet schema, and Arrow reads a hundred levels.
+#: Maximum nesting depth. A list has two levels in a Parquet schema, and Arrow reads at most a hundred levels.
 _DEEPEST = 40
 
 
@@ -217,7 +217,7 @@ def _check_case(names: Sequence[str], kind: str, place: str) -> None:
         by_lower_case[name.lower()] = name
 
 
-#: Types that are stored as another type with the same values.
+#: Types that are stored as a different type with the same values.
 _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.int8(): pa.int32(),
     pa.int16(): pa.int32(),
@@ -256,7 +256,7 @@ def _stored(name: str, kind: pa.DataType) -> pa.DataType:
 class _Merge:
     """Merges the types of a batch into the types of a table and records the changes.
 
-    With `both` the two sides are concurrent writers of one table, so values of neither side may be rounded.
+    With `both`, the two sides are concurrent writers to one table, so neither side's values may be rounded.
     """
 
     policy: SchemaPolicy
@@ -342,7 +342,7 @@ class _Merge:
         return pa.struct([*fields, *(f.with_nullable(True) for f in added)])
 
     def _field(self, name: str, table: pa.Field, batch: pa.Field) -> pa.Field:
-        # Engines differ in the nullability of nested values, and a difference loses no row.
+        # Engines differ in the nullability of nested values. The difference does not lose rows, so it is accepted.
         kind = self.merged(name, table.type, batch.type)
         return table.with_type(kind).with_nullable(table.nullable or batch.nullable)
 

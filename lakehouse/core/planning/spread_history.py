@@ -26,14 +26,14 @@ _SHARE_OF_NEW = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadHistory:
-    """The rows by value of a mean commit, and the small file groups of single values."""
+    """The average number of rows per value in a commit, and the small file groups that contain a single value."""
 
     column: str
     rows: Mapping[str, float] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
 
     def large(self, declared: frozenset[str], least_rows: float) -> tuple[str, ...]:
-        """Return the large values in order: those that are declared, and those with at least so many rows."""
+        """Return the large values in order: the declared values, then values with at least `least_rows` rows."""
         return tuple(sorted(declared | {value for value, rows in self.rows.items() if rows >= least_rows}))
 
     def after(
@@ -47,7 +47,7 @@ class SpreadHistory:
             stats: The files of the commit.
             small_bytes: The size up to which a base file takes inserts.
         """
-        # The first commit is the mean of all commits up to it.
+        # For the first commit, the mean is the commit itself.
         share = _SHARE_OF_NEW if self.rows else 1.0
         merged = {value: (1 - share) * count for value, count in self.rows.items()}
         for value, count in rows.items():
@@ -72,7 +72,10 @@ class SpreadHistory:
 
 
 def spread_history(text: str | None, column: str) -> SpreadHistory:
-    """Return the history of a commit's metadata; an empty one without metadata, or if it is of another column."""
+    """Decode the history from a commit's metadata.
+
+    It is empty if there is no metadata or if it describes a different column.
+    """
     if text is None:
         return SpreadHistory(column=column)
     try:

@@ -1,4 +1,4 @@
-"""Tombstones: records of deletes, so that later writes of older rows with these keys are dropped.
+"""Tombstones: records of deletes. They cause later writes to drop older rows with the deleted keys.
 
     .hoodie/.tombstones/<instant>_<until>_<token>.parquet      deletes of one commit, or several such files merged
 
@@ -24,9 +24,9 @@ from lakehouse.model.commit import REWRITES, CommitMetadata, Operation
 from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Action, Instant
 
-#: Extra metadata of a commit: the tombstone files that are valid after it.
+#: Key in the extra metadata of a commit: the tombstone files that are valid after it.
 TOMBSTONES_KEY = "lakehouse.tombstones"
-#: Extra metadata of a commit: number of rows that were dropped because they were older than a tombstone.
+#: Key in the extra metadata of a commit: the number of rows that were dropped because they were older than a tombstone.
 LATE_ROWS_KEY = "lakehouse.late_rows_dropped"
 TOMBSTONES = ".hoodie/.tombstones"
 _NAME = re.compile(r"(\d{17,20})_(\d{1,15})_([0-9a-z-]+)\.parquet", re.ASCII)
@@ -57,7 +57,7 @@ class TombstoneFile:
 
     @property
     def until_ms(self) -> int:
-        """When its last delete expires, in milliseconds since 1970."""
+        """Time at which the last delete in the file expires, in milliseconds since 1970."""
         return int(_parts(self.name)[1])
 
     def covers(self, partitions: Sequence[str]) -> bool:
@@ -82,7 +82,7 @@ class Tombstones:
     is_complete: bool = False
 
     def counting(self, now_ms: int) -> Tombstones:
-        """Return the value without files whose deletes all expired or were overwritten."""
+        """Return the tombstones without files in which all deletes have expired or were overwritten."""
         files = tuple(file for file in self.files if file.until_ms > now_ms and not self._is_overwritten(file))
         overwritten = {p: at for p, at in self.overwritten.items() if any(file.covers([p]) for file in files)}
         return replace(
@@ -100,7 +100,7 @@ def tombstone_name(instant: str, until_ms: int, token: str) -> str:
 
 
 def forgotten_at(name: str) -> int | None:
-    """Return when the last delete of the file expires (milliseconds), or None if it is not a tombstone file name."""
+    """Return the time at which a file's last delete expires, in milliseconds; None for other file names."""
     match = _NAME.fullmatch(name)
     return None if match is None else int(match[2])
 
@@ -144,7 +144,7 @@ def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], bef
 
 
 def overwritten_partitions(instant: Instant, metadata: CommitMetadata) -> frozenset[str] | None:
-    """Return the partitions that a write overwrote, None for all; their tombstones are not valid any more."""
+    """Return the partitions that a write overwrote (None means all). Their earlier tombstones are no longer valid."""
     if instant.action is not Action.REPLACECOMMIT or metadata.operation in REWRITES:
         return frozenset()
     if metadata.operation == Operation.INSERT_OVERWRITE_TABLE:

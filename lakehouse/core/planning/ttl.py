@@ -2,9 +2,9 @@
 
     statistics -> the rule that covers the partition -> a limit that is met -> not pinned, not busy -> oldest first
 
-Limits by count and size order the partitions. Partitions whose values contain a time are ordered by that time, other
-partitions by their first commit. The two kinds are counted separately, because a date cannot be ordered among names.
-An age limit is met by ages above the limit.
+Limits by count and size need an order of the partitions. Partitions whose values contain a time are ordered by that
+time, other partitions by their first commit. The two kinds are counted separately, because a date cannot be ordered
+among names. An age limit is met by ages above the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """The time of a plan: UTC milliseconds to compare partition values, an instant time to compare commits."""
+    """The time of a plan, in UTC milliseconds for partition values and as instant time for commits."""
 
     utc_ms: int
     instant: str
@@ -97,9 +97,11 @@ def plan_ttl(
 def expiry_times(
     partitions: Iterable[PartitionStatistics], rules: Sequence[TtlRule], keys: KeyConfig, now: Now
 ) -> dict[str, int]:
-    """Return when partitions exceed an age limit, in UTC milliseconds; partitions without an age limit are omitted.
+    """Return the times at which partitions exceed an age limit, in UTC milliseconds.
 
-    The time may have passed. A later write moves a limit by modification, and limits by count and size have no time.
+    Partitions without an age limit are omitted.
+
+    The time may be in the past. A later write moves a limit by modification; limits by count and size have no time.
     """
     covered, by_id, expiries = _covered(partitions, rules), {rule.id: rule for rule in rules}, dict[str, int]()
     # Instants have the time zone of the table.
@@ -122,7 +124,7 @@ def expiry_times(
 def _covered(
     partitions: Iterable[PartitionStatistics], rules: Sequence[TtlRule]
 ) -> dict[str, list[PartitionStatistics]]:
-    """Return the partitions of each rule with limits, by its id."""
+    """Return the partitions that each rule with limits covers, by rule id."""
     covered: dict[str, list[PartitionStatistics]] = {}
     # Among equally specific rules the latest one comes first; the sort is stable.
     order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
@@ -147,7 +149,7 @@ def _candidates(
 
 
 def _met(rule: TtlRule, listed: Sequence[_Candidate], now: Now) -> list[tuple[_Candidate, str]]:
-    """Return the candidates that meet a limit of the rule, each with the first reason."""
+    """Return the candidates that reach a limit of the rule, each with the first limit as reason."""
     met: dict[str, tuple[_Candidate, str]] = {}
     for candidate in listed:
         why = _too_old(rule, candidate, now)

@@ -1,4 +1,4 @@
-"""Recognise the logs to which writes copied rows for a bucket resize that was dropped (MDT-12.5).
+"""Detect logs to which writes copied rows for a bucket resize that was dropped later (MDT-12.5).
 
 The copies are deleted with the plan of the resize, but the commits of the writes still list them. The time of the plan
 is on no timeline. After the archive has passed this time, it looks like the time of an archived write. The file group
@@ -17,13 +17,13 @@ from lakehouse.model.instant import Instant, Timeline
 
 
 def is_undone_copy(write: Instant, stat: WriteStat, times: Collection[str], groups: Collection[Group]) -> bool:
-    """Return whether a file that a commit lists is a copy for a dropped resize.
+    """Return whether a file in a commit is a copy for a dropped resize.
 
     Args:
         write: The completed write.
         stat: The file.
         times: The requested times of the writes on the timeline.
-        groups: The file groups that have files on storage.
+        groups: The file groups with files on storage.
     """
     name = stat.path.rpartition("/")[2]
     if not name.startswith(".") or (stat.partition, stat.file_id) in groups:

@@ -48,15 +48,15 @@ def check_timeline(
         instants: One Instant per file.
         archived: The keys of the archive.
         layout: Layout of the timeline.
-        is_upgraded: The table had layout 1 before. Hudi took the completion times of its actions from the modification
-            times of files, which a copy makes equal and many storages keep in seconds.
+        is_upgraded: Whether the table had layout 1 before. Hudi took the completion times of its actions from the
+            modification times of files, which a copy makes equal and many storages keep in seconds.
     """
     files = sorted(set(instants), key=lambda i: (i.requested, i.action.completed_as, i.state))
     for requested, same_time in groupby(files, key=lambda instant: instant.requested):
         of_key: dict[tuple[str, Action], list[Instant]] = {}
         for instant in same_time:
             of_key.setdefault(instant.key, []).append(instant)
-        # A savepoint shares the time of its commit.
+        # A savepoint has the same requested time as its commit.
         actions = [str(action) for _, action in of_key if action is not Action.SAVEPOINT]
         if len(actions) > 1:
             yield Finding(
@@ -124,7 +124,7 @@ def check_files(
         cleaned_paths: Paths that cleans deleted or may be deleting.
         layout: Layout of the table. The archive of a timeline without completion times is not read and may contain
             cleans, so a missing file is reported only if it is the newest of a file group that is not replaced.
-        upgraded: The table may contain log files of version 6, to which later commits appended.
+        upgraded: Whether the table may contain log files of version 6, to which later commits appended.
         compacting: The requested times of pending compactions; names of such log files may contain them.
     """
     may_grow = upgraded or layout.appends_to_logs

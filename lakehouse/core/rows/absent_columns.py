@@ -21,7 +21,7 @@ from lakehouse.errors import UserError
 LACKS = "__lacks"
 _MOST_GROUPS = 62
 
-#: The columns of each group.
+#: The columns of each group, by the number of its bit.
 Groups = tuple[frozenset[str], ...]
 
 

@@ -22,8 +22,8 @@ def merge_groups(older: pa.Table, newer: pa.Table, groups: ColumnGroups) -> pa.T
 
     Args:
         older: The older versions.
-        newer: The newer versions, with the same columns. Columns that a partial row lacks have the older values.
-        groups: The groups. A group whose ordering column is not among the columns is not read.
+        newer: The newer versions, with the same columns. Columns that a partial row lacks contain the older values.
+        groups: The groups. A group is ignored if its ordering column is not among the columns.
     """
     size = newer.num_rows
     for group in groups:
@@ -42,7 +42,7 @@ def merge_groups(older: pa.Table, newer: pa.Table, groups: ColumnGroups) -> pa.T
 
 
 def check_groups(columns: Collection[str], groups: ColumnGroups) -> None:
-    """Raise UserError if a batch with these columns has a column of a group, and not the group's ordering column."""
+    """Raise UserError if a batch contains a column of a group, but not the ordering column of the group."""
     for group in groups:
         present = [name for name in group.columns if name in columns]
         if present and group.ordering not in columns:

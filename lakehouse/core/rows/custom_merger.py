@@ -30,7 +30,7 @@ Merger: TypeAlias = Callable[[pa.Table, pa.Table], pa.Table]
 
 
 def load_merger(name: str) -> Merger:
-    """Return the function that `package.module:function` names. Raises UserError if there is none."""
+    """Load the function `package.module:function`. Raises UserError if it does not exist."""
     hint = (
         "It must be importable here and in workers: put its folder on PYTHONPATH, or give it to spark-submit with "
         "--py-files"
@@ -63,7 +63,7 @@ def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: Colum
     merged = pa.table([(merged if n in shown else newer).column(n) for n in data.names], schema=data)
     columns = merged_columns(ours.columns, theirs.columns, np.ones(newer.num_rows, dtype=bool), sets)
     entries = record_entries(merged, rule, table=data)
-    # A version that replaces all older ones still does so after it was merged with newer ones.
+    # If a version replaces all older versions, its merge with newer versions also does.
     control = {COLUMNS: pa.array(columns), DEFAULT: pa.array(Control.of(entries).default | theirs.default)}
     made = [control.get(name, entries.column(name)) for name in newer.column_names]
     return pa.table(made, schema=newer.schema)

@@ -24,7 +24,7 @@ _BEFORE, _AFTER = str(pa.timestamp("ns")), str(pa.timestamp("us"))
 
 def has_nanos(kind: pa.DataType) -> bool:
     """Return whether a type is or contains a timestamp in nanoseconds."""
-    # Types that are nested too deeply are refused after this check, so it must not recurse.
+    # Iterative, because types that are nested too deeply are only refused after this check.
     waiting = [kind]
     while waiting:
         part = waiting.pop()

@@ -38,7 +38,8 @@ def combine(
         rule: How versions are merged.
         lacks: Sets of columns that some rows lack (`rows.absent_columns`). Such a row takes the values of the next
             lower version that provides them.
-        deletes_yield: Whether rows that `_hoodie_is_deleted` marks are dropped if there are others with their key.
+        deletes_yield: Whether rows that `_hoodie_is_deleted` marks are dropped if the batch has other rows with the
+            same key.
 
     Raises:
         UserError: A custom merger fails.
@@ -57,7 +58,7 @@ def combine(
     keep = counts[codes] == 1
     greatest = None if rule.mixes or bits_of(rows).any() else _greatest(rows, codes, distinct, rule)
     if greatest is not None:
-        # No other version can win, and usually a key has one maximum.
+        # Fast path: only the maximum can win, and usually each key has only one row with the maximum.
         counts = np.bincount(codes[greatest], minlength=distinct)
         keep = greatest & (counts[codes] == 1)
         repeated = np.flatnonzero(greatest & ~keep)
@@ -87,7 +88,7 @@ def check_orderable(schema: pa.Schema, ordering: str) -> None:
 
 
 def _codes(rows: pa.Table, keys: tuple[str, ...]) -> tuple[np.ndarray, int]:
-    """Return a number for each row, equal for equal values of the columns `keys`, and how many numbers there are."""
+    """Return a number for each row, equal for equal values of the columns `keys`, and the count of distinct numbers."""
     codes, distinct, combined = np.zeros(rows.num_rows, dtype=np.int64), min(rows.num_rows, 1), False
     for key in keys:
         encoded = _encoded(rows.column(key))
@@ -116,7 +117,7 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def _greatest(rows: pa.Table, codes: np.ndarray, distinct: int, rule: MergeRule) -> np.ndarray | None:
-    """Return the mask of the rows with the maximum of the first ordering column; None if it takes sorting."""
+    """Return the mask of rows with the maximum of the first ordering column, or None if that requires sorting."""
     columns = ordering_columns(rows, _by_value(rule))
     values = _integers(columns[0]) if columns else None
     if values is None:
@@ -128,7 +129,7 @@ def _greatest(rows: pa.Table, codes: np.ndarray, distinct: int, rule: MergeRule)
 
 
 def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray | None:
-    """Return numbers in the order of the values, with null first; None for types that have none."""
+    """Convert values to integers with the same order, null first. Return None for types without such integers."""
     kind = column.type
     if pa.types.is_uint64(kind) or not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
         return None
@@ -184,7 +185,7 @@ def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray
         parts = [pc.is_valid(column), *(pc.struct_field(column, [i]) for i in range(kind.num_fields))]
         return {k: v for i, part in enumerate(parts) for k, v in _comparable(f"{name}.{i:04d}", part).items()}
     if pa.types.is_nested(kind):
-        # Arrow cannot sort lists and maps. Only rows with duplicate keys get here, and the string decides only if all
-        # columns before it are equal.
+        # Arrow cannot sort lists and maps, so their string form is used. This only concerns rows with duplicate keys
+        # whose preceding columns are all equal.
         return {name: pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.string())])}
     return {name: column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column}

@@ -3,15 +3,15 @@
 The merge is defined entry by entry, oldest first, and is not a sort. A delete without ordering value wins over all
 older entries and loses to the next record, even if its ordering value is low.
 
-    no partial updates     per key, entries before the last such delete are ignored; of the others the greatest
-                           (ordering value, position) wins. No loop.
+    no partial updates     one vectorized step: per key, entries before the last such delete are ignored, and the
+                           greatest (ordering value, position) of the others wins.
     partial updates        round k processes the k-th version of each key that has one. Per column, a round keeps only
                            the number of the row that its value comes from; values are read once, at the end.
     custom merger          the same rounds, on the rows themselves.
 
-Keys with one version need no merge. Versions that are merged with partial updates must not be merged before a base row
-that is older than all of them (`final_merge.fold_into_base`): a version that fills a column is then taken for as new as
-the version that it fills, and would win over the base row.
+Keys with one version need no merge. With partial updates, log versions must not be merged with each other before an
+older base row (`final_merge.fold_into_base`). A value that fills a column would otherwise count as new as the version
+that it fills, and would win over the base row.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def merge_entries(
     Args:
         entries: Entries of logs, oldest first.
         rule: How versions of a record are merged.
-        sets: The sets of columns that partial rows provide; gets their unions.
-        records: The number of each entry's record, from 0 and without gaps, if the key alone does not identify records.
+        sets: The sets of columns that partial rows provide. Unions of sets are added to it.
+        records: The number of each entry's record (from 0, without gaps), if the key does not identify records.
 
     Raises:
         UnsupportedError: The rule is not supported.
@@ -75,7 +75,7 @@ def merge_entries(
 def _key_codes(keys: pa.ChunkedArray) -> tuple[np.ndarray, int]:
     if pa.types.is_dictionary(keys.type):
         keys = keys.cast(keys.type.value_type)
-    # One array is hashed once. Each of several chunks would have a dictionary that must be unified.
+    # Combine the chunks, because otherwise each chunk would have its own dictionary, which must be unified.
     encoded = keys.combine_chunks().dictionary_encode()
     return encoded.indices.to_numpy(), len(encoded.dictionary)
 
@@ -112,7 +112,7 @@ def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
     last[codes[at]] = at
     reset = last[codes]
     replacing = np.flatnonzero((position > reset) & (reset >= 0) & (control.kind != DELETE))
-    # If a position is assigned several times the last value remains, so descending order leaves the first entry.
+    # If a position is assigned several times, the last value remains. With descending order this is the first entry.
     start = last.copy()
     start[codes[replacing[::-1]]] = replacing[::-1]
     begins = start[codes]
@@ -138,7 +138,7 @@ class Rounds:
 
 
 def rounds_of(codes: np.ndarray) -> Rounds:
-    """Return the versions of each key; `codes` are the key numbers of versions by time."""
+    """Return the versions of each key. `codes` contains the key numbers of the versions, sorted by time."""
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     lengths = np.diff(starts, append=len(codes))
@@ -175,7 +175,7 @@ def fold_versions(
         rounds: Which entries are versions of one key.
         rank: The sort order of the entries by ordering value; None if the rule compares none.
         rule: How versions of a record are merged.
-        sets: The sets of columns that partial rows provide; gets their unions.
+        sets: The sets of columns that partial rows provide. Unions of sets are added to it.
     """
     control = Control.of(versions)
     holes = gaps(versions, control.columns, rule, sets)
@@ -234,7 +234,7 @@ def _merge_by_function(versions: pa.Table, rounds: Rounds, rule: MergeRule, sets
 
 
 def _replacing(newer: pa.Table, control: Control, after: np.ndarray) -> pa.Table:
-    """Return entries in which the records `after` a delete replace all older versions.
+    """Mark the records `after` a delete as replacing all older versions.
 
     Otherwise the final merge would merge them with the deleted record of the base file.
     """

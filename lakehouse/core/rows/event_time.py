@@ -19,7 +19,7 @@ _OPTION = "hoodie.payload.event.time.field"
 _PER_MS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 _MS_PER_DAY = 86_400_000
 _ZONED = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
-# Integers below these bounds are seconds, milliseconds and microseconds, with their factor and divisor.
+# Upper bounds of integers that are read as seconds, milliseconds and microseconds, with factor and divisor.
 _DIGITS = ((10**11, 1_000, 1), (10**14, 1, 1), (10**17, 1, 1_000))
 #: Years 1 to 9999. Readers cannot represent dates outside of them.
 _LEAST_MS, _GREATEST_MS = (int(datetime(*day, tzinfo=UTC).timestamp()) * 1000 for day in ((1, 1, 1), (9999, 12, 31)))
@@ -78,7 +78,7 @@ def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
 
 
 class EventTimes:
-    """The minimum and maximum event time of rows that are added piece by piece; without column there are none."""
+    """The minimum and maximum event time of rows that are added piece by piece; empty if there is no column."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -122,7 +122,7 @@ def _milliseconds(value: pa.Scalar, kind: pa.DataType) -> int:
 
 def _parsed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return strings as times in UTC; empty strings are null."""
-    # Usually all strings have one format, and then this is several times faster.
+    # Fast path: usually all strings have the same format, and then this is several times faster.
     for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
             return column.cast(kind)
@@ -134,6 +134,6 @@ def _parsed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         naive = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
     except pa.ArrowInvalid as error:
         raise UserError(
-            f"column {name!r} ({_OPTION}) has a text that is not an ISO 8601 time: {error}", column=name
+            f"column {name!r} ({_OPTION}) has a string that is not an ISO 8601 time: {error}", column=name
         ) from None
     return pc.coalesce(aware, naive)

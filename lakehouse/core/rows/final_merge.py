@@ -32,7 +32,7 @@ from lakehouse.model.merge import MergeRule, PartialMode, require_runnable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseMergeResult:
-    """The result of a merge: masks over the pairs, and the new version of each replaced row, in order."""
+    """The result of a merge: masks over the pairs of rows, and the new version of each replaced row, in order."""
 
     replaced: np.ndarray
     removed: np.ndarray
@@ -82,7 +82,7 @@ def fold_into_base(
         versions: Entries, with the columns of `base` and the control columns. Entries for one row are in time order.
         records: The row of `base` for each entry; each row has one or more.
         rule: How versions of a record are merged; it has no custom merger.
-        sets: The sets of columns that partial rows provide; gets their unions.
+        sets: The sets of columns that partial rows provide. Unions of sets are added to it.
     """
     schema, size = _plain(base.schema), base.num_rows
     newer = with_control(_conform(versions, schema), Control.of(versions))
@@ -105,12 +105,12 @@ def fold_into_base(
 
 
 def inserted_rows(entries: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows, in `schema`, that entries without a base row insert. Deletes insert nothing."""
+    """Return the rows, in `schema`, that are inserted by entries without a base row. Deletes insert nothing."""
     return _conform(entries.filter(pa.array(Control.of(entries).kind == RECORD)), schema)
 
 
 def _merged(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnSets) -> pa.Table:
-    """Return the merged records; an entry that follows a delete stays as it is."""
+    """Return the merged records. An entry that follows a delete is not changed."""
     schema, control = _plain(base.schema), Control.of(entries)
     older = with_control(_conform(base, schema), Control.of_records(base.num_rows))
     newer = with_control(_conform(entries, schema), control)

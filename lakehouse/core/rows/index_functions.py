@@ -42,8 +42,8 @@ _NUMBERS = frozenset((POSITION, LENGTH, DAYS, GROUP_NUMBER))
 FILTER_OPTIONS = ("filtertype", "numentries", "fpp", "maxentries")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
 _DEFAULT_FORMAT = "yyyy-MM-dd HH:mm:ss"
-#: Functions of Hudi that no index can be on.
-_WITHOUT_BOUNDS = {"split": "a list of texts"}
+#: Functions of Hudi that cannot be used for an index.
+_WITHOUT_BOUNDS = {"split": "a list of strings"}
 #: Spark's pattern letters that have the same meaning in `strftime`, from years down to fractions.
 _UNITS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _PATTERN = re.compile(r"(?P<unit>yyyy|MM|dd|HH|mm|ss)|'(?P<quoted>[^']*)'|(?P<literal>[^A-Za-z'%\[\]{}#])")
@@ -114,7 +114,10 @@ class IndexFunction:
         return _FUNCTIONS[self.name].evaluate(pa.array([], kind), self.options).type
 
     def is_doubtful(self, literal: Any) -> bool:
-        """Return whether engines may disagree about rows with this result; then stored values prove nothing."""
+        """Return whether engines may compute different results for rows with this result.
+
+        Stored values are then not used.
+        """
         return _FUNCTIONS[self.name].has_settled_case and not is_settled(pa.array([literal], pa.string()))
 
     def depends_on_zone(self, kind: pa.DataType) -> bool:
@@ -122,7 +125,7 @@ class IndexFunction:
         return _FUNCTIONS[self.name].depends_on_zone(kind)
 
     def refusal(self, kind: pa.DataType) -> str | None:
-        """Return why the function cannot be evaluated on a column of this type; None if it can."""
+        """Return why the function cannot be evaluated on a column of this type, or None if it can."""
         declared = _FUNCTIONS[self.name]
         if declared.accepts(kind):
             return None
@@ -140,12 +143,12 @@ class _Function:
     check: Callable[[Mapping[str, str]], None] = lambda _: None
     depends_on_zone: Callable[[pa.DataType], bool] = lambda _: False
     parameters: tuple[str, ...] = ()
-    #: How many of the parameters have no default.
+    #: Number of parameters without a default.
     required: int = 0
 
 
 def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
-    """Return the function that an index definition names.
+    """Return the function in an index definition.
 
     Raises UserError for an unknown function or option (with similar names), for a missing one, and for an unsupported
     value.
@@ -180,7 +183,7 @@ def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
     ordered = declared.keeps_order
     if declared.has_format:
         units = _units(options.get(FORMAT, _DEFAULT_FORMAT))
-        # The string sorts by time if the units descend without gaps from the year.
+        # The string has the order of time if its units descend without gaps from the year.
         ordered = units == list(_UNITS)[: len(units)]
     declared.check(checked)
     return IndexFunction(name=name.lower(), options=checked, keeps_order=ordered)
@@ -205,7 +208,7 @@ def _form(name: str, function: _Function) -> str:
 
 
 def _number(option: str, text: str) -> str:
-    """Return a 32-bit integer without superfluous bytes."""
+    """Parse a 32-bit integer."""
     number = int(text) if _WHOLE.fullmatch(text) else 2**31
     if not -(2**31) <= number < 2**31:
         raise UserError(f"option {option!r} of an expression index: {text!r} is not a whole number", option=option)
@@ -218,7 +221,7 @@ def functions_of_hudi() -> tuple[str, ...]:
 
 
 def is_settled(texts: Values) -> bool:
-    """Return whether all engines agree about the upper and lower case of strings."""
+    """Return whether all engines convert these strings to the same upper and lower case."""
     array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     others = array.filter(pc.invert(pc.string_is_ascii(array)))
     return bool(pc.all(pc.match_substring_regex(others, _SETTLED_CASE), min_count=0).as_py())
@@ -295,7 +298,7 @@ def _part(compute: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, str]], A
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    # Spark evaluates times with a zone in the zone of its session; only UTC gives one answer everywhere.
+    # Spark evaluates times with a zone in its session time zone; only UTC gives the same result everywhere.
     return bool(pa.types.is_timestamp(kind)) and kind.tz in (None, "UTC")
 
 

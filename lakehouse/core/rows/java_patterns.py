@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 
 #: Characters that end a line in Java.
 LINE_ENDS = "[\\n\\r\\x{85}\\x{2028}\\x{2029}]"
-#: The name of the wanted group.
+#: Name of the captured group in the RE2 expression.
 GROUP = "found"
 _MOST_CHARACTERS, _MOST_REPEATS = 256, 1_000
 _CLASSES = {
@@ -108,7 +108,7 @@ class _Parser:
         least = int(match["least"]) if match["least"] else int(match[0][0] == "+")
         bounds = [int(number) for number in (match["least"], match["most"]) if number]
         follows = self._text[match.end() : match.end() + 1]
-        # An empty or repeated group is treated differently by the two.
+        # Java and RE2 treat an empty or repeated group differently.
         is_plain = not is_group or (match[0] == "?" and not self.is_optional)
         if (
             not is_plain

@@ -33,7 +33,8 @@ _GRANULARITY = {"S": 1, "s": SECOND_MS, "m": MINUTE_MS, "H": HOUR_MS, "h": HOUR_
 _NUMERIC = "yYdHhmsS"
 _LIMITS = {"M": (1, 12), "d": (1, 31), "H": (0, 23), "h": (1, 12), "m": (0, 59), "s": (0, 59)}
 _LETTERS = "yYMdHhmsSaEZz"
-# Joda's window moves with the clock. A fixed window keeps the paths of a table the same next year.
+# Joda's window for two-digit years moves with the current year. This window is fixed, so that a table's paths do not
+# change next year.
 _TWO_DIGIT_YEARS_FROM = 1950
 #: Patterns come with tables. One letter repeated a million times would print a million digits for each row.
 _MOST_CHARACTERS = 256
@@ -56,14 +57,14 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class JodaPattern:
-    """A pattern, divided into tokens."""
+    """A pattern, split into tokens."""
 
     text: str
     tokens: tuple[Token, ...]
 
     @property
     def granularity_ms(self) -> int:
-        """The step of local time within which all times are printed alike."""
+        """The length of the time intervals in which all local times have the same printed form."""
         return min((_GRANULARITY.get(token.letter, DAY_MS) for token in self.tokens), default=DAY_MS)
 
     @property
@@ -111,7 +112,7 @@ def compile_pattern(text: str) -> JodaPattern:
 
 
 def parse(pattern: JodaPattern, text: str) -> ParsedTime | None:
-    """Parse the whole of `text`; None if it does not fit the pattern or is not a valid time.
+    """Parse the whole string `text`. Return None if it does not fit the pattern or is not a valid time.
 
     Missing fields default to 1970-01-01T00:00, or to the year 2000 if the pattern has a month or day without a year.
     """

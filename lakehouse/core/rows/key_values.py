@@ -18,7 +18,7 @@ from lakehouse.errors import UserError, nearest
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
-# Java and Arrow print floating point numbers in [1e-3, 1e7) without exponent.
+# Range in which Java and Arrow both print floating-point numbers without an exponent.
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
 # Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Java and Arrow print dates between them alike.
 _FOUR_DIGIT_YEARS = (-719528, 2932896)
@@ -81,7 +81,7 @@ def epoch_numbers(values: Column) -> Column:
     unit = "ms" if values.type.unit in ("s", "ms") else "us"
     kind = pa.timestamp(unit, values.type.tz)
     if is_nanos(values.type):
-        # As when the column is written to a table.
+        # The same conversion as when the column is written to a table.
         values = to_micros(flat(values), kind)
     return values.cast(kind).cast(pa.int64())
 

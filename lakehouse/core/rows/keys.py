@@ -27,7 +27,7 @@ NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
 #: `%` is escaped first, because the other escapes contain it.
 _ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
-#: The number of characters that an error shows per value or key.
+#: Maximum number of characters per value or key in an error message.
 _SHOWN = 200
 #: Java's reader of marker files ends a line at a carriage return, too.
 _SUSPICIOUS = r"\x00|\n|\r|(^|/)\.hoodie(/|$)"
@@ -97,7 +97,7 @@ def _has_text(kind: pa.DictionaryType) -> bool:
 def _ambiguous(text: Column, separators: list[str]) -> Column | None:
     """Return the mask of values that contain a separator or read like a placeholder; None if there are none."""
     masks = []
-    # One search for a rare character saves the searches for all separators, of which there is one per key column.
+    # A single search for a rare character saves one search per key column for its separator.
     if pc.any(pc.match_substring(text, ",")).as_py():
         masks += [pc.match_substring(text, separator) for separator in separators]
     if pc.any(pc.starts_with(text, "__")).as_py():
@@ -181,7 +181,7 @@ def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
 
 
 def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]:
-    """Return the keys and the mask of rows without one; None instead of a mask that is all false."""
+    """Return the keys and the mask of rows without a key. The mask is None if all rows have a key."""
     fields = config.record_key_fields
     if not fields:
         raise UnsupportedError(
@@ -234,7 +234,7 @@ def _missing(text: Column) -> Column | None:
 
 
 def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
-    """Return the path segments of one partition field, dictionary-encoded; an invalid value has a null entry."""
+    """Return the dictionary-encoded path segments of one partition field. An invalid value gives null."""
     field = config.partition_fields[index]
     values = plain(flat(column(data, field)))
     if is_timestamp_field(index, config):
@@ -327,7 +327,7 @@ def _shown_row(data: Rows, config: KeyConfig, row: int) -> dict[str, object]:
 
 
 def first_fault(paths: pa.Array, limits: PathLimits, exists: Callable[[str], bool]) -> int | None:
-    """Return the position of the first path that must not be written; None if there is none.
+    """Return the position of the first path that must not be written, or None.
 
     `exists` returns whether a partition has files. It is called for suspicious paths only.
     """
@@ -342,7 +342,7 @@ def first_fault(paths: pa.Array, limits: PathLimits, exists: Callable[[str], boo
 
 
 def path_fault(path: str, limits: PathLimits) -> str | None:
-    """Return why no partition with this path, or this part of a path, can be created; None if it can.
+    """Return why no partition with this path, or this part of a path, can be created, or None if it can.
 
     A path with NUL, or one that is too long, cannot exist on the storage. Two more kinds of paths could exist but make
     a failed write impossible to roll back: markers are lines, so a path must not contain a line break, and files below

@@ -1,4 +1,4 @@
-"""Adds the offsets that lists without elements lack.
+"""Adds missing offsets to empty list arrays.
 
 An array of n lists has n + 1 offsets. Java's Arrow, and so Spark, writes none for an array without lists, such as the
 inner array of nested lists without a value in a batch. Arrow's kernels, even `nbytes`, still read the first offset, and
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: The bytes of the one offset of an array without lists, in either width.
+#: The bytes of the single offset of an array without lists; long enough for both offset widths.
 _NO_LISTS = b"\0" * 8
 
 

@@ -1,4 +1,4 @@
-"""Partial updates: values that the surviving version of a record takes from the other version (DATA-5.3).
+"""Partial updates: determine the values that the surviving version of a record takes from the other version (DATA-5.3).
 
 A value is replaced by the other version's value in three cases: its row does not provide the column (IS_PARTIAL
 blocks), it is null and the table ignores defaults, or it is the table's marker for unavailable values. Meta columns

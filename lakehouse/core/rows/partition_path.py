@@ -16,8 +16,9 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 def escape(value: str) -> str:
-    """Return `value` with each character of Hive's set as `%XX`. Blanks and non-ASCII characters stay (spec:
-    keys.urlencode).
+    """Return `value` with each character of Hive's set as `%XX`.
+
+    Blanks and non-ASCII characters stay (spec: keys.urlencode).
     """
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
@@ -81,14 +82,17 @@ def _split(path: str, config: KeyConfig) -> list[str]:
 
 
 def _levels(index: int, config: KeyConfig) -> int:
-    """Return how many directory levels the partition field at `index` has."""
+    """Return the number of directory levels of the partition field at `index`."""
     if not is_timestamp_field(index, config) or config.url_encode:
         return 1
     return (config.timestamp or TimestampFormat()).output_format.count("/") + 1
 
 
 def _hive_widths(levels: list[str], fields: tuple[str, ...]) -> list[int]:
-    """Return the levels per field if unescaped values contain `/`: a field ends where the next name begins."""
+    """Return the number of levels per field if unescaped values contain `/`.
+
+    A field ends where the next field name begins.
+    """
     starts: list[int] = []
     for index, level in enumerate(levels):
         if len(starts) < len(fields) and level.startswith(f"{fields[len(starts)]}="):

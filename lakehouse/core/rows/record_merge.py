@@ -29,7 +29,7 @@ def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
 
 
 def check_delete_column(schema: pa.Schema) -> None:
-    """Raise UserError if the column `_hoodie_is_deleted` of a batch is not boolean: its deletes would be rows."""
+    """Raise UserError if the column `_hoodie_is_deleted` of a batch is not boolean: its deletes would become rows."""
     kind = schema.field(DELETED_COLUMN).type if DELETED_COLUMN in schema.names else pa.bool_()
     stored = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (_is_boolean(stored) or pa.types.is_null(stored)):

@@ -28,13 +28,13 @@ class NoValuesError(Exception):
 
 
 def moved_days(values: Values, days: int) -> pa.Array:
-    """Return dates that are so many days later; days are numbers of 32 bits, which wrap as in Java."""
+    """Add a number of days to dates. Days are 32-bit numbers, which overflow as in Java."""
     numbers, is_valid = _day_numbers(values)
     return _dates((numbers + days).astype(np.int32), is_valid)
 
 
 def to_days(values: Values, pattern: Pattern | None) -> pa.Array:
-    """Return dates for dates, timestamps, or strings, which are parsed by a pattern or else by a cast."""
+    """Convert dates, timestamps or strings to dates. Strings are parsed by a pattern, or by a cast if there is none."""
     if not _is_text(values):
         return _dates(*_day_numbers(values))
     parsed = _parsed(values, cast_dates, pattern)
@@ -42,13 +42,16 @@ def to_days(values: Values, pattern: Pattern | None) -> pa.Array:
 
 
 def to_times(values: Values, pattern: Pattern | None) -> pa.Array:
-    """Return timestamps for dates, timestamps, or strings, which are parsed by a pattern or else by a cast."""
+    """Convert dates, timestamps or strings to timestamps.
+
+    Strings are parsed by a pattern, or by a cast if there is none.
+    """
     micros, is_valid = _micros(values, cast_times, pattern)
     return _nulled(micros, is_valid).view(pa.timestamp("us", "UTC"))
 
 
 def to_seconds(values: Values, pattern: Pattern) -> pa.Array:
-    """Return the seconds since 1970 for dates, timestamps, or strings, which are parsed by a pattern.
+    """Convert dates, timestamps or strings to seconds since 1970. Strings are parsed by a pattern.
 
     As in Spark, a fraction before 1970 is cut off towards 1970.
     """
@@ -76,7 +79,7 @@ def check_extracted(pattern: str, group: int) -> None:
 
 
 def extracted(values: Values, pattern: str, group: int) -> pa.Array:
-    """Return a group in the first match of a regular expression as a string; empty without a match."""
+    """Return a group of the first match of a regular expression as a string; it is empty if there is no match."""
     expression = java_pattern(pattern, group)
     texts = _one(values)
     _require_lines(texts, expression)
@@ -105,7 +108,7 @@ def replaced(values: Values, pattern: str, replacement: str) -> pa.Array:
 
 def _require_lines(texts: pa.Array, pattern: JavaPattern) -> None:
     if pattern.needs_lines and pc.any(pc.match_substring_regex(texts, LINE_ENDS)).as_py():
-        raise NoValuesError("a text has an end of a line, which the engines treat differently")
+        raise NoValuesError("a string contains a line break, which engines treat differently")
 
 
 def _micros(values: Values, cast: Callable[[pa.Array], Parsed], pattern: Pattern | None) -> tuple[Numbers, Numbers]:

@@ -1,8 +1,8 @@
 """Space-filling curves: order rows so that rows with similar values in several columns are close to each other.
 
-The values of a column become short codes that keep their order. The code of a value is the number of bounds, quantiles
-of the values, that are not greater. Columns of any type and distribution therefore have equal weight. The codes of all
-columns are combined to one number, the position of the row on the curve.
+The values of a column become short codes that keep their order. Bounds are quantiles of the values. The code of a value
+is the number of bounds that are not greater than it. Columns of any type and distribution therefore have equal weight.
+The codes of all columns are combined to one number, the position of the row on the curve.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def bits_of(columns: int) -> int:
 
 
 def bounds_of(sample: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
-    """Return at most 2^bits - 1 bounds that divide such values into parts of about the same size."""
+    """Return at most 2^bits - 1 bounds that split the values into parts of about the same size."""
     values = _plain(sample).drop_null()
     ordered = values.take(pc.sort_indices(values))
     count = (1 << bits) - 1
@@ -34,7 +34,7 @@ def bounds_of(sample: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
 
 
 def codes_of(values: pa.Array | pa.ChunkedArray, bounds: pa.Array) -> Codes:
-    """Return the code of each value: the number of bounds that are not greater. Nulls have 0, lower values 1."""
+    """Return the code of each value: the number of bounds that are not greater than it. Nulls have the code 0."""
     plain = _plain(values)
     if len(bounds) == 0:
         return np.zeros(len(plain), np.uint64)

@@ -1,4 +1,4 @@
-"""Dates and times in string columns, parsed as Spark 3.5 does (MDT-4.8).
+"""Parses dates and times in string columns like Spark 3.5 (MDT-4.8).
 
 Spark parses strings by a cast or by a pattern. A string is *doubtful* if its result depends on settings of the session,
 or if it is before the year 1 or after 9999. Other strings that are no time give null. All times are in UTC.
@@ -112,7 +112,7 @@ def _micros(fields: Mapping[str, Numbers]) -> tuple[Numbers, Numbers]:
     year, month, day = fields["year"], fields.get("month", one), fields.get("day", one)
     hour, minute, second = (fields.get(name, zero) for name in ("hour", "minute", "second"))
     is_valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (hour <= 23) & (minute <= 59) & (second <= 59)
-    # The date is computed for the years that are used; others are doubtful, and would overflow.
+    # The date is only computed for supported years; other years are doubtful and would overflow.
     start = np.where(is_valid, (np.clip(year, 0, _LAST_YEAR) - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
     days = start.astype("datetime64[D]") + np.where(is_valid, day - 1, 0)
     is_valid &= days.astype("datetime64[M]") == start

@@ -58,9 +58,9 @@ _UNIT_OF_TYPE = {
 _STRING_TYPES = ("DATE_STRING", "MIXED")
 _TYPES = (*_UNIT_OF_TYPE, "SCALAR", *_STRING_TYPES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# One day inside years 1 to 9999 on both sides, so that no zone leaves them.
+# Limits one day inside years 1 to 9999, so that no time zone moves a time out of these years.
 _FIRST_MS, _LAST_MS = -62135596800000 + DAY_MS, 253402300799999 - DAY_MS
-# Zone ids of Java's TimeZone that the zone database does not have.
+# Zone ids of Java's TimeZone that are missing in the zone database.
 _JAVA_ZONES = {
     "PST": "America/Los_Angeles",
     "CST": "America/Chicago",
@@ -73,7 +73,7 @@ _FIXED_ZONE = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _ARROW_RULES_END_MS = 2114380800000
 # The rules for those years change clocks at full quarters of an hour.
 _LATE_STEP_MS = 900_000
-# Above this number of distinct strings, truncating their seconds first is faster than parsing all of them.
+# Number of distinct strings above which truncating their seconds first is faster than parsing all of them.
 _MANY = 20_000
 
 
@@ -252,7 +252,7 @@ def _texts_of_parsed(
     default = zone_id(timestamp.input_timezone)
     zones = [default if time is None else time.zone or default for time in parsed]
     millis = [_to_utc(time.local_ms, zone) if time else None for time, zone in zip(parsed, zones, strict=True)]
-    # An instant that does not exist is moved out of range, where it has no string.
+    # A local time that does not exist is moved out of range, so that it has no string.
     instants = np.array([_LAST_MS + 1 if at is None else at for at in millis], dtype=np.int64)
     if timestamp.output_timezone:
         return _texts(instants, output, zone_id(timestamp.output_timezone))
@@ -268,7 +268,10 @@ def _texts_of_parsed(
 
 
 def _to_utc(local_ms: int, zone: str) -> int | None:
-    """Return the instant of a local time, the earlier of two; None for a time that the clocks skip."""
+    """Return the instant of a local time.
+
+    If there are two, return the earlier one; None for a time that the clocks skip.
+    """
     if zone == "UTC":
         return local_ms
     fixed = _FIXED_ZONE.fullmatch(zone)

@@ -1,4 +1,4 @@
-"""The timestamp type of a TIMESTAMP partition column, which follows from the type of the column.
+"""Derives the timestamp type of a TIMESTAMP partition column from the type of the column.
 
 Hudi reads a date as its number of days, and a timestamp as its number of milliseconds or microseconds, in the unit that
 `hoodie.keygen.timebased.timestamp.type` names. Another unit puts every row into 1970, or after the year 9999.
@@ -38,7 +38,7 @@ def resolved_format(timestamp: TimestampFormat, kind: pa.DataType) -> TimestampF
 def check_unit(timestamp: TimestampFormat, kind: pa.DataType, *, name: str, consistent_timestamps: bool) -> None:
     """Raise UserError if values of column `name` with type `kind` are not numbers in the unit of the format.
 
-    With `consistent_timestamps` timestamps are read as instants, whatever the unit.
+    With `consistent_timestamps` timestamps are read as instants, independent of the unit.
     """
     if _is_string(kind):
         if timestamp.type not in _STRING_TYPES or not timestamp.input_formats:
@@ -68,7 +68,7 @@ def check_unit(timestamp: TimestampFormat, kind: pa.DataType, *, name: str, cons
 def check_first_units(keys: KeyConfig, columns: pa.Schema) -> None:
     """Raise UserError for a TIMESTAMP partition column that the first rows of a table have with another unit.
 
-    A table with rows is not checked: its writers go on as the writer of those rows did.
+    A table with rows is not checked, because its writers must continue with the same unit.
     """
     for name, kind in zip(keys.partition_fields, keys.partition_types, strict=False):
         if kind == "TIMESTAMP" and keys.timestamp is not None and name in columns.names:

@@ -25,7 +25,7 @@ _Numbers = np.ndarray[Any, Any]
 
 #: Per file: whether it is a log file whose name decides its slice.
 _AFTER_SLICE = "after_slice"
-#: Columns of the names that commits list: which files of (partition, file_id, instant) are read.
+#: Schema of the file names in commits: the files of (partition, file_id, instant) that are read.
 NAMED = pa.schema([(name, pa.string()) for name in ("partition", "file_id", "instant", "name")])
 
 
@@ -50,7 +50,10 @@ class SliceGroups:
         return self.slices.filter(self.first & ~self.replaced)
 
     def removable(self, also: Collection[Group]) -> dict[Group, tuple[FileSlice, ...]]:
-        """Return as objects the groups with several slices, the replaced ones, and `also`: a clean keeps the others."""
+        """Return, as objects, the groups with several slices, the replaced groups, and `also`.
+
+        A clean keeps all other files.
+        """
         starts = np.flatnonzero(self.first)
         sizes = np.diff(np.append(starts, len(self.first)))
         several = np.repeat(sizes > 1, sizes) if len(starts) else np.zeros(0, bool)
@@ -77,8 +80,8 @@ def latest_columns(
         files: Data files, see `lakehouse.core.state.data_files`.
         visible: The timeline that the query uses.
         layout: Layout of the timeline, 1 or 2.
-        named: Names that commits list, with the columns of `NAMED`: for an instant and group in it only these files
-            are read. This excludes duplicates of tasks that ran twice.
+        named: File names in commits, with the columns of `NAMED`. For an instant and group in it, only these files are
+            read. This excludes duplicates of tasks that ran twice.
     """
     return all_columns(files, visible, layout=layout, named=named).latest()
 
@@ -101,7 +104,7 @@ def all_columns(
     is_log = _flags(files.column("is_log"))
     bases = _newest_attempts(files, np.flatnonzero(~is_log), group, ranks)
     logs = np.flatnonzero(is_log)
-    # A slice number: bases first, then one slice without base for each group that has older logs.
+    # Slice numbers: first the base files, then one slice without base file for each group that has older logs.
     base_keys = group[bases] * ranks.count + ranks.instant[bases]
     over = np.searchsorted(base_keys, group[logs] * ranks.count + ranks.position[logs], side="right") - 1
     has_base = over >= 0
@@ -120,7 +123,7 @@ def all_columns(
     in_order = _merge_order(files, rows, slice_of_row, ranks)
     starts = np.concatenate(([0], np.cumsum(np.bincount(slice_of_row, minlength=len(order)))))
     placed = rows[in_order]
-    # A copy of a large table's files takes as much memory as the files.
+    # Copy only if needed: a copy of a large table's files takes as much memory again.
     same = len(placed) == files.num_rows and np.array_equal(placed, np.arange(len(placed)))
     slices = FileSlices(files if same else files.take(pa.array(placed)), starts.astype(np.int64))
     groups = slice_group[order]
@@ -153,7 +156,7 @@ def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: Tabl
 def duplicate_instants(files: pa.Table, *, layout: TableLayout) -> frozenset[str]:
     """Return the instants at which several attempts of a task wrote to one file group; see `duplicates`."""
     if files.num_rows < 2 or _has_no_repeated_instant(files):
-        return frozenset()  # The keys below take more memory than the rest of the view.
+        return frozenset()  # Return early: the keys below need more memory than the rest of the view.
     after_slice = named_after_slice(files, (), layout=layout)
     if after_slice.any():
         files = files.filter(pa.array(~after_slice))
@@ -165,7 +168,8 @@ def duplicate_instants(files: pa.Table, *, layout: TableLayout) -> frozenset[str
     same = pc.equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     if not same.any():
         return frozenset()
-    # Only neighbours with the same key are compared further; a key with equal tokens in all its rows is no duplicate.
+    # Only adjacent rows with the same key are compared further. If all rows of a key have equal tokens, the key is no
+    # duplicate.
     tokens = one_array(files.column("write_token")).take(order)
     differ = same & pc.not_equal(tokens[1:], tokens[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     rows = order.take(pa.array(np.flatnonzero(differ)))
@@ -192,7 +196,7 @@ def named_after_slice(files: pa.Table, compacting: Collection[str], *, layout: T
 
 
 def _has_no_repeated_instant(files: pa.Table) -> bool:
-    """Return whether no group has two files of one instant; False if the files of a group are not next to each other.
+    """Return whether no group has two files of one instant. Returns False if the files of a group are not adjacent.
 
     The files of a copy-on-write table are ordered by group if their listing is ordered by name.
     """
@@ -205,7 +209,7 @@ def _has_no_repeated_instant(files: pa.Table) -> bool:
 
 
 def _adjacent_groups(files: pa.Table) -> _Numbers | None:
-    """Return the group number for each file; None if they are not ordered by partition and file id."""
+    """Return the group number of each file, or None if the files are not sorted by partition and file id."""
     changes = np.zeros(files.num_rows, bool)
     ordered = np.ones(max(files.num_rows - 1, 0), bool)
     for name in ("partition", "file_id"):
@@ -247,7 +251,8 @@ def _counts(files: pa.Table, visible: VisibleTimeline, named: pa.Table | None, a
     shown = np.array([visible.shows(text) for text in texts], bool)
     read = shown[codes] if len(texts) else np.zeros(0, bool)
     if visible.compacting and len(texts):
-        # Each block has its own instant. The name contains the instant of a completed or pending base file.
+        # The name contains the instant of a completed or pending base file, and each block has its own instant, so the
+        # file is read.
         compacting = np.array([text in visible.compacting for text in texts], bool)
         read = read | (after_slice & compacting[codes])
     read = read & _flags(pc.equal(files.column("suffix"), ""))
@@ -275,7 +280,7 @@ def _by_group(files: pa.Table) -> tuple[pa.Table, _Numbers]:
 
 
 def _newest_attempts(files: pa.Table, bases: _Numbers, group: _Numbers, ranks: _Ranks) -> _Numbers:
-    """Return the rows of the base files by (group, instant), for each the one with the maximum write token."""
+    """Return, for each (group, instant), the row of the base file with the maximum write token."""
     keys = group[bases] * ranks.count + ranks.instant[bases]
     order = np.argsort(keys, kind="stable")
     bases, keys = bases[order], keys[order]
@@ -286,7 +291,7 @@ def _newest_attempts(files: pa.Table, bases: _Numbers, group: _Numbers, ranks: _
     repeated = np.unique(np.concatenate((same, same + 1)))
     rank = np.zeros(len(bases), np.int64)
     rank[repeated] = _text_ranks(tokens.take(pa.array(bases[repeated])))
-    # The last row of a key wins: the maximum token, among equal tokens the first file.
+    # The last row of each key is used: the maximum token, and among equal tokens the first file.
     last = np.lexsort((-np.arange(len(bases)), rank, keys))
     bases, keys = bases[last], keys[last]
     return bases[np.concatenate((keys[1:] != keys[:-1], [True]))]

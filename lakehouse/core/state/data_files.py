@@ -17,7 +17,7 @@ from lakehouse.model.files import BaseFile, LogFile
 
 #: Columns of a listing.
 LISTING = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
-#: Columns of parsed files. `version` is 0 for base files, `suffix` is ".cdc" for change logs and else empty,
+#: Columns of parsed files. `version` is 0 for base files, `suffix` is ".cdc" for change logs and otherwise empty,
 #: `extension` is empty for logs.
 DATA_FILES = pa.schema(
     [
@@ -31,7 +31,7 @@ DATA_FILES = pa.schema(
         ("extension", pa.string()),
     ]
 )
-#: File names that are parsed at a time.
+#: Number of file names that are parsed at a time.
 _PARSED_AT_ONCE = 16_384
 # The expressions of `lakehouse.core.format.file_names` in RE2 syntax; a property test compares them.
 _BASE = r"^(?P<file_id>[^._/]+)_(?P<token>[0-9A-Za-z-]+)_(?P<instant>[0-9]+)\.(?P<extension>parquet|orc|hfile|lance)\z"
@@ -57,7 +57,7 @@ def data_files(listing: pa.Table) -> pa.Table:
     """
     listing = listing.select(LISTING.names).cast(LISTING)
     if listing.num_rows > _PARSED_AT_ONCE:
-        # The expressions need several times the memory of their input.
+        # Parse in batches, because the regular expressions need several times the memory of their input.
         starts = range(0, listing.num_rows, _PARSED_AT_ONCE)
         pieces = [data_files(listing.slice(at, _PARSED_AT_ONCE)) for at in starts]
         if sum(piece.num_rows for piece in pieces) < listing.num_rows:

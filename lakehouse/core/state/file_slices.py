@@ -21,7 +21,10 @@ _AT_ONCE = 1_024
 
 
 class FileSlices(Sequence[FileSlice]):
-    """Slices in an order; `files` has the columns of `data_files`, `starts` the first row of each slice and the end."""
+    """An ordered sequence of slices.
+
+    `files` has the columns of `data_files`; `starts` contains the first row of each slice, and the end.
+    """
 
     __slots__ = ("files", "starts")
 
@@ -105,7 +108,7 @@ class FileSlices(Sequence[FileSlice]):
 
     @property
     def base_sizes(self) -> np.ndarray[Any, Any]:
-        """The base file size per slice in bytes, 0 without one."""
+        """The base file size per slice in bytes; 0 if the slice has no base file."""
         first: np.ndarray[Any, Any] = self._first("size_bytes").to_numpy(zero_copy_only=False)
         return np.where(self.has_base, first, 0)
 
@@ -140,7 +143,7 @@ class FileSlices(Sequence[FileSlice]):
         return self.sums(of_files) > 0
 
     def flags(self, of_slices: pa.Array) -> np.ndarray[Any, Any]:
-        """Return flags of the slices, made by a kernel, as an array of numpy."""
+        """Convert flags of the slices from an Arrow array to a NumPy array."""
         flags: np.ndarray[Any, Any] = of_slices.to_numpy(zero_copy_only=False).astype(bool)
         return flags
 

@@ -9,9 +9,9 @@ Readers use the newest slice of a file group: the newest visible base file and t
 
 In timeline layout 2 a log file belongs to a slice by its completion time. A pending compaction therefore changes
 nothing: its base file does not exist yet, and all log files stay in the slice of the existing base file. In layout 1
-the name of a log file contains the instant of its base file. Log files named after a pending compaction hold later
-writes; they are read in the slice of the existing base file, too. A replaced file group is hidden from the instant that
-replaced it.
+the name of a log file contains the instant of its base file. Log files that are named after a pending compaction
+contain later writes. They are also read in the slice of the existing base file. A replaced file group is hidden from
+the instant that replaced it.
 
 A table that Hudi upgraded from version 6 has layout 2 and keeps its log files with their names (V6-12.5). A log file is
 named after its slice if the instant in its name belongs to a base file of its group, or to a compaction that is not
@@ -32,10 +32,10 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 DataFile = BaseFile | LogFile
 #: (partition, file id).
 Group = tuple[str, str]
-#: (partition, file id, instant) -> names of the files that the commit of the instant lists for the file group.
+#: Names of the files in a commit, by (partition, file id, instant of the commit).
 Named = Mapping[tuple[str, str, str], frozenset[str]]
 
-# Pending table services are on the timeline like writes, so no instant after them is archived.
+# Pending table services bound the archive like writes, so no instant after them is archived.
 _HOLDS_BACK_ARCHIVE = WRITE_ACTIONS | {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 
 
@@ -120,8 +120,8 @@ def latest_slices(
         files: Data files of a listing.
         visible: The timeline that the query uses.
         layout: Layout of the timeline, 1 or 2.
-        named: Names from commits, which exclude duplicates of tasks that ran twice: for an instant and group in it only
-            these files are read.
+        named: File names in commits, which exclude duplicates of tasks that ran twice. For an instant and group in it,
+            only these files are read.
 
     Returns:
         The slices. `FileSlice.logs` are in the order that `all_slices` describes.
@@ -247,7 +247,10 @@ def _counts(file: DataFile, visible: VisibleTimeline, names: _SliceNames, named:
 def _sliced(
     group: Group, bases: Mapping[str, BaseFile], logs: Iterable[LogFile], visible: VisibleTimeline, names: _SliceNames
 ) -> tuple[FileSlice, ...]:
-    """Return the slices of one group, newest first. A log file joins the newest base file that does not include it."""
+    """Return the slices of one group, newest first.
+
+    A log file belongs to the newest base file that does not already include its rows.
+    """
     starts = sorted(bases, reverse=True)
     over: dict[str, list[LogFile]] = {}
     for log in sorted(logs, key=_order):
@@ -276,9 +279,9 @@ def _order(log: LogFile) -> tuple[str, int, str, str]:
 
 
 def first_write(timeline: Timeline) -> str:
-    """Return the requested time before which the writes that are not on the timeline are archived."""
-    # A savepointed commit stays on the timeline when its neighbours are archived. It marks the end of the archive only
-    # if all commits are savepointed. Without any write on the timeline no write is archived.
+    """Return the requested time before which writes count as archived if they are not on the timeline."""
+    # A savepointed commit stays on the timeline when its neighbours are archived, so it marks the end of the archive
+    # only if all commits are savepointed. If the timeline contains no write, no write is archived.
     times = {i.requested for i in timeline if i.action in _HOLDS_BACK_ARCHIVE}
     rest = times - timeline.savepoints()
     return min(rest) if rest else max(times, default="")

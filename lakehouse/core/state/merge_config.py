@@ -1,6 +1,6 @@
 """Parse and write the merge properties of hoodie.properties as a MergeRule (DATA-5.1, TL-2.3).
 
-Tables up to version 8 name a payload class; version 9 has a property for each setting. Known payload classes are
+Tables up to version 8 have a payload class; version 9 has a property for each setting. Known payload classes are
 translated. The rule of an unknown class is refused when records have to be merged.
 """
 
@@ -31,7 +31,7 @@ _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _MODEL = "org.apache.hudi.common.model."
 _PROPERTY = "hoodie.record.merge.property."
 _DELETE_FIELD, _DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-# Names of one property in Hudi 1.2, in hudi-rs, and in early builds of Hudi 1.1.
+# Names of the same property in Hudi 1.2, in hudi-rs, and in early builds of Hudi 1.1.
 _UNAVAILABLE_WRITTEN = ("hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value")
 _UNAVAILABLE_KEYS = (*_UNAVAILABLE_WRITTEN, "hoodie.write.partial.update.custom.marker")
 _PARTIAL_NAMES = {**PartialMode.__members__, "IGNORE_MARKERS": PartialMode.FILL_UNAVAILABLE}
@@ -65,8 +65,8 @@ def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
 def declared_mode(raw: Mapping[str, str], layout: TableLayout) -> MergeMode:
     """Return the merge mode that the properties `raw` of a table with `layout` declare or imply (DATA-5.1).
 
-    Without a mode, version 8 uses the strategy id before the payload class; the other versions use the payload class
-    first. Without either, a table with ordering columns is merged by event time.
+    If no mode is declared, version 8 uses the strategy id before the payload class, and the other versions use the
+    payload class first. If neither is declared, a table with ordering columns is merged by event time.
     """
     mode = raw.get("hoodie.record.merge.mode", "").upper()
     if mode:
@@ -81,8 +81,8 @@ def declared_mode(raw: Mapping[str, str], layout: TableLayout) -> MergeMode:
 def parse_merge_rule(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
     """Return the rule that the properties `raw` of a table with `layout` declare.
 
-    A rule that cannot be run here is returned with its `foreign` part, and refused where records are merged. Raises
-    UserError for a delete field without marker or a marker without field.
+    A rule that this package cannot execute is returned with its `foreign` part, and refused when records are merged.
+    Raises UserError for a delete field without marker or a marker without field.
     """
     mode = declared_mode(raw, layout)
     if mode is not MergeMode.CUSTOM:
@@ -138,7 +138,7 @@ def _strategy(raw: Mapping[str, str]) -> str:
 
 def _rule_of_payload(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
     payload, strategy = _payload(raw), _strategy(raw)
-    # Tables with a custom merger declare a payload class, too. It has no effect.
+    # Tables with a custom merger also declare a payload class, which has no effect.
     if strategy not in ("", _BY_PAYLOAD) and layout.has_merge_strategies:
         foreign = f"merge strategy {strategy}"
     elif payload in _PAYLOADS:

@@ -34,7 +34,7 @@ from lakehouse.model.statistics import PartitionLife, PartitionStatistics
 
 _Numbers = np.ndarray[Any, Any]
 
-#: Files of the current slices with the parts of their names, and the additional columns of `TRACKED_FILES`.
+#: Schema of the files in the current slices: the parts of their names, and the additional columns of `TRACKED_FILES`.
 _PARSED = pa.schema([*DATA_FILES, *list(TRACKED_FILES)[3:]])
 _NEVER = np.iinfo(np.int64).max
 _LAYOUT = table_layout(9)
@@ -72,14 +72,14 @@ def fold(
         statistics: Statistics before the commits.
         commits: Commits by completion time, with their metadata.
         timeline: The timeline, which contains all commits.
-        complete: Whether `statistics` has every file group. If it has, a compaction of an unknown group belongs to a
-            replaced group, which stays hidden. If not, unknown groups are groups whose older files were cleaned, and
-            `statistics` may have files of older slices.
+        complete: Whether `statistics` contains every file group. If True, a compaction of an unknown group belongs to a
+            replaced group, which stays hidden. If False, unknown groups are groups whose older files were cleaned, and
+            `statistics` may contain files of older slices.
     """
     written, commit_of = _written(commits)
     stored = parsed_files(statistics.files)
     everything = pa.concat_tables([stored, written]).combine_chunks()
-    # Files of the statistics before precede all commits.
+    # Files in the existing statistics precede all commits.
     commit = np.concatenate((np.full(stored.num_rows, -1, np.int64), commit_of))
     groups = pc.binary_join_element_wise(*(one_array(everything[name]) for name in ("partition", "file_id")), "\0")
     codes = groups.dictionary_encode()
@@ -140,7 +140,7 @@ def partition_statistics(statistics: TableStatistics) -> tuple[PartitionStatisti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lives:
-    """Files that commits added, from which the times of partitions follow.
+    """Files that commits added, from which the creation and modification times of partitions are derived.
 
     Attributes:
         partitions: The partition of each file.
@@ -166,7 +166,7 @@ class _Lives:
         lives = {name: life for name, life in before.items() if name not in touched}
         is_rewrite = np.array([metadata.operation in REWRITES for _, metadata in commits], bool)
         pairs = np.unique(np.stack((partition, self.commit)), axis=1)
-        # The commits that wrote to a partition after it was empty last, by partition.
+        # By partition, the commits that wrote to it after it was last empty.
         pairs = pairs[:, (pairs[1] >= 0) & (pairs[1] > emptied[pairs[0]])]
         starts = np.flatnonzero(np.diff(pairs[0], prepend=-1)).tolist()
         alive = self._alive(partition, len(names))
@@ -190,7 +190,7 @@ class _Lives:
         return lives
 
     def _touched(self, commits: Sequence[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
-        """Return the partitions that the commits wrote to or of which they replaced groups."""
+        """Return the partitions in which the commits wrote files or replaced file groups."""
         written = pc.unique(self.partitions.filter(pa.array(self.commit >= 0))).to_pylist()
         return frozenset((*written, *(name for _, metadata in commits for name in metadata.replaced)))
 
@@ -217,7 +217,7 @@ class _Lives:
         where = np.concatenate((of_group, of_group[ends]))
         at = np.concatenate((first, replaced_at[ends]))
         change = np.concatenate((np.ones(len(first), np.int64), -np.ones(int(ends.sum()), np.int64)))
-        # Events of one commit count together.
+        # All events of one commit are counted together.
         order = np.lexsort((at, where))
         where, at, change = where[order], at[order], change[order]
         is_last = np.concatenate(((where[1:] != where[:-1]) | (at[1:] != at[:-1]), [True]))
@@ -265,7 +265,7 @@ def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Tabl
 
 
 def _replaced_at(commits: Sequence[tuple[Instant, CommitMetadata]], groups: pa.Array) -> _Numbers:
-    """Return the number of the first commit that replaced each group (partition and file id); `_NEVER` without one."""
+    """Return, for each group (partition and file id), the number of the first commit that replaced it, or `_NEVER`."""
     first_commits = np.full(len(groups), _NEVER, np.int64)
     for number in range(len(commits) - 1, -1, -1):
         replaced = commits[number][1].replaced
@@ -302,7 +302,7 @@ def _newest(files: pa.Table) -> pa.Table:
 
 
 def _anchor(timeline: Timeline) -> str:
-    """Return a time. While no instant at or after it is archived, no commit that completes later is archived."""
+    """Return a time that shows archives: while no instant from it on is archived, no later commit is archived."""
     pending = [instant.requested for instant in timeline.where(pending=True)]
     newest = max((instant.requested for instant in timeline.writes()), default="")
     return min([newest, *pending])

@@ -1,6 +1,6 @@
 """The table configuration: hoodie.properties as one validated value (TL-2).
 
-All raw keys are kept, unknown ones included, so that a rewrite of the file loses none. A property that this package
+All raw keys are kept, including unknown ones, so that a rewrite of the file loses none. A property that this package
 cannot honour is refused with its name.
 """
 
@@ -31,7 +31,7 @@ class TableConfig:
     """The configuration that the properties of a table declare.
 
     Attributes:
-        raw: Every property as it is in the file.
+        raw: All properties as stored in the file.
         cdc: The content of the change logs; None if the table has no change data capture.
         allowed_functions: Names and patterns of functions that the table may name (see spec.function). The caller or
             the deployment declares them; they are not a property of the table.
@@ -143,7 +143,7 @@ def parse_table_config(
 
 
 def identity_of(raw: Mapping[str, str]) -> TableIdentity:
-    """Return the identity that the properties `raw` declare, also of a table that is not supported."""
+    """Return the identity that the properties `raw` declare. This also works for tables that are not supported."""
     return TableIdentity(
         name=raw.get("hoodie.table.name", ""),
         record_key=_split(raw.get("hoodie.table.recordkey.fields")),
@@ -152,7 +152,7 @@ def identity_of(raw: Mapping[str, str]) -> TableIdentity:
 
 
 def stored_format(timestamp: TimestampFormat) -> TimestampFormat:
-    """Return the format as a table stores it and reads it again: without settings that its type does not use."""
+    """Return the format in its stored form, without settings that its type does not use."""
     return _timestamp_format(_timestamp_properties(timestamp))
 
 

@@ -1,7 +1,7 @@
 """Storage: bytes under relative paths, on local disks, in memory, on S3, GCS and Azure.
 
 The package handles files, not tables. Its essential operation is create-if-absent. Every store guarantees three things:
-a reader gets a complete file or none; exactly one of concurrent creates succeeds; an error tells whether the call may
-be repeated or the outcome has to be read first. Paths that leave the root and file systems without an atomic create are
-refused.
+a reader gets a complete file or none; exactly one of concurrent creates succeeds; the class of an error shows whether
+the call may be repeated, or the outcome must be read first. Paths that leave the root and file systems without an
+atomic create are refused.
 """

@@ -1,4 +1,4 @@
-"""Output files that get their name when they are complete; shared by all stores."""
+"""Output files that become visible only when they are complete; shared by all stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakehouse.core.storage.protocol import OutputFile
 
 
 class Sink(Protocol):
-    """A target of bytes before the file has its name."""
+    """A target for the bytes of a file that is not yet visible."""
 
     def write(self, data: Any, /) -> Any: ...
 
@@ -60,7 +60,7 @@ class AtomicOutput:
         return self._position
 
     def flush(self) -> None:
-        """Do nothing: readers get no bytes before the file has its name."""
+        """Do nothing, because readers get no bytes before the file is published."""
 
     def close(self) -> None:
         """Publish the file under its name, or discard it if that fails. A second call has no effect."""
@@ -92,7 +92,7 @@ class AtomicOutput:
 
 
 class PassingOutput:
-    """Delegate to another output; wrapping stores override `close`."""
+    """Delegate to another output. Wrapper stores override `close`."""
 
     def __init__(self, inner: OutputFile) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""A store that counts the requests that S3 would need, so that a test can state the cost of an operation."""
+"""A store that counts the requests that S3 would need, so that tests can assert the cost of an operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
 
 VERBS = ("LIST", "GET", "PUT", "HEAD", "DELETE")
 
-# The number of entries in a listing, and of bytes in an upload part, that S3 handles per request.
+# The number of listing entries, and of bytes per upload part, that S3 handles per request.
 _PAGE = 1000
 _PART_BYTES = 8 << 20
 

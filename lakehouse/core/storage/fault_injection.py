@@ -38,9 +38,9 @@ class FaultMode(StrEnum):
 class FaultyStorage:
     """Pass every call to the inner store and fail at step `fail_at` (None: never).
 
-    After a simulated crash every further call crashes, also in `finally` blocks; the inner store shows the result. A
-    lost reply raises RetryableError after the call took effect. An unpickled copy starts at step 0 and fails at the
-    same number.
+    After a simulated crash every further call crashes, including calls in `finally` blocks. Tests read the result from
+    the inner store. A lost reply raises RetryableError after the call took effect. An unpickled copy starts at step 0
+    and fails at the same number.
     """
 
     def __init__(self, inner: Storage, fail_at: int | None = None, mode: str = FaultMode.CRASH_BEFORE) -> None:
@@ -65,19 +65,19 @@ class FaultyStorage:
         return self.inner.above()
 
     def get(self, path: str) -> bytes:
-        """One step."""
+        """Count as one step."""
         return self.step(f"get {path}", lambda: self.inner.get(path))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """One step."""
+        """Count as one step."""
         return self.step(f"get_range {path}", lambda: self.inner.get_range(path, start, length))
 
     def put(self, path: str, data: bytes) -> None:
-        """One step."""
+        """Count as one step."""
         self.step(f"put {path}", lambda: self.inner.put(path, data))
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        """One step."""
+        """Count as one step."""
         return self.step(f"create {path}", lambda: self.inner.create(path, data, unique=unique))
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
@@ -85,19 +85,19 @@ class FaultyStorage:
         return self.step(f"create {path}", lambda: self.inner.create_guarded(path, data, guard, tag))
 
     def get_tagged(self, path: str) -> Tagged:
-        """One step."""
+        """Count as one step."""
         return self.step(f"get_tagged {path}", lambda: self.inner.get_tagged(path))
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """One step."""
+        """Count as one step."""
         return self.step(f"replace_if {path}", lambda: self.inner.replace_if(path, data, tag))
 
     def delete_if(self, path: str, tag: str) -> bool:
-        """One step."""
+        """Count as one step."""
         return self.step(f"delete_if {path}", lambda: self.inner.delete_if(path, tag))
 
     def delete(self, path: str) -> bool:
-        """One step."""
+        """Count as one step."""
         return self.step(f"delete {path}", lambda: self.inner.delete(path))
 
     def delete_many(self, paths: Iterable[str]) -> int:
@@ -105,19 +105,19 @@ class FaultyStorage:
         return sum([self.delete(path) for path in paths])
 
     def list_after(self, after: str) -> Files:
-        """One step."""
+        """Count as one step."""
         return self.step(f"list {after}", lambda: self.inner.list_after(after))
 
     def find(self, path: str) -> FileInfo | None:
-        """One step."""
+        """Count as one step."""
         return self.step(f"find {path}", lambda: self.inner.find(path))
 
     def list_dir(self, prefix: str) -> Level:
-        """One step."""
+        """Count as one step."""
         return self.step(f"list_dir {prefix}", lambda: self.inner.list_dir(prefix))
 
     def list_names(self, prefix: str) -> Names:
-        """One step."""
+        """Count as one step."""
         return self.step(f"list_dir {prefix}", lambda: self.inner.list_names(prefix))
 
     def open_input(self, path: str) -> InputFile:
@@ -144,11 +144,11 @@ class FaultyStorage:
         return self.inner.native(path)
 
     def list(self, prefix: str) -> Files:
-        """One step."""
+        """Count as one step."""
         return self.step(f"list {prefix}", lambda: self.inner.list(prefix))
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Number a call and execute it or fail; `trace` records the name of each step."""
+        """Count a call as a step, and execute it or fail. `trace` records the name of each step."""
         with self._lock:
             if self._crashed:
                 raise SimulatedCrash(f"{name}: the process crashed before")

@@ -55,10 +55,11 @@ from lakehouse.core.system.clock import SystemClock, WaitClock
 from lakehouse.errors import RetryableError, UnsupportedError
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-# Length of the final name inside a temporary name; file systems allow 255 bytes.
+# Maximum length of the final name inside a temporary name, because file systems allow 255 bytes.
 _SHOWN_BYTES = 160
 _tokens = itertools.count(1)
-# Attempts: the temporary name may exist, or another process may remove the directory with its last file.
+# Maximum number of attempts: the temporary name may exist, or another process may remove the directory with its last
+# file.
 _MOST_NAMES = 100
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # Maximum wait for the kernel lock of a file, and the pause between two tries.
@@ -88,7 +89,7 @@ class LocalStorage:
         return f"LocalStorage({self.root!r})"
 
     def above(self) -> LocalStorage | None:
-        """Return the store of the directory that holds the root."""
+        """Return the store of the parent directory."""
         parent = os.path.dirname(self.root)
         return None if parent == self.root else LocalStorage(parent, clock=self._clock)
 
@@ -136,7 +137,7 @@ class LocalStorage:
             return True
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
-        """Create the file if it does not exist, under the kernel lock on `guard` that `replace_if` needs, too."""
+        """Create the file if it does not exist, under the kernel lock on `guard` that `replace_if` also uses."""
         with translated(guard, writing=True), exclusive(self._base + check_path(guard), self._clock) as content:
             return self.create(path, data) if content is not None and _tag(content) == tag else None
 
@@ -189,7 +190,7 @@ class LocalStorage:
             return None
 
     def list_dir(self, prefix: str) -> Level:
-        """Return files and names of sub-directories, one level below `prefix`, with empty directories."""
+        """Return the files and sub-directory names one level below `prefix`, including empty directories."""
         files, directories = self._scan(check_prefix(prefix))
         return sorted(files, key=_by_path), sorted(directory.rpartition("/")[2] for directory in directories)
 
@@ -301,7 +302,7 @@ class LocalStorage:
             os.close(opened[0])
 
     def _is_other(self, entry: os.DirEntry[str], prefix: str) -> bool:
-        """Return whether an entry that is no plain file is no directory either; raise CorruptTableError for a link."""
+        """Return whether an entry is neither a regular file nor a directory; raise CorruptTableError for a link."""
         if not self._follow_links and entry.is_symlink():
             raise refused_link(self.root, f"{prefix}/{entry.name}" if prefix else entry.name)
         return not entry.is_dir()
@@ -332,7 +333,7 @@ class LocalStorage:
             yield entry
 
     def _create_empty(self, path: str) -> bool:
-        """Create an empty file, as for pending instants; it is complete immediately and needs no other name."""
+        """Create an empty file, such as a pending instant. It is complete immediately and needs no temporary name."""
         try:
             descriptor = self._open_new(path)
         except FileExistsError:
@@ -351,7 +352,7 @@ class LocalStorage:
         lead = f"{parent}/" if parent else ""
         for _ in range(_MOST_NAMES):
             beside = lead + temporary_name(name, f"{os.getpid()}-{next(_tokens)}")
-            # Another host or an earlier process with this number may have created it.
+            # Another host, or an earlier process with the same id, may have created the file.
             with suppress(FileExistsError):
                 return self._base + beside, self._open_new(beside)
         raise OSError(errno.EBUSY, f"no temporary file could be made in {_MOST_NAMES} tries", self._base + parent)

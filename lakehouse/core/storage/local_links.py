@@ -65,11 +65,11 @@ def require_no_links(root: str, paths: Iterable[str]) -> None:
 
 
 def _with_reason(root: str, directories: Iterable[str], judge: Callable[[str, str], str | None]) -> dict[str, str]:
-    """Return the directories for which, or for a parent of which, `judge` returns a reason."""
+    """Return the directories for which `judge` returns a reason, for the directory itself or for a parent."""
     reasons: dict[str, str | None] = {"": None}
 
     def reason(directory: str) -> str | None:
-        # Not recursive: a path may have two thousand levels.
+        # Iterative instead of recursive, because a path may have two thousand levels.
         unknown = []
         while directory not in reasons:
             unknown.append(directory)

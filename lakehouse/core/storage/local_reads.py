@@ -15,7 +15,7 @@ from stat import S_ISDIR, S_ISREG
 
 from lakehouse.errors import CorruptTableError
 
-#: Maximum size of files that are read as a whole. A sparse file can be larger at no cost for its author.
+#: Maximum size of files that are read as a whole, because an attacker can create a huge sparse file at no cost.
 MAX_WHOLE_BYTES = 2 << 30
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
@@ -29,7 +29,7 @@ def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
         descriptor = os.open(_join(root, path), _FLAGS)
     except FileNotFoundError:
         if not follow_links:
-            check_name(root, path)  # the link is the fault, not a lost file
+            check_name(root, path)  # report the link instead of a missing file
         raise
     try:
         status = os.fstat(descriptor)
@@ -92,7 +92,7 @@ def check_place(descriptor: int, root: str, path: str) -> None:
         actual = ""  # this system has no /proc
     if actual == expected:
         return
-    # The file may have been deleted or the root moved since, so check the path itself.
+    # The file may have been deleted or the root moved in the meantime, so check the path itself.
     check_name(root, path)
 
 

@@ -1,6 +1,6 @@
 """Make local files survive a crash of the machine: fsync of their bytes, then of their parent directories.
 
-A writer syncs a data file before the commit that names it, and the commit before the write returns. Temporary files of
+A writer syncs a data file before the commit that lists it, and the commit before the write returns. Temporary files of
 a write are not synced: markers, heartbeats, staged rows, locks.
 """
 
@@ -40,13 +40,13 @@ def outlives_write(path: str) -> bool:
 
 
 def sync_bytes(file: BinaryIO) -> None:
-    """Wait until the disk has the bytes of an open file."""
+    """Wait until the bytes of an open file are on the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_name(base: str, path: str, synced: dict[str, int]) -> None:
-    """Wait until the disk has the name of a file and the names of new directories between it and `base`.
+    """Wait until the name of a file, and the names of new directories between it and `base`, are on the disk.
 
     `synced` maps paths of directories whose names are synced to their inodes; new directories are added.
     """
@@ -60,7 +60,7 @@ def sync_name(base: str, path: str, synced: dict[str, int]) -> None:
 
 
 def _sync_directory(directory: str) -> int:
-    """Wait until the disk has the entries of a directory, and return its inode."""
+    """Wait until the entries of a directory are on the disk, and return its inode."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

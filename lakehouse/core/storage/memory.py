@@ -32,7 +32,7 @@ SCHEME = "memory://"
 
 
 class _Files:
-    """The files of one store name: key -> (bytes, number of the write)."""
+    """The files of one store name: (bytes, number of the write) by key."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -23,7 +23,7 @@ from obstore.exceptions import (
 from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 
-# Exceptions of obstore; for a missing object and an invalid path it raises builtin exceptions.
+# Exceptions of obstore. For a missing object and an invalid path obstore raises builtin exceptions.
 ObjectStoreErrors = (BaseError, OSError, ValueError)
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -57,7 +57,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def fate_of(error: BaseException) -> Fate:
-    """Classify a failed create-if-absent that was sent once, without hidden retries."""
+    """Classify the failure of a create-if-absent request that was sent once, without hidden retries."""
     status = status_of(error)
     if isinstance(error, AlreadyExistsError):
         # S3 replies 409 during a delete or another conditional write. It does not mean that the object exists

@@ -1,7 +1,7 @@
 """Compare-and-swap on an object store: a put on the condition that the object has the version that was read.
 
-A client without retries sends the request, and this module decides the outcome. A retry hidden in the client would be
-refused because of the version that its own first request wrote, whose reply was lost.
+A client without retries sends the request, and this module determines the outcome. A hidden retry in the client would
+be refused if its own first request succeeded and only the reply was lost, because the version then differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Swap:
         self._fates: list[Fate] = []
 
     def carry_out(self, send: Callable[[], str], attempts: int) -> str | None:
-        """Send until the store replies; return the new tag, or None if there is another version (see `Storage`)."""
+        """Send until the store replies.
+
+        Return the new tag, or None if the store has a different version (see `Storage`).
+        """
         failure: BaseException | None = None
         for attempt in range(attempts):
             if attempt:

@@ -135,7 +135,7 @@ class ObjectStorage:
         raise RetryableError(f"{self.root}: {path!r} was not created, the store kept failing", path=path) from failure
 
     def _read_back(self, path: str, data: bytes, fates: list[Fate], *, unique: bool) -> bool | None:
-        """Decide the outcome of `create` from the present object; return None if there is none."""
+        """Determine the outcome of `create` from the current object; return None if there is no object."""
         may_be_ours = Fate.LOST in fates or Fate.ANSWERED in fates
         try:
             content = self.get(path)
@@ -158,7 +158,7 @@ class ObjectStorage:
         )
 
     def get_tagged(self, path: str) -> Tagged:
-        """Return the whole object and the tag that the store gives this version."""
+        """Return the whole object, and the tag of its version in the store."""
         self._check_readable(path)
         with translated(path, self.root):
             answer = obstore.get(self._client(), path)
@@ -291,12 +291,12 @@ class ObjectStorage:
         return f"{self._location.native_root}/{check_path(path)}" if path else self._location.native_root
 
     def _exceeds(self, path: str) -> bool:
-        """Return whether a path is too long for a key, so that no object can have it; stores answer with an error."""
+        """Return whether a path is too long for an object key. Stores would reply with an error."""
         limit = key_limit(self.root)
         return limit is not None and len(path) * 4 > limit and len(path.encode()) > limit
 
     def _check_readable(self, path: str) -> None:
-        """Raise NotFoundError for a path that is too long, and UserError for one that is not plain."""
+        """Raise NotFoundError for a path that is too long, and UserError for a path that is not plain."""
         if self._exceeds(check_path(path)):
             raise NotFoundError(f"no file {path!r} in {self.root}: its name is too long", path=path)
 

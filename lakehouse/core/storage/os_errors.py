@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 
-#: No file has such a name. One that is too long cannot exist.
+#: Error codes that mean that the file does not exist; a file whose name is too long cannot exist.
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTEMPTY)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from lakehouse.model.path_limits import PathLimits
 
-#: The usual limit of a name where the file system does not report one.
+#: The usual limit of a file name, if the file system does not report one.
 _NAME_BYTES = 255
 #: Linux counts the terminating NUL, too.
 _LOCAL_PATH_BYTES = 4096 - 1

@@ -51,7 +51,7 @@ class FileInfo:
         return self.path.rpartition("/")[2]
 
 
-# Classes with a method `list` need another name for the type.
+# Classes with a method `list` need an alias for the type.
 Files = list[FileInfo]
 Names = list[str]
 Level = tuple[Files, Names]
@@ -108,7 +108,7 @@ class Storage(Protocol):
         ...
 
     def get(self, path: str) -> bytes:
-        """Return the whole file; raise NotFoundError when there is none."""
+        """Return the whole file; raise NotFoundError if it does not exist."""
         ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -147,7 +147,7 @@ class Storage(Protocol):
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file and the tag of its version; raise NotFoundError if it does not exist.
 
-        Versions that hold the same bytes may have the same tag.
+        Versions with the same bytes may have the same tag.
         """
         ...
 
@@ -192,15 +192,18 @@ class Storage(Protocol):
         ...
 
     def delete(self, path: str) -> bool:
-        """Delete the file; return False if it did not exist, which is a success, too."""
+        """Delete the file. Return False if it did not exist; that is not an error."""
         ...
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Delete files that may be missing; return how many existed (all, if the store does not report it)."""
+        """Delete files, which may be missing.
+
+        Return the number that existed, or the number of all files if the store does not report it.
+        """
         ...
 
     def open_input(self, path: str) -> InputFile:
-        """Open a file for random access by Arrow; raise NotFoundError when there is none."""
+        """Open a file for random access by Arrow; raise NotFoundError if it does not exist."""
         ...
 
     def open_output(self, path: str) -> OutputFile:
@@ -216,7 +219,7 @@ class Storage(Protocol):
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file name or path is a temporary file of a local write, such as a killed process leaves."""
+    """Return whether a file name or path is a temporary file of a local write; killed processes leave such files."""
     last = name.rpartition("/")[2]
     return last.startswith(".") and last.endswith(TEMPORARY_SUFFIX)
 

@@ -102,7 +102,7 @@ class RangeReader:
         if start >= self._tail_start:
             return self._tail[start - self._tail_start :][:length]
         if start + length > self._tail_start:
-            # The tail has the remaining bytes.
+            # The buffered tail contains the remaining bytes.
             return self._range(start, self._tail_start - start) + self._tail[: start + length - self._tail_start]
         if not self._block_start <= start <= start + length <= self._block_start + len(self._block):
             wanted = min(max(length, BLOCK_BYTES), self._tail_start - start)

@@ -20,7 +20,10 @@ from lakehouse.core.storage.protocol import (
 
 
 class SubStorage:
-    """The files of `inner` below `directory`. All requests go to `inner`, so counters and faults see them."""
+    """The files of `inner` below `directory`.
+
+    All requests go to `inner`, so counting and fault injection include them.
+    """
 
     def __init__(self, inner: Storage, directory: str) -> None:
         self._inner, self._directory = inner, check_prefix(directory)

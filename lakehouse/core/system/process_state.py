@@ -42,9 +42,11 @@ class ProcessState:
 
     Attributes:
         in_process_locks: The locks of the lock provider `in_process`.
-        compared_locks: Table and lock -> when the lock was last compared with the recorded one, in UTC milliseconds.
-        conditional_storages: Roots of storages that were seen to honour conditional writes.
-        measured_clocks: Lock -> when this host's clock was last compared with the lock's, in UTC milliseconds.
+        compared_locks: By table and lock, the time when the lock was last compared with the recorded one, in UTC
+            milliseconds.
+        conditional_storages: Roots of storages that were verified to support conditional writes.
+        measured_clocks: By lock, the time when this host's clock was last compared with the lock's clock, in UTC
+            milliseconds.
         abandoned_owners: Lock owners of this process that could not record their release.
     """
 
@@ -58,6 +60,6 @@ class ProcessState:
         self._thread_locks: dict[str, threading.Lock] = {}
 
     def thread_lock(self, root: str) -> threading.Lock:
-        """Return the lock at which threads of this process queue for the table at `root`."""
+        """Return the lock on which threads of this process wait for the table at `root`."""
         with self._mutex:
             return self._thread_locks.setdefault(root, threading.Lock())

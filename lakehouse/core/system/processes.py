@@ -1,9 +1,9 @@
-"""Identify processes, and find out whether a process of this host still runs.
+"""Identify processes, and detect whether a process of this host is still running.
 
-A process number is unique only within one PID namespace of one running kernel. Containers with the same host name use
-the same numbers for different processes, and a kernel reuses numbers. A process is therefore identified by host name,
-boot id of the kernel, namespaces, number and start time. Whether a process in another namespace runs, or one without
-all of these fields, cannot be observed from here: only its lease shows whether it is active.
+A process id is unique only within one PID namespace of one running kernel. Containers with the same host name use the
+same numbers for different processes, and a kernel reuses numbers. A process is therefore identified by host name, boot
+id of the kernel, namespaces, number and start time. Whether a process in another namespace runs, or one without all of
+these fields, cannot be observed from here: only its lease shows whether it is active.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ProcessId:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ProcessId:
-        """Return the process that a JSON record names.
+        """Return the process identity in a JSON record.
 
         Raises KeyError, TypeError or ValueError if the record does not name one.
         """

@@ -22,7 +22,7 @@ from lakehouse.model.display import one_line, some
 from lakehouse.model.instant import Instant
 
 ClassT = TypeVar("ClassT", bound=type)
-#: An example for arguments whose types do not show the notation.
+#: Examples for arguments whose type does not show the expected notation.
 _EXAMPLES = {
     "location": "'s3://lake/sales/orders'",
     "where": "\"day = '2026-01-31'\"",
@@ -47,7 +47,7 @@ _SHOWN = 100
 
 
 def checks_arguments(kind: ClassT) -> ClassT:
-    """Return a class whose public methods and class methods check their arguments and raise UserError."""
+    """Class decorator: public methods check their arguments and raise UserError."""
     for name, member in list(vars(kind).items()):
         if name.startswith("_"):
             continue
@@ -81,13 +81,13 @@ def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
     texts = {}
     for key, value in options.items():
         if not isinstance(value, str | int | float):
-            raise UserError(f"option {key}={value!r} is of type {type(value).__name__}; write a text", option=key)
+            raise UserError(f"option {key}={value!r} is of type {type(value).__name__}; write a string", option=key)
         texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
     return texts
 
 
 def refuse_keys(keys: object, table: LoadedTable) -> UserError:
-    """Return the error for keys of a wrong type; it names the key columns with their types and a right call."""
+    """Return the error for keys of a wrong type, with the key columns, their types and a correct call."""
     config, schema = table.config, table_schema(table)
     types = {} if schema is None else {field.name: field.type for field in schema}
     columns = config.keys.record_key_fields
@@ -98,7 +98,7 @@ def refuse_keys(keys: object, table: LoadedTable) -> UserError:
     text = f"table.delete(['{wrong}']) or " if len(columns) == 1 and isinstance(wrong, int) else ""
     verb = "is" if wrong is keys else "contains"
     return UserError(
-        f"keys {verb} {one_line(repr(wrong), _SHOWN)}, which is of type {type(wrong).__name__}; give a text for each "
+        f"keys {verb} {one_line(repr(wrong), _SHOWN)}, which is of type {type(wrong).__name__}; give a string for each "
         f"key, or a table with the key columns. The record key of {config.name} is {described}: {text}{right}",
         argument="keys",
     )
@@ -141,7 +141,7 @@ def _checked(function: Callable[..., Any], call: str) -> Callable[..., Any]:
 
 @lru_cache(maxsize=256)
 def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """Return the types of parameters and TypedDict arguments, and whether other arguments are allowed."""
+    """Return the types of parameters and of TypedDict arguments, and whether other arguments are allowed."""
     hints = get_type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -153,7 +153,10 @@ def _hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _accepts(hint: Any, value: object) -> bool:
-    """Whether a value has the type of a hint. Collections of strings are accepted here, and checked by `text_list`."""
+    """Return whether a value has the type of a hint.
+
+    Collections of strings are accepted here and checked by `text_list`.
+    """
     if hint is Any or isinstance(hint, TypeVar):
         return True
     origin, parts = get_origin(hint), get_args(hint)
@@ -185,7 +188,7 @@ def _mistake(name: str, value: object, hint: Any) -> str:
 
 
 def _conversion(name: str, value: object) -> str:
-    """Return how to convert values of types that users often pass."""
+    """Return a conversion hint for types that users often pass by mistake."""
     if isinstance(value, Instant):
         return f". Write {name}=instant.{'completion' if name in ('begin', 'end') else 'requested'}"
     if isinstance(value, datetime | date):

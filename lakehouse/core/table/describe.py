@@ -20,7 +20,7 @@ from lakehouse.model.display import Shown, count_text, sentence, some
 
 
 def shown_table(table: LoadedTable) -> Shown:
-    """Return name, type and location of a table, and its columns if its schema was loaded before."""
+    """Return name, type and location of a table, and its columns if its schema is already loaded."""
     config, schema = table.config, known_schema(table)
     columns = "" if schema is None else count_text(len(schema), "column")
     line = sentence(config.table_type.lower(), columns, f"at {table.env.storage.root}")

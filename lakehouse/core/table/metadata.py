@@ -41,8 +41,9 @@ class TableMetadata(Readable):
     def rebuild(self, *, spark: Any = None) -> Rebuilt:
         """Drop the metadata table, if there is one, and build it again from a listing of the table.
 
-        It gets the partitions that it had and those that the options declare. Writers wait before they commit, and
-        readers list storage meanwhile. With `spark` its executors read rows, else threads of this process.
+        The new metadata table has the previous partitions and the partitions that the options declare. During the
+        rebuild writers wait before they commit, and readers list storage. With `spark` its executors read rows,
+        otherwise threads of this process.
         """
         engine = session_engine(spark, self.policies.write.memory_budget_bytes)
         return rebuild_metadata(self.table, self.policies, engine)

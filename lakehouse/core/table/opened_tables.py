@@ -18,7 +18,7 @@ from lakehouse.errors import UserError
 #: The maximum number of open tables. Each caches at most 256 MB of its metadata table
 #: (`lakehouse.core.metadata.read.layers`).
 KEPT_TABLES = 4
-#: A table is opened again after so many uses, which bounds the number of commits that it remembers.
+#: Number of uses after which a table is opened again. This limits the number of cached commits.
 KEPT_USES = 100
 
 
@@ -38,7 +38,7 @@ class _Kept:
         return self.table
 
     def current(self, allowed: tuple[str, ...]) -> Table | None:
-        """Load the current state of the table, and return it; None if it must be opened again."""
+        """Load the current state of the table. Return None if the table must be opened again."""
         table, self.table = self.table, None
         if table is None or self.allowed != allowed or self.uses >= KEPT_USES:
             return None
@@ -47,7 +47,7 @@ class _Kept:
         try:
             now = table.refresh()
         except UserError:
-            # The table was deleted, or it cannot be read any more; opening it again raises the error that fits.
+            # The table was deleted or cannot be read. Opening it again raises the appropriate error.
             return None
         if not newest or newest[0] not in now.timeline.instants or now.config != before.config:
             return None
@@ -67,7 +67,7 @@ class OpenedTables:
         self._kept: dict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = {}
 
     def env(self, location: str, storage_options: Mapping[str, str]) -> Env:
-        """Return the environment of a table, the same one as long as the table is kept.
+        """Return the environment of a table. It is the same object as long as the table is kept open.
 
         Other storage options, such as new credentials, give another environment.
 
@@ -78,7 +78,7 @@ class OpenedTables:
         entry = self._kept.pop(key, None) or _Kept(Env(storage=open_storage(location, storage_options)))
         self._kept[key] = entry
         while len(self._kept) > self._limit:
-            # Drop the table that was not used for the longest time: the first one.
+            # Drop the least recently used table, which is the first one.
             del self._kept[next(iter(self._kept))]
         return entry.env
 

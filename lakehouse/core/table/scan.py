@@ -34,7 +34,7 @@ class TableScan(Readable):
         return plan_read(self.table, self.request)
 
     def explain(self) -> ScanExplanation:
-        """Plan the read and return how many partitions, files and bytes each step left, and why.
+        """Plan the read, and return the number of partitions, files and bytes left after each step, with reasons.
 
         No data file is opened. `print` shows the steps as lines, a notebook shows a table.
 

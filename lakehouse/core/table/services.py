@@ -73,7 +73,7 @@ _VERBS = ("due()", "plan()", "schedule()", "run()", "cost()")
 class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
     """One table service. Every service has these four verbs with the same parameters.
 
-    `pinned` names objects that are kept. Only clean (requested times of instants that stay readable) and ttl (paths of
+    `pinned` lists objects to keep. Only clean (requested times of instants that stay readable) and ttl (paths of
     partitions, with all below them) accept it. `partitions` limits a new plan to some partition paths. Only services
     whose ServiceSpec sets `by_partition` accept it. UserError is raised otherwise.
     """
@@ -90,7 +90,10 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
     def plan(
         self, *, force: bool = False, partitions: str | Collection[str] = (), pinned: str | Collection[str] = ()
     ) -> PlanT | NothingToDo:
-        """Return the plan that would be scheduled now, without writing anything; `force` plans although not due."""
+        """Return the plan that would be scheduled now, without writing anything.
+
+        With `force` it plans even if not due.
+        """
         request = self._request(force=force, partitions=partitions, pinned=pinned)
         return self.implementation.plan(self.table, self.policies, request)
 
@@ -113,14 +116,14 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
         pinned: str | Collection[str] = (),
         spark: Any = None,
     ) -> OutcomeT | NothingToDo:
-        """Execute pending plans, else a new one if the service is due.
+        """Execute pending plans. If there are none, make and execute a new plan if the service is due.
 
         Args:
             instant: Requested time of the pending plan to execute.
-            force: Make a new plan although the service is not due. ttl rebuilds its statistics instead.
+            force: Make a new plan even if the service is not due. ttl rebuilds its statistics instead.
             partitions: Relative paths of the partitions to which a new plan is limited.
             pinned: Instants or partitions to retain, even if an older plan deletes them.
-            spark: Session whose executors do the work; None: threads of this process.
+            spark: Session whose executors do the work; None means threads of this process.
 
         Raises:
             UserError: The plan does not exist, or the service does not accept a parameter.
@@ -131,7 +134,7 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
         return self.implementation.run(self.table, engine, self.policies, request)
 
     def cost(self) -> ServiceCost:
-        """Return the predicted cost of a run, from a plan that is made whether the service is due or not."""
+        """Return the predicted cost of a run. It is computed from a plan, even if the service is not due."""
         return self.implementation.cost(self.table, self.policies)
 
     def _shown(self) -> Shown:
@@ -155,7 +158,8 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
             require_by_partition(self.spec)
         if request.pinned and not self.spec.takes_pins:
             raise UserError(
-                f"{self.spec.name} takes no pins: only clean and ttl delete what a pin keeps", service=self.spec.name
+                f"{self.spec.name} does not accept pins: only clean and ttl delete files that a pin keeps",
+                service=self.spec.name,
             )
         return request
 
@@ -172,7 +176,10 @@ class BloomFilterService(Readable):
     policies: Policies
 
     def due(self, *, spark: Any = None) -> FiltersDue:
-        """Return whether newest base files have no bloom filter, and their paths; none with the bucket index."""
+        """Return whether newest base files lack a bloom filter, and their paths.
+
+        With the bucket index the result is empty.
+        """
         return filter_build.due(self.table, engine_of(spark, self.policies), self.policies)
 
     def plan(self, *, spark: Any = None) -> ClusteringPlan | NothingToDo:
@@ -184,7 +191,7 @@ class BloomFilterService(Readable):
         return filter_build.schedule(self.table, engine_of(spark, self.policies), self.policies)
 
     def run(self, *, spark: Any = None) -> Committed | NothingToDo:
-        """Write the files without a bloom filter again with one, in one commit that changes no row."""
+        """Rewrite the files that lack a bloom filter, in one commit that changes no row."""
         return filter_build.run(self.table, engine_of(spark, self.policies), self.policies)
 
     def _shown(self) -> Shown:
@@ -239,7 +246,7 @@ class TableServices(Readable):
 
     @property
     def orphan_removal(self) -> TableService[UpkeepDue, OrphanPlan, RemovedOrphans]:
-        """Deletes data files that belong to no instant; `force` searches although the last search was recent."""
+        """Deletes data files that belong to no instant; `force` searches even if the last search was recent."""
         return self._service("orphans", orphan_removal)
 
     @property
@@ -253,7 +260,7 @@ class TableServices(Readable):
         return BloomFilterService(table=self.table, policies=self.policies)
 
     def named(self, name: str) -> TableService[Any, Any, Any]:
-        """Return the service of a ServiceSpec's name.
+        """Return the service with the name of a ServiceSpec.
 
         Raises UserError with a similar name for an unknown one, and for a service of the platform, such as sync.
         """
@@ -281,11 +288,11 @@ class TableServices(Readable):
     def set_ttl(self, pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLimits]) -> TtlRule:
         """Set the TTL rule of the partitions that a pattern matches, and return it.
 
-        Concurrent editors do not overwrite each other: the last edit of a rule id counts.
+        Concurrent edits of different rules are all kept. For the same rule id the last edit is valid.
 
         Args:
             pattern: A glob of partition paths, or `re:` and a regular expression.
-            rule_id: Name of the rule; None: the pattern.
+            rule_id: Name of the rule; None means the pattern.
             **limits: partition_age, creation_age and modification_age (such as "400d"), max_partitions, max_bytes (such
                 as "5TB"), and format and timezone of partition values. Without any limit the partitions are kept.
         """
@@ -326,7 +333,7 @@ class TableServices(Readable):
         return drop_index(self.table, self.policies, name)
 
     def orphans(self, *, remove: bool = False) -> tuple[Orphan, ...]:
-        """Return the orphan files that are older than the grace time; with `remove` delete them, too.
+        """Return the orphan files that are older than the grace time. With `remove` also delete them.
 
         The whole table is listed. Check the result first, then call again with `remove`.
         """

@@ -16,8 +16,9 @@ class SourceBatch:
 
     Attributes:
         rows: The frame.
-        columns: Which columns the source provided, if rows differ in that.
-        deletes_yield: An upsert drops a delete by `_hoodie_is_deleted` if there is another row with its key.
+        columns: The columns that the source provided, if this differs between rows.
+        deletes_yield: Whether an upsert drops a delete by `_hoodie_is_deleted` if the batch contains another row with
+            its key.
     """
 
     rows: Any

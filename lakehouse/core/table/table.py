@@ -117,7 +117,7 @@ class Table(Readable):
     ) -> Table:
         """Open the table at `location`.
 
-        Functions that the table names, such as mergers, are only loaded if `allowed_functions` or the environment
+        Functions to which the table refers, such as mergers, are only loaded if `allowed_functions` or the environment
         variable LAKEHOUSE_ALLOWED_FUNCTIONS allows them. Reads and writes that need a merger which is not allowed raise
         UnsupportedError; all other operations work.
 
@@ -231,7 +231,7 @@ class Table(Readable):
         return cls.open(location, options=declaration.call_options(), allowed_functions=allowed, env=env)
 
     def with_options(self, options: Mapping[str, str]) -> Table:
-        """Return the table with `options` that override the options it was opened with."""
+        """Return a copy of the table with additional options, which override the options with which it was opened."""
         return Table(self._env, _overridden(self._policies, options), self._loaded)
 
     @property
@@ -275,7 +275,7 @@ class Table(Readable):
         return self._loaded
 
     def refresh(self) -> LoadedTable:
-        """Load properties and timeline again and return the table; the metadata of commits that were read is reused."""
+        """Reload properties and timeline, and return the table. Commit metadata that was already read is reused."""
         self._loaded = self._loaded.refresh()
         return self._loaded
 
@@ -291,7 +291,7 @@ class Table(Readable):
 
     @property
     def services_as_loaded(self) -> TableServices:
-        """The table services on the state of the last load, for several questions about one state; `run` reloads."""
+        """The table services on the state of the last load, so that several calls use the same state. `run` reloads."""
         return TableServices(table=self._loaded, policies=self._policies)
 
     def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
@@ -327,7 +327,8 @@ class Table(Readable):
         """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
         fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
         if _overridden(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # A tombstone hides versions up to the one that the scan found, so the ordering value is needed.
+            # The ordering column is read, because a tombstone must hide versions up to the version that the scan
+            # returned.
             fields = (*fields, *self.config.merge_rule.compared)
         columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
         scan = self.scan(columns, where).plan()
@@ -436,7 +437,7 @@ class Table(Readable):
         )
 
     def health(self) -> TableHealth:
-        """Return measures that show whether a table service is overdue; the table is listed once."""
+        """Return numbers that show whether a table service is overdue; the table is listed once."""
         return table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
 
     @property
@@ -576,7 +577,7 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
     for key, value in (given or {}).items():
         if not isinstance(value, str):
             raise UserError(
-                f"commit_metadata[{key!r}]={value!r} is of type {type(value).__name__}, but Hudi stores texts; write "
+                f"commit_metadata[{key!r}]={value!r} is of type {type(value).__name__}, but Hudi stores strings; write "
                 f"{str(value)!r}",
                 argument="commit_metadata",
             )

@@ -30,8 +30,8 @@ def move_to_archive(
     Args:
         store: The timeline.
         instants: The actions, oldest first.
-        root: The root of the table, which errors name.
-        check: Raises if the lock was lost.
+        root: The root of the table, for error messages.
+        check: Raises an error if the lock was lost.
     """
     history = store.archived_timeline
     assert history is not None, "layout 1 is refused before"
@@ -46,7 +46,7 @@ def move_to_archive(
 
 
 def read_archived_actions(store: TimelineStore, instants: Iterable[Instant], root: str) -> Iterator[ArchivedAction]:
-    """Yield actions with the contents of their files; reads a few of them ahead. `root` is named by errors."""
+    """Yield actions with the contents of their files; reads a few of them ahead. Errors contain `root`."""
     with ThreadPoolExecutor(_READERS) as pool:
         wanted = list(instants)
         for start in range(0, len(wanted), _READERS):
@@ -56,7 +56,7 @@ def read_archived_actions(store: TimelineStore, instants: Iterable[Instant], roo
 def _read_action(store: TimelineStore, instant: Instant, root: str) -> ArchivedAction:
     pending = store.pending_files(instant)
     plan = None
-    # As in Hudi: the plan is the requested file; for a replacecommit the inflight file, if it is not empty.
+    # As in Hudi, the plan is in the requested file; for a replacecommit in the inflight file, if that is not empty.
     for state in pending:
         if state.action in _REPLACING or (state.action in _PLANNED and state is pending[0]):
             plan = store.read(state, state.state) or plan

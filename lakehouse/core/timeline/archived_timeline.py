@@ -40,11 +40,11 @@ from lakehouse.model.instant import Instant
 
 _Found = TypeVar("_Found")
 _READERS = 8
-#: More digits than any manifest number has. int() refuses thousands of digits.
+#: Maximum number of digits of a manifest number, because int() refuses thousands of digits.
 _VERSION_DIGITS = 18
-#: How often a reader starts again because files were deleted while it was reading.
+#: Maximum number of restarts of a read because files were deleted during the read.
 _TRIES = 5
-#: Manifests that stay for active readers, in addition to the manifests that one run merges.
+#: Number of manifests that are kept for active readers, in addition to the manifests of one run.
 _MANIFESTS_KEPT = 3
 _MERGED_BYTES = 1024 * 1024 * 1024
 
@@ -68,7 +68,7 @@ class ArchivedTimeline:
         def read(files: list[HistoryFile]) -> list[Instant]:
             with ThreadPoolExecutor(_READERS) as pool:
                 held = [instant for archived in pool.map(self._read, files) for instant in archived]
-            # An instant that was reverted and completed again is in the archive twice. The last completion counts.
+            # An instant that was reverted and completed again is in the archive twice. The last completion is valid.
             last = {instant.key: instant for instant in sorted(held, key=lambda instant: instant.completion)}
             return [last[key] for key in sorted(last)]
 
@@ -85,7 +85,7 @@ class ArchivedTimeline:
         ]
 
     def actions(self, requested: Iterable[str], containing: bytes = b"") -> dict[str, ArchivedAction]:
-        """Return requested time -> action with its metadata and plan, for the archived instants in `requested`.
+        """Return the archived actions in `requested`, with metadata and plan, by requested time.
 
         Actions whose metadata does not contain the bytes `containing` are skipped.
         """
@@ -135,7 +135,7 @@ class ArchivedTimeline:
         self._settled(check)
 
     def merge(self, batch: int, check: Callable[[], None]) -> int:
-        """Merge each level that has `batch` files into one file; call under the lock. Return the number of merges."""
+        """Merge each level with `batch` files into one file, and return the number of merges; call under the lock."""
         files, level = self._settled(check), 0
         while merged := files_to_merge(files, level, batch=batch, target_bytes=_MERGED_BYTES):
             target = merged_file(merged)
@@ -220,7 +220,7 @@ class ArchivedTimeline:
             text = ""
         if text.isascii() and text.isdigit() and len(text) <= _VERSION_DIGITS:
             return int(text)
-        # Hudi deletes the file before it creates the new one.
+        # The file may be missing for a moment, because Hudi deletes it before it creates the new one.
         listed, _ = self._storage.list_dir(self._directory)
         return max((n for f in listed if (n := parse_manifest_name(f.name)) is not None), default=None)
 
@@ -247,7 +247,7 @@ class ArchivedTimeline:
                     "missing; repair it before archiving again",
                     path=self._path(manifest_name(number)),
                 )
-            # A crashed archive run of Hudi left it. The next manifest gets its name.
+            # A manifest of a crashed archive run of Hudi. The next manifest gets the same name.
             check()
             self._storage.delete(self._path(manifest_name(number)))
         return []
@@ -265,7 +265,7 @@ class ArchivedTimeline:
         write_actions(buffer, actions)
         path, data = self._path(file.name), buffer.getvalue()
         if not self._make(path, data):
-            # A crashed archive run left it, because no manifest names it.
+            # The file is left from a crashed archive run, because no manifest lists it.
             check()
             self._storage.delete(path)
             if not self._make(path, data):
@@ -273,7 +273,7 @@ class ArchivedTimeline:
         return replace(file, size_bytes=len(data))
 
     def _make(self, path: str, data: bytes) -> bool:
-        """Create a file, and return whether it has these bytes; raise the storage's error if it does not exist."""
+        """Create a file, and return whether it contains these bytes. Raise the storage's error if it does not exist."""
         failure: LakehouseError | None = None
         try:
             if self._storage.create(path, data):

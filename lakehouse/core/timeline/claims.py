@@ -17,14 +17,14 @@ _PREFIX = "claim-"
 def claim(env: Env, instant: str) -> int:
     """Claim the plan of `instant` and return the fencing token; call under the table lock."""
     number = _highest(env, instant) + 1
-    # An executor that lost the lock at this point must not mistake the claim of its successor for its own.
+    # Create if absent, so that an executor that lost the lock cannot mistake the claim of its successor for its own.
     while not env.storage.create(_path(instant, number), lease_record(env, f"{instant}/{number}", 0)):
         number += 1
     return number
 
 
 def check_claim(env: Env, instant: str, token: int) -> None:
-    """Raise RetryableError if another executor has claimed the plan since; call under the table lock."""
+    """Raise RetryableError if another executor has claimed the plan in the meantime; call under the table lock."""
     if not holds_claim(env, instant, token):
         raise RetryableError(
             f"{env.storage.root}: the plan {instant} was taken over by another executor because the lease of this one "

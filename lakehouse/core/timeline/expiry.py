@@ -33,7 +33,7 @@ def is_active(env: Env, data: bytes, *, now_ms: int, expires_ms: int | None = No
         data: The record.
         now_ms: The time of `env.clock` before the record was read, in UTC milliseconds. A process that was suspended
             after it read the record would otherwise compare an old record with the present time.
-        expires_ms: Expiry time of a record that does not parse, in UTC milliseconds; None: it never expires.
+        expires_ms: Expiry time of a record that does not parse, in UTC milliseconds; None means that it never expires.
         grace_ms: Tolerated difference between the clocks of hosts, in milliseconds.
     """
     try:
@@ -48,7 +48,7 @@ def is_active(env: Env, data: bytes, *, now_ms: int, expires_ms: int | None = No
 
 
 def owner_of(data: bytes) -> str | None:
-    """Return the owner that a lease record names, or None if the record does not parse."""
+    """Return the owner in a lease record, or None if the record does not parse."""
     try:
         return str(parse_json(data)["owner"])
     except (ValueError, KeyError, TypeError):

@@ -21,7 +21,8 @@ from lakehouse.core.storage.protocol import Storage, is_temporary
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action
 
-#: Paths of leftover files from one instant, or from a dropped metadata table. A part that only names of log files have.
+#: Pattern for paths of leftover files from one instant or from a dropped metadata table, and a name part that only log
+#: files have.
 LOG_INFIX = ".log."
 _LEFTOVERS = re.compile(
     r"\.hoodie/(?:"
@@ -41,7 +42,7 @@ _LEFTOVERS = re.compile(
 def check_data_files(
     storage: Storage, paths: Iterable[str], source: str, *, written_by: Collection[str] = (), unfinished: bool = False
 ) -> None:
-    """Raise CorruptTableError if `source` names anything but data files of the table for deletion.
+    """Raise CorruptTableError if `source` lists anything but data files of the table for deletion.
 
     With `written_by` all base and log files must have the first of these instants in their names: a rollback deletes
     only files of the write that it rolls back. Names of log files may also contain instants of resizes for which the
@@ -63,7 +64,10 @@ def check_data_files(
 def delete_data_files(
     storage: Storage, paths: Sequence[str], source: str, *, written_by: Collection[str] = (), unfinished: bool = False
 ) -> None:
-    """Delete data files that `source` names; raise CorruptTableError and delete none if one name is refused."""
+    """Delete the data files that `source` lists.
+
+    Raise CorruptTableError, and delete nothing, if one name is refused.
+    """
     check_data_files(storage, paths, source, written_by=written_by, unfinished=unfinished)
     storage.delete_many(paths)
 
@@ -86,7 +90,7 @@ def refused_data_files(
 
 
 def check_partitions(storage: Storage, partitions: Iterable[str], source: str) -> None:
-    """Raise CorruptTableError naming a partition of `source` that is not a plain path outside `.hoodie`."""
+    """Raise CorruptTableError with the partition if a partition of `source` is not a plain path outside `.hoodie`."""
     for partition in partitions:
         why = _refused_folder(partition)
         if why is not None:
@@ -98,7 +102,7 @@ def check_partitions(storage: Storage, partitions: Iterable[str], source: str) -
 
 
 def check_instant(storage: Storage, requested: str, source: str) -> None:
-    """Raise CorruptTableError if an instant of `source` is not a time: file names are built from it."""
+    """Raise CorruptTableError if an instant of `source` is not a time, because file names are built from it."""
     if not (requested.isascii() and requested.isdigit()):
         raise CorruptTableError(
             f"{storage.root}: {source} names the instant {requested!r}, which is not an instant time. The metadata "

@@ -25,7 +25,10 @@ class Heartbeat:
         self._timer: Timer | None = None
 
     def start(self, instant: str) -> None:
-        """Write the heartbeat of `instant`, and renew it in the background; delete the one of an earlier instant."""
+        """Write the heartbeat of `instant`, and renew it in the background.
+
+        The heartbeat of an earlier instant is deleted.
+        """
         if self._path:
             delete_leftovers(self._env.storage, [self._path])
         self._path = f"{_DIRECTORY}/{instant}"
@@ -62,7 +65,7 @@ class Heartbeat:
         try:
             self._beat()
         except LakehouseError as error:
-            # A missed renewal is tolerable; the check before the commit decides whether too many were missed.
+            # A missed renewal is only logged; the check before the commit decides whether too many were missed.
             logger.warning("heartbeat %s was not renewed: %s", self._path, error)
 
 

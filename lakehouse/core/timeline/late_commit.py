@@ -1,4 +1,4 @@
-"""Settle a late commit: one whose writer lost the lock between its last check and creating the completed file.
+"""Resolve a late commit: its writer lost the lock between its last check and the creation of the completed file.
 
     writer A   check: held   ...suspended for longer than the lease...   create   confirm: lost
     writer B                 acquires the lock, loads the timeline, commits
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateCommit:
-    """A completed instant, the timeline of its conflict check, and the pending files that it had then."""
+    """A completed instant, the timeline of its conflict check, and its pending files at that time."""
 
     instant: Instant
     before: Timeline
@@ -53,7 +53,7 @@ class Store(Protocol):
 
 
 def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
-    """Return if the commit is valid; else raise RetryableError or CommitStateUnknownError (module docstring)."""
+    """Return if the commit is valid. Otherwise raise RetryableError or CommitStateUnknownError (module docstring)."""
     try:
         lock.confirm()
         return

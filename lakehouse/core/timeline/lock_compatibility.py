@@ -27,25 +27,26 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 logger = logging.getLogger(__name__)
 
 SHARED_LOCK = ".hoodie/shared_lock.json"
-#: Local storages. They implement create and swap under locks of the operating system or in memory.
+#: Local storages, which implement create and swap under locks of the operating system or in memory.
 _OURS = ("/", "memory://")
 _PROBE_LEASE_MS = 60_000
 _COMPARED_MS = 60_000
-#: Replies of stores without conditional writes: bad request, method not allowed, not implemented.
+#: Status codes of stores without conditional writes: bad request, method not allowed, not implemented.
 _UNKNOWN_CONDITION = (400, 405, 501)
 
 
 def check_lock_compatibility(env: Env, policy: TransactionPolicy, name: str) -> None:
     """Check that the lock called `name` excludes all writers of the table; call before it is acquired.
 
-    Raises UserError if the storage of the table cannot keep it, or if the writers of the table use another lock.
+    Raises UserError if the table's storage does not support the lock, or if other writers of the table use a different
+    lock.
     """
     root = env.storage.root
     if policy.many_writers and policy.lock.registered.in_table_storage and not root.startswith(_OURS):
         if root not in env.process_state.conditional_storages:
             _prove_conditions(env, policy.lock.provider)
         env.process_state.conditional_storages.add(root)
-    # A lock inside the table is the same one under every path of the table.
+    # A lock inside the table is the same lock under every path to the table.
     ours = f"{policy.lock.provider} {name.removeprefix(f'{root}/')}"
     now_ms, key, compared = env.clock.now_ms(), f"{root} {ours}", env.process_state.compared_locks
     if key in compared and 0 <= now_ms - compared[key] < _COMPARED_MS:
@@ -94,7 +95,8 @@ def _recorded(storage: Storage) -> str | None:
 def _prove_conditions(env: Env, provider: str) -> None:
     """Raise UserError if the store ignores the condition of a write, or does not support conditions.
 
-    The test object has the name of an unfinished write. If the process is killed here, cleanup deletes it like those.
+    The test object has the name of an unfinished write. If the process is killed here, cleanup deletes it like
+    unfinished writes.
     """
     storage = env.storage
     path = f".hoodie/{temporary_name('conditions', env.ids.uuid())}"

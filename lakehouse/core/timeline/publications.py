@@ -37,7 +37,7 @@ _READERS = 16
 
 
 def read_publications(env: Env) -> dict[str, Publication]:
-    """Return `database.table` -> publication; one request."""
+    """Return the publications by `database.table`, with one request."""
     return _read(env)[0]
 
 
@@ -70,7 +70,7 @@ def manifest_path(target: str, partition: str, instant: str) -> str:
 
 
 def put_manifests(env: Env, files: dict[str, tuple[str, ...]]) -> None:
-    """Write manifests: path -> paths of files in the table."""
+    """Write manifests; `files` maps manifest paths to paths of files in the table."""
 
     def put(entry: tuple[str, tuple[str, ...]]) -> None:
         env.storage.put(entry[0], encode_manifest(url_of(env.storage, path) for path in entry[1]))
@@ -82,7 +82,7 @@ def put_manifests(env: Env, files: dict[str, tuple[str, ...]]) -> None:
 def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
     """Return the paths in the table that a manifest lists; None if it does not exist.
 
-    Lines with other locations are skipped: they are left from a table that was copied without its published partitions.
+    Lines with other locations are skipped. They occur in a table that was copied without its published partitions.
     """
     try:
         lines = decode_manifest(env.storage.get(path))

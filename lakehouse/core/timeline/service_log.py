@@ -2,8 +2,8 @@
 
     .hoodie/.lakehouse/services/<service>.json      when it ended, whether it failed, and the state that it read
 
-The file is replaced as a whole; of two concurrent runs the last one counts. A file that cannot be parsed counts as no
-run, so that a damaged file only causes an early run. Hudi neither reads nor lists this folder.
+The file is replaced as a whole, so after two concurrent runs the later one is recorded. A file that cannot be parsed
+counts as no run, so that a damaged file only causes an early run. Hudi neither reads nor lists this folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DIRECTORY = ".hoodie/.lakehouse/services"
 class LastRun:
     """The end of the last run in UTC milliseconds, and whether it failed.
 
-    `state` contains the values that a service compares to determine whether it is due; empty for services that time
-    makes due.
+    `state` contains the values that a service compares to determine whether it is due. It is empty for services that
+    only depend on time.
     """
 
     at_ms: int

@@ -1,9 +1,9 @@
 """The table lock: held while an instant is created or completed, not while data is written.
 
-`table_lock` acquires it. Threads of one process queue in memory first. Between processes, the provider that
-`hoodie.write.lock.provider` names keeps the lock (`lakehouse.core.timeline.locks`). A timer renews the lease while the
-lock is held, so the work may take longer than the lease. A process that was suspended for longer than its lease loses
-the lock; `check`, called right before the protected step, detects this.
+`table_lock` acquires it. Threads of one process queue in memory first. Between processes, the provider in
+`hoodie.write.lock.provider` keeps the lock (`lakehouse.core.timeline.locks`). A timer renews the lease while the lock
+is held, so the work may take longer than the lease. A process that was suspended for longer than its lease loses the
+lock; `check`, called right before the protected step, detects this.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _NEAR_POLL_SECONDS = (0.02, 0.06)
 _FAR_POLL_SECONDS = (0.05, 0.5)
 _POLL_GROWTH = 1.1
-#: A renewal may change the lock between reading its version and using it. This is rare.
+#: Maximum number of attempts: a renewal may change the lock between the read of its version and its use. This is rare.
 _GUARDED_TRIES = 3
 #: Time between two comparisons with the clock of the lock provider.
 _MEASURED_MS = 600_000
@@ -39,10 +39,10 @@ _MEASURED_MS = 600_000
 
 @contextmanager
 def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
-    """Hold the table lock for the time of a block.
+    """Hold the table lock during a `with` block.
 
-    Raises RetryableError naming the holder if the lock is not free within the wait time. Raises UserError if the lock
-    of this policy does not exclude the other writers of the table (see `lock_compatibility`).
+    Raises RetryableError with the holder if the lock is not free within the wait time. Raises UserError if the lock of
+    this policy does not exclude the other writers of the table (see `lock_compatibility`).
     """
     local = env.process_state.thread_lock(env.storage.root)
     # The wait time covers both queues.
@@ -92,7 +92,7 @@ class TableLock:
         deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock.wait_ms
         is_near = self._policy.lock.registered.in_table_storage and "://" not in self._env.storage.root
         pause, longest = _NEAR_POLL_SECONDS if is_near else _FAR_POLL_SECONDS
-        # The pauses count as well, because a clock that is set back must not prolong the wait.
+        # The pauses are added up, because a clock that is set back must not prolong the wait.
         left_s = (deadline - self._env.clock.now_ms()) / 1000
         while isinstance(answer := self._ask(), Held):
             if self._env.clock.now_ms() > deadline or left_s < 0:
@@ -134,7 +134,7 @@ class TableLock:
             made = self._env.storage.create_guarded(self._directory + path, data, *guard)
             if made is not None:
                 return made
-            # The version of the lock changed: by a renewal, or by a new holder. Reading it again shows which.
+            # A renewal or a new holder changed the version of the lock. Reading it again shows which one.
         raise RetryableError(f"{self.name}: the table lock changed {_GUARDED_TRIES} times; nothing was committed")
 
     def below(self, directory: str) -> TableLock:
@@ -146,7 +146,7 @@ class TableLock:
     def confirm(self) -> None:
         """Raise RetryableError if another process may have held the lock since this acquisition.
 
-        An expired lease that was not taken over is renewed: the next holder then gets everything done before.
+        An expired lease that was not taken over is renewed, so that the next holder sees all earlier changes.
         """
         try:
             self._lock.check()
@@ -247,5 +247,5 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
 
 
 def allowed_skew_ms(lock: Lock) -> int:
-    """Return by how much the clock of a host may be wrong, in milliseconds."""
+    """Return the maximum clock error of a host, in milliseconds."""
     return (lock.lease_ms - lock.renew_ms) // 2

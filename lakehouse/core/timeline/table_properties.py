@@ -20,9 +20,9 @@ _NAME, _VERSION = "hoodie.table.name", "hoodie.table.version"
 
 
 def read_properties(storage: Storage) -> dict[str, str] | None:
-    """Return the properties, or the backup if an update is not complete (TL-2.2); None without a table.
+    """Return the properties, or the backup if an update is not complete (TL-2.2). Return None if there is no table.
 
-    On file systems Hudi creates the new file empty and then writes it, so a reader may find a part of it.
+    On file systems Hudi creates the new file empty and then writes it, so a reader may read an incomplete file.
     """
     data, _ = stored_properties(storage)
     return None if data is None else parse_properties(data)
@@ -92,7 +92,8 @@ def assign_table_id(env: Env, *, replaces: str = "") -> str:
         if storage.replace_if(PROPERTIES, changed, tag) is not None:
             return assigned
     if len(incomplete) == _TRIES and len(set(incomplete)) == 1 and stored_properties(storage)[0] is not None:
-        # Readers use the backup, or the file as it is. It is not rewritten here: lines at its end may be missing.
+        # Readers use the backup, or the incomplete file. The file is not rewritten here, because lines at its end may
+        # be missing.
         raise UserError(
             f"{storage.root}/{PROPERTIES} is missing or incomplete, and no writer completes it, so the table id is not "
             f"stored: an update crashed, or an editor removed the line break at its end. Copy {PROPERTIES_BACKUP} "
@@ -107,9 +108,9 @@ def assign_table_id(env: Env, *, replaces: str = "") -> str:
 
 
 def stored_properties(storage: Storage) -> tuple[bytes | None, bool]:
-    """Return the main file if it is complete, otherwise the backup, and whether it is the main file.
+    """Return the content of the main file if it is complete, otherwise of the backup, and whether it is the main file.
 
-    Without both files the first value is None.
+    If neither file exists, the first value is None.
     """
     main = _get(storage, PROPERTIES)
     if main is not None and _is_complete(main):

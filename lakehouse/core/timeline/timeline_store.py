@@ -35,11 +35,11 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timel
 T = TypeVar("T")
 
 _READERS = 8
-#: Archived writes that are decoded at a time, and characters of their extra metadata that are cached.
+#: Number of archived writes that are decoded at a time, and maximum characters of their extra metadata in the cache.
 _EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
-#: The maximum size of commit metadata that is decoded to be cached although only later operations may need it.
+#: Maximum size of commit metadata that is decoded in advance, because later operations may need it.
 _REMEMBERED_BYTES = 1024 * 1024
-#: The files of several commits.
+#: Schema of the files of several commits.
 FILES_OF_COMMITS = COMMIT_FILES.append(pa.field("instant", pa.string()))
 #: Actions that are allowed while a restore is pending.
 _UNDOING = (Action.ROLLBACK, Action.RESTORE)
@@ -52,27 +52,28 @@ class TimelineStore:
         self._env, self._config = env, config
         self._directory = config.layout.timeline_folder(config.timeline_path)
         self._commits: dict[str, CommitMetadata] = {}
-        # Large commits: their metadata without write statistics, and their files as columns.
+        # Caches for large commits: their metadata without write statistics, and their files as columns.
         self._summaries: dict[str, CommitMetadata] = {}
         self._files: dict[str, pa.Table] = {}
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
-        # File name -> instant of the last listing, which usually shares its names with the next one, and its timeline.
-        # Both are replaced together, because threads share a store.
+        # The instants of the last listing by file name, because the next listing usually contains the same names, and
+        # the timeline of that listing. Both are replaced together, because threads share a store.
         self._listed: tuple[dict[str, Instant | None], Timeline] = ({}, Timeline())
         history = config.raw.get("hoodie.timeline.history.path", "history")
-        #: The archived timeline. None without completion times: that archive is not read.
+        #: The archived timeline; None for tables without completion times, whose archive is not read.
         self.archived_timeline = (
             ArchivedTimeline(env.storage, f"{self._directory}/{history}")
             if config.layout.has_completion_times
             else None
         )
-        #: Temporary files of the timeline in the last listing: of an active process, or left by a killed one.
+        #: Temporary files of the timeline in the last listing. They belong to an active process or remain from a killed
+        #: one.
         self.unfinished: tuple[FileInfo, ...] = ()
 
     def load(self) -> Timeline:
-        """Return the timeline as it is on storage; one listing."""
+        """Load the current timeline from storage, with one listing."""
         names = self._env.storage.list_names(self._directory)
         self.unfinished = ()
         if any(is_temporary(name) for name in names if name[0] == "."):
@@ -101,7 +102,7 @@ class TimelineStore:
         return [(instant, self.commit(instant)) for instant in wanted]
 
     def known_commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
-        """Return the completed instants whose metadata was read before, with it; sends no request."""
+        """Return the completed instants whose metadata is cached, with the metadata; sends no request."""
         pairs = ((instant, self._commits.get(self.path_of(instant))) for instant in instants)
         return [(instant, metadata) for instant, metadata in pairs if metadata is not None]
 
@@ -121,11 +122,11 @@ class TimelineStore:
         return self._commits[path]
 
     def extra(self, instant: Instant) -> Mapping[str, str]:
-        """Return the extra metadata of a completed write, which may be archived; `commit` gives its errors."""
+        """Return the extra metadata of a completed write, which may be archived. Raises the errors of `commit`."""
         return self.summary(instant).extra
 
     def summary(self, instant: Instant) -> CommitMetadata:
-        """Return the metadata of a completed write, which may be archived; `commit` gives its errors.
+        """Return the metadata of a completed write, which may be archived. Raises the errors of `commit`.
 
         The write statistics of a large commit are not decoded; `files` returns them as columns.
         """
@@ -149,9 +150,9 @@ class TimelineStore:
         return list(zip(wanted, self._each(self.summary, wanted), strict=True))
 
     def files(self, instants: Iterable[Instant]) -> pa.Table:
-        """Return the files that completed writes wrote as `COMMIT_FILES`, with the column `instant` behind.
+        """Return the files that completed writes wrote as `COMMIT_FILES`, with the additional column `instant`.
 
-        Large commits are not decoded to objects. `commit` gives the errors.
+        Large commits are not decoded to objects. Raises the errors of `commit`.
         """
         wanted = list(instants)
         tables = [
@@ -188,7 +189,7 @@ class TimelineStore:
         return [read(instant) for instant in instants]
 
     def known_extra(self, instant: Instant) -> Mapping[str, str] | None:
-        """Return the extra metadata of a completed write that was read before; None if it was not."""
+        """Return the extra metadata of a completed write if it is cached, otherwise None."""
         path = self.path_of(instant)
         cached = self._commits.get(path, self._summaries.get(path))
         return None if cached is None else cached.extra
@@ -212,7 +213,7 @@ class TimelineStore:
         self._commits[path] = self._named(path, partial(decode_commit, data))
 
     def _named(self, path: str, decode: Callable[[], T]) -> T:
-        """Return the result of `decode`; its error gets the name of the file."""
+        """Return the result of `decode`, and add the file name to its errors."""
         try:
             return decode()
         except CorruptTableError as error:
@@ -229,7 +230,7 @@ class TimelineStore:
     def archived(
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
     ) -> Timeline:
-        """Return the archived writes within these bounds, the upper one inclusive; only their times are read."""
+        """Return the archived writes within these bounds; the upper bound is inclusive. Only their times are read."""
         if self.archived_timeline is None:
             return Timeline()
         instants = self.archived_timeline.instants(
@@ -242,7 +243,7 @@ class TimelineStore:
     def archived_commits(
         self, instants: Sequence[Instant], containing: str = ""
     ) -> list[tuple[Instant, CommitMetadata]]:
-        """Return archived writes whose metadata contains the string `containing`, with it, in the order of `instants`.
+        """Return the archived writes whose metadata contains the string `containing`, in the order of `instants`.
 
         They are read again by each call, because an archive may be too large to cache.
         """
@@ -253,7 +254,9 @@ class TimelineStore:
         return [(instant, decode_commit(action.metadata)) for instant, action in pairs if action and action.metadata]
 
     def archived_extras(self, requested: Iterable[str], key: str) -> dict[str, str]:
-        """Return requested time -> extra metadata `key` of archived writes; writes without the key are skipped.
+        """Return the value of `key` in the extra metadata of archived writes, by requested time.
+
+        Writes without the key are skipped.
 
         Values are cached up to a size, because readers need the same ones repeatedly.
         """
@@ -292,7 +295,7 @@ class TimelineStore:
         return list(self.archived_timeline.actions(instant.requested for instant in instants).values())
 
     def pending_files(self, instant: Instant) -> list[Instant]:
-        """Return an instant in each pending state that it has a file of, as of the last load, in order."""
+        """Return the pending states of an instant that have a file as of the last load, in order."""
         requested, key = instant.requested, instant.key
         files = [i for i in self._listed[0].values() if i is not None and i.requested == requested and i.key == key]
         return sorted((file for file in files if not file.is_completed), key=lambda file: file.state)
@@ -373,7 +376,7 @@ class TimelineStore:
             announce(instant.requested)
             if self._create(instant, data):
                 return instant
-            # A process without this lock used the time. Continue with a greater one.
+            # A process that does not hold this lock used the time. Continue with a greater time.
             timeline = Timeline((*timeline.instants, instant))
 
     def begin(self, requested: str, action: Action, data: bytes = b"") -> Instant:
@@ -401,7 +404,7 @@ class TimelineStore:
         lock is checked again afterwards (`late_commit`). The completion time is greater than `after`.
 
         Raises RetryableError if the instant was rolled back in between or the lock was lost before. Raises
-        CommitStateUnknownError if the reply was lost and reading back did not settle it, or if the lock was lost and
+        CommitStateUnknownError if the reply was lost and reading back did not resolve it, or if the lock was lost and
         other writers committed in between.
         """
         if instant.action not in _UNDOING:
@@ -445,7 +448,7 @@ class TimelineStore:
         self._env.storage.delete_many([self.path_of(instant)])
 
     def completions(self, instant: Instant) -> list[Instant]:
-        """Return an instant for each of its completed files in the last load; several exist after a lost lock."""
+        """Return one instant per completed file of it in the last load. Several exist only after a lost lock."""
         listed = self._listed[0].values()
         return [other for other in listed if other and other.key == instant.key and other.is_completed]
 
@@ -456,7 +459,7 @@ class TimelineStore:
             self._env.storage.delete_many([self.path_of(replace(instant, state=state))])
 
     def revert(self, instant: Instant, action: Action, *, check: Callable[[], None] = lambda: None) -> Instant:
-        """Make a completed instant pending again, as an `action`; its commit is no longer visible afterwards.
+        """Make a completed instant pending again, as `action`. Its commit is no longer visible afterwards.
 
         A commit may have been a compaction, so the action of the pending file can differ. Call under the lock, which
         `check` verifies right before the completed file is deleted.
@@ -512,7 +515,7 @@ class TimelineStore:
 
 
 def _furthest(before: Timeline, new: Collection[Instant | None]) -> Timeline:
-    """Return a timeline with more instants, each in the latest state that it has a file of."""
+    """Add instants to a timeline. Each instant gets the latest state that has a file."""
     times = {instant.requested for instant in new if instant is not None}
     furthest: dict[tuple[str, Action], Instant] = {}
     for instant in (*(old for old in before if old.requested in times), *new):
@@ -529,7 +532,7 @@ def _furthest(before: Timeline, new: Collection[Instant | None]) -> Timeline:
 
 
 def _is_first(instant: Instant, other: Instant) -> bool:
-    """Return whether an instant is the first of two in the same state, in any order of listing."""
+    """Return whether an instant precedes another one in the same state, independent of the listing order."""
     return (instant.completion, instant.action) < (other.completion, other.action)
 
 

@@ -1,4 +1,4 @@
-"""The policy log: the ttl rules of a table as a log of edits that only grows, and a base that summarises it.
+"""The policy log: the TTL rules of a table, stored as an append-only log of edits and a base that summarises it.
 
     .hoodie/.lakehouse/ttl/log/000000000001.json    set    region=*   30 days
                                000000000002.json    remove region=*
@@ -8,9 +8,9 @@ edit   create the file of the next number if it is absent; if it exists, try the
 read   the base, then the edits in order until a number is missing
 fold   rewrite the base by compare-and-swap after a few dozen edits; if another process does it first, its base stays
 
-Concurrent edits are not lost. Edits are never deleted, so a number is never reused: a suspended editor that had read an
-old base could otherwise create a number before the base, which no reader reads. The log is therefore also the history
-of the rules. Hudi neither reads nor lists this folder.
+Concurrent edits are not lost. Edits are never deleted, so a number is never reused. Otherwise a suspended editor with
+an old base could create an edit with a number before the base, which no reader would read. The log is therefore also
+the history of the rules. Hudi neither reads nor lists this folder.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def read_rules(env: Env) -> tuple[TtlRule, ...]:
 
 
 def set_rule(env: Env, rule: TtlRule) -> int:
-    """Set a rule, replacing one with the same id; return the number of the edit. Raises UserError for a reserved id."""
+    """Set a rule, replacing a rule with the same id.
+
+    Return the number of the edit. Raises UserError for a reserved id.
+    """
     if rule.id == TABLE_RULE:
         raise UserError(f"{TABLE_RULE!r} is the id of the rule that the options of the table define; choose another id")
     return _append(env, TtlEdit(edit_id=env.ids.uuid(), at_ms=env.clock.now_ms(), rule=rule))
@@ -85,7 +88,7 @@ def _append(env: Env, edit: TtlEdit) -> int:
         try:
             fold_rules(env)
         except LakehouseError as error:
-            # The edit is stored; the base only makes reading faster.
+            # Ignored: the edit is stored, and the base only makes reading faster.
             logger.warning("%s: the ttl rules were not folded yet: %s", env.storage.root, error)
     return number
 

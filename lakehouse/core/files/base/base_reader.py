@@ -34,7 +34,7 @@ class MissingFileError(CorruptTableError, NotFoundError):
 
 @contextmanager
 def committed_file(root: str, path: str) -> Iterator[None]:
-    """Raise MissingFileError in place of NotFoundError while a committed data file is opened.
+    """Convert NotFoundError to MissingFileError while a committed data file is opened.
 
     The metadata table lists files without asking storage, so a file that was lost is noticed only when it is opened.
     """
@@ -64,12 +64,12 @@ class BaseFileReader:
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
             ) from error
         self.rows: int = self._file.metadata.num_rows
-        # Without the footer values, because the bloom filter among them is large.
+        # Metadata without the footer values, because they contain the large bloom filter.
         self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
         self._small: dict[bytes, bytes] | None = None
 
     def footer(self, key: str) -> str | None:
-        """Return a footer value; None if it is absent. Raises CorruptTableError for a value that is not a string."""
+        """Return a footer value, or None if it is absent. Raises CorruptTableError for a value that is not a string."""
         wanted = key.encode()
         if self._small is None or (wanted in self._small and not self._small[wanted]):
             # Each access of `metadata` copies all values, so small values are cached. For large values only the
@@ -102,12 +102,12 @@ class BaseFileReader:
             raise CorruptTableError(f"{self._root}/{self.path}: {error.message}", path=self.path) from error
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a whole column as it is stored."""
+        """Return a whole column in its stored form."""
         with self._readable():
             return self._file.read(columns=[name], use_threads=False).column(0)
 
     def rows_within(self, size_bytes: int) -> int:
-        """Return how many decoded rows take about `size_bytes`, but at most the rows of a usual batch."""
+        """Return the number of decoded rows that need about `size_bytes`, but at most the rows of a usual batch."""
         metadata = self._file.metadata
         encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
         # Values that are small when encoded, such as constants, take about ten bytes each when decoded.
@@ -125,7 +125,7 @@ class BaseFileReader:
         return self.rows == 0
 
     def column_batches(self, name: str, rows: int) -> Iterator[pa.Array]:
-        """Yield a column as it is stored, in arrays of at most `rows` values."""
+        """Yield a column in its stored form, in arrays of at most `rows` values."""
         for batch in self._batches([name], rows):
             yield batch.column(0)
 

@@ -95,7 +95,10 @@ class BaseFileWriter:
             self._output.__exit__(kind, error, trace)
 
     def write_new(self, rows: pa.Table, keys: pa.ChunkedArray, *, is_stored: bool = False) -> None:
-        """Append rows that this commit inserts or updates; `is_stored` if the previous version has their keys."""
+        """Append rows that this commit inserts or updates.
+
+        `is_stored` means that the previous version contains their keys.
+        """
         count = rows.num_rows
         if count == 0:
             return
@@ -191,7 +194,8 @@ class BaseFileWriter:
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
         dictionary = _dictionary_columns(rows)
         encodings = {name: "DELTA_BYTE_ARRAY" for name in (COMMIT_SEQNO, RECORD_KEY) if name not in dictionary}
-        # Delta encoding takes half the time of plain pages to write and a fifth to read. Sorted numbers become small.
+        # Compared with plain pages, delta encoding takes half the time to write and a fifth to read, and sorted numbers
+        # become small.
         integers = [f.name for f in self._schema if _is_stored_as_integer(f.type) and f.name not in dictionary]
         encodings |= dict.fromkeys(integers, "DELTA_BINARY_PACKED")
         codec = self._context.policy.compression
@@ -234,7 +238,7 @@ class BaseFileWriter:
         self.size_bytes = self._tail.tell()
         if self._footers:
             footer = self._footers.pop()
-            # Commits state no ranges of columns that the metadata table indexes.
+            # Commits contain no ranges of columns that the metadata table indexes.
             self._ranges = column_ranges(footer) if self._context.indexed is None else {}
             self._bounds = None if self._context.indexed is None else self._examined.finish([footer])
 
@@ -270,7 +274,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def kept_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that are read of stored rows for the next file: `stored_schema` without the file name."""
+    """Return the columns of stored rows that are read for the next file: `stored_schema` without the file name."""
     stored = stored_schema(schema)
     return stored.remove(stored.get_field_index(FILE_NAME))
 

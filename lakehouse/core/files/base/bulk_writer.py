@@ -23,9 +23,9 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 
 _GATHERED_ROWS = 131_072
-#: Files that are completed together; each has a bloom filter of some kilobytes.
+#: Number of files that are completed together; each has a bloom filter of some kilobytes.
 _CLOSED_AT_ONCE = 512
-#: Files that are open on storage at the same time; a process usually may have 1,024.
+#: Maximum number of files that are open on storage at the same time; a process usually may have 1,024.
 _MOST_OPEN = 256
 
 
@@ -80,7 +80,7 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
 
 
 def _by_partition(context: WriteContext, gathered: pa.Table) -> tuple[list[str], Iterator[tuple[str, pa.Table]]]:
-    """Return the partitions of the rows, and an iterator over the rows of each; rows are copied when it yields them."""
+    """Return the partitions of the rows, and an iterator that copies and yields the rows of each partition."""
     rows = keyed(context, gathered)
     deleted = says_deleted(rows, context.rule, context.schema)
     if deleted.any():
@@ -114,7 +114,8 @@ class _NewFiles:
     def expect(self, partitions: Iterable[str]) -> None:
         """Create the marker of the next file for each partition."""
         wanted = {name: self._opened.get(name, 0) for name in partitions}
-        # Partitions that have files fill up at a similar rate, so as many files again are marked for each.
+        # Partitions that already have files fill up at a similar rate, so the same number of further files is marked
+        # for each.
         ahead = (
             self._marker(name, number) for name, count in self._opened.items() for number in range(count, 2 * count)
         )
@@ -166,7 +167,7 @@ def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Itera
 
 
 def _largest(names: Iterable[str], size: Callable[[str], int], allowed: int) -> list[str]:
-    """Return the names with the largest sizes, so that the others have at most `allowed` in sum."""
+    """Return the names with the largest sizes, such that the other sizes add up to at most `allowed`."""
     ordered = sorted(names, key=size, reverse=True)
     rest = sum(map(size, ordered))
     chosen = []

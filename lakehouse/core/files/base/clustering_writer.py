@@ -73,7 +73,7 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
 
 
 def slice_of(piece: ClusteredSlice) -> FileSlice:
-    """Return the file slice that a plan names. Raises CorruptTableError for invalid names of data files."""
+    """Return a file slice of a plan. Raises CorruptTableError for invalid names of data files."""
     partition, file_id = piece.partition, piece.file_id
     base = None if piece.data_file is None else parse_base_file(piece.data_file, partition, 0)
     sizes = piece.log_sizes or (0,) * len(piece.log_files)
@@ -105,7 +105,7 @@ def sorted_rows(
 
 
 def _placer(context: ClusteringContext, slices: list[FileSlice]) -> Callable[[pa.Table], pa.Array] | None:
-    """Return a function that computes the positions of rows on the curve; None if the rows need no curve."""
+    """Return a function that computes the positions of rows on the curve, or None if the rows need no curve."""
     names, curve = context.layout.columns, _CURVES.get(context.layout.curve)
     if curve is None or len(names) == 1:
         return None
@@ -121,7 +121,7 @@ def _placer(context: ClusteringContext, slices: list[FileSlice]) -> Callable[[pa
 
 
 def _sample(context: ClusteringContext, slices: list[FileSlice]) -> pa.Table:
-    """Return the sort columns from an even sample of the base files' rows; from logs if there is no base file."""
+    """Return the sort columns of an even sample of rows from base files, or from logs if there is no base file."""
     wanted = pa.schema([context.read.table.field(name) for name in context.layout.columns])
     total = sum(_stored_rows(context, piece) for piece in slices)
     step = max(total // _SAMPLED_ROWS, 1)
@@ -162,7 +162,7 @@ def _joined(
 
 
 def _share(context: ClusteringContext, group: ClusteringGroup, total: int | None) -> int:
-    """Return the maximum rows of a file: its share of `total` if known, limited by the capacity of a bloom filter."""
+    """Return the maximum rows per file: its share of `total`, if known, and the capacity of a bloom filter."""
     write = context.write
     most = write.budget.keys_per_file(write.policy.bloom_fpp) if write.policy.bloom_enabled else 1 << 62
     return most if total is None else min(max(-(-total // group.outputs), 1), most)
@@ -244,8 +244,7 @@ def clustering_markers(context: WriteContext, attempt: Attempt, group: Clusterin
 def _file_id(context: WriteContext, attempt: Attempt, number: int) -> str:
     """Return the file id of an output: the same for all attempts and executors of the task.
 
-    If a stale executor writes late, its file is thus another version in a group that readers know, not a duplicate of
-    rows.
+    If a stale executor writes late, its file is another version in the same file group, so rows are not duplicated.
     """
     digest = hashlib.md5(f"{context.storage.root}|{context.instant}|{attempt.partition}|{number}".encode()).digest()
     return f"{uuid.UUID(bytes=digest, version=4)}-0"

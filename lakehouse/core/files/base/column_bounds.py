@@ -4,9 +4,9 @@ Bounds come from the footer of the Parquet data where these are exact. Footers o
 writers look at the rows for these two. Bounds are in physical form, which represents every value: dates and times as
 integers, decimals as unscaled integers, strings as bytes.
 
-Bounds of two types are never united, because the same physical value is another number in another type. A file may have
-been written before the type of a column changed. So bounds that are read from files are converted to the type that the
-caller names, as a reader converts the values.
+Bounds of two types are never merged, because the same physical value is a different number in another type. A file may
+have been written before the type of a column changed. So bounds that are read from files are converted to the type that
+the caller passes, like values in a reader.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakehouse.model.commit import ColumnBounds
 
 #: Parquet writers omit bounds of strings that are longer than a few thousand bytes.
 _LONG_BYTES = 512
-#: Row groups with more rows are larger than that; their bytes are not counted.
+#: Row groups with more rows are larger than this limit, so their bytes need not be counted.
 _FEW_ROWS = 64
 _NAN = float("nan")
 _BATCH_ROWS = 131_072
@@ -37,7 +37,7 @@ _VERSION = "V2"
 
 @lru_cache(maxsize=32)
 def leaf_types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
-    """Return dotted path -> type of the columns and nested fields that can have statistics, in order."""
+    """Return the types of the columns and nested fields that can have statistics, by dotted path, in order."""
     types: dict[str, pa.DataType] = {}
     for field in schema:
         _add_leaves(types, field.name, field.type)
@@ -61,7 +61,7 @@ class RowBounds:
         kinds = leaf_types(schema)
         self.columns = tuple(name for name in columns if name in kinds)
         self._kinds = kinds
-        # Also of columns without statistics: the footer omits the bounds of all columns with NaN.
+        # Includes columns without statistics, because the footer omits the bounds of all columns with NaN.
         self._reals = [name for name, kind in kinds.items() if pa.types.is_floating(kind)]
         self._texts = [name for name in self.columns if _is_text(kinds[name])]
         self._nan: set[str] = set()
@@ -113,7 +113,7 @@ class RowBounds:
 
 
 def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) -> dict[str, ColumnBounds]:
-    """Return the bounds that footers state; `known` is False where a footer omits the bounds of present values."""
+    """Return the bounds in footers. `known` is False where a footer omits the bounds of existing values."""
     wanted, bounds = set(columns), dict[str, ColumnBounds]()
     for footer in footers:
         leaves = _kept_leaves(footer, wanted)
@@ -126,7 +126,7 @@ def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) ->
 
 
 def _kept_leaves(footer: pq.FileMetaData, wanted: Collection[str]) -> list[tuple[int, str, bool]]:
-    """Return number, dotted path and whether it is a decimal, of the wanted columns that are not in lists or maps."""
+    """Return number, dotted path and whether it is a decimal for each wanted column that is not in a list or map."""
     leaves, schema = [], footer.schema
     for number in range(footer.num_columns):
         leaf = schema.column(number)
@@ -217,7 +217,7 @@ def table_bounds(rows: pa.Table, kinds: Mapping[str, pa.DataType]) -> dict[str, 
 def values_bounds(values: pa.ChunkedArray, kind: pa.DataType) -> ColumnBounds:
     """Return the bounds of stored values in a column that has the type `kind` in the table.
 
-    They are not known if a value is none of this type, which a read reports.
+    They are unknown if a value does not have this type; a read reports that.
     """
     try:
         return array_bounds(convert(values, kind))
@@ -228,7 +228,7 @@ def values_bounds(values: pa.ChunkedArray, kind: pa.DataType) -> ColumnBounds:
 def converted_bounds(bounds: ColumnBounds, stored: pa.DataType | None, kind: pa.DataType) -> ColumnBounds | None:
     """Return bounds for values of the type `stored` after their conversion to the type `kind`.
 
-    None if the bounds do not determine this, as for numbers that become strings.
+    Returns None if the bounds do not determine this, for example if numbers become strings.
     """
     if stored is None:
         return None
@@ -270,7 +270,7 @@ def array_bounds(values: Any) -> ColumnBounds:
         is_nan = pc.is_nan(values)
         numbers = pc.min_max(values.filter(pc.invert(is_nan)))
         low, high = numbers["min"].as_py(), numbers["max"].as_py()
-        # As in footers: engines that order -0.0 before 0.0 find both.
+        # As in footers, so that engines that order -0.0 before 0.0 match both zeros.
         low, high = -0.0 if low == 0.0 else low, 0.0 if high == 0.0 else high
         if pc.any(is_nan).as_py():
             low, high = _NAN if low is None else low, _NAN

@@ -28,7 +28,7 @@ from lakehouse.model.commit import ColumnBounds
 
 _BATCH_ROWS = 131_072
 _DATA = (BlockType.PARQUET_DATA, BlockType.AVRO_DATA, BlockType.HFILE_DATA)
-#: Bounds of all strings that occur.
+#: Bounds that contain all strings.
 _LEAST_TEXT, _GREATEST_TEXT = b"", 4 * chr(0x10FFFF).encode()
 
 
@@ -63,7 +63,7 @@ class Expression:
 def statistics_of_files(
     expression: Expression, _attempt: Attempt, files: Sequence[IndexedFile]
 ) -> list[ColumnBounds | None]:
-    """Return the bounds of the results in each file, as a task; None for a file without rows, such as deletes only.
+    """Task: return the bounds of the results in each file, or None for a file without rows, such as deletes only.
 
     `size_bytes` is the size of the file. `raw_bytes` is twice as much, as Hudi estimates it, or the same if the
     function depends on the time zone: readers then know that the zone is UTC.
@@ -93,13 +93,13 @@ def _all_values(expression: Expression, values: pa.ChunkedArray) -> ColumnBounds
     bounds: tuple[Any, Any] = (_LEAST_TEXT, _GREATEST_TEXT)
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         bounds = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
-    # The count means that there may be a null, and a value that is none.
+    # The counts mean that there may be a null, and a value that is not null.
     nulls = min(len(values), max(1, values.null_count))
     return ColumnBounds(low=bounds[0], high=bounds[1], nulls=nulls, values=len(values) + 1, known=True)
 
 
 def distinct_results(expression: Expression, file: IndexedFile) -> pa.Array | None:
-    """Return the distinct results in a file without nulls; None if the result of a value depends on the engine."""
+    """Return the distinct results in a file, without null, or None if the result of a value depends on the engine."""
     kind = expression.function.result_type(expression.field.type)
     pieces = [pa.array([], kind)]
     try:
@@ -143,7 +143,7 @@ def _of_block(source: InputFile, block: LogBlock, columns: pa.Schema) -> Iterato
 
 
 def has_rows(storage: Storage, file: IndexedFile) -> bool:
-    """Return whether a file has rows. A log file with deletes only has none, nor has a base file without rows."""
+    """Return whether a file has rows. A log file with deletes only and an empty base file have none."""
     with storage.open_input(file.path) as source:
         if file.is_log:
             return any(block.kind in _DATA for block in scan_blocks(source))

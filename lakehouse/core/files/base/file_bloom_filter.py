@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter, small_filters
 
 _MIN_ENTRIES = 1_000
-# The filter has capacity for a quarter more keys, so that the next inserts into the file can extend it.
+# The filter has capacity for a quarter more keys, so that later inserts into the file can extend it.
 _CAPACITY_FACTOR = 1.25
 _ANY_NUMBER = 2**31 - 1
 
@@ -38,16 +38,15 @@ class FileBloom:
         self._complete: BloomFilter | None = None
 
     def inherit(self, stored: BloomFilter | None, new_keys: int) -> None:
-        """Extend the filter of the previous file version if it has capacity for `new_keys`; its keys need no second
-        hashing.
+        """Extend the filter of the previous file version, without hashing its keys, if it has capacity for `new_keys`.
 
-        Keys of rows that were deleted since stay in the filter. They cause false positives only.
+        Keys of rows that were deleted in the meantime stay in the filter. They only cause false positives.
         """
         if stored is not None:
             self._inherited = stored if stored.remaining >= new_keys else None
 
     def add(self, keys: pa.ChunkedArray, *, is_stored: bool) -> None:
-        """Add the keys of rows; `is_stored` if the previous version of the file has them."""
+        """Add the keys of rows. `is_stored` means that the previous version of the file contains them."""
         if not self.enabled or (is_stored and self._inherited is not None):
             return
         # Copy the keys, because a key column may be a view that keeps a whole batch in memory.
@@ -65,7 +64,7 @@ class FileBloom:
 
     @property
     def filter_bytes(self) -> int:
-        """The size of the filter so far, without waiting keys."""
+        """The current size of the filter, without the keys that are not yet added to it."""
         if self._builder is not None:
             return self._builder.size_bytes
         return 0 if self._inherited is None else sum(row.nbytes for row in self._inherited.rows)
@@ -85,7 +84,7 @@ class FileBloom:
 
     @property
     def is_small(self) -> bool:
-        """Whether `complete_small` can build the filter: no key is hashed yet, and one row has capacity for all."""
+        """Whether `complete_small` can build the filter: no key is hashed yet, and one row can contain all keys."""
         is_new = self._inherited is None and self._builder is None and self._complete is None
         return self.enabled and is_new and self._held_keys * _CAPACITY_FACTOR <= _MIN_ENTRIES
 

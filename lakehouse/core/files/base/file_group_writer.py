@@ -44,7 +44,7 @@ Pieces = Callable[[], Iterator[Matches]]
 
 
 def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> WriteStat | None:
-    """Write the next base file of the group and return its write statistics; None if there is nothing to write."""
+    """Write the next base file of the group and return its write statistics, or None if there is nothing to write."""
     with ExitStack() as stack:
         reader = None
         if task.base is not None:
@@ -192,14 +192,14 @@ class _MatchWindow:
             piece = next(self._pieces, None)
             if piece is None:
                 return False
-            # A stored row that is newer is not changed.
+            # A stored row that is newer than the incoming row is not changed.
             self._matches = piece if (piece.kind != LOST).all() else piece.take(piece.kind != LOST)
             self._next = self._start = self._stop = 0
         return True
 
     def _gather(self) -> None:
         assert self._matches is not None
-        # Release this window before the next one is read: both together would take twice the share.
+        # Release this window before the next one is read, because both together would need twice the memory share.
         self._rows = pa.table({})
         self._start, size = self._next, 0
         tables, order = [], []

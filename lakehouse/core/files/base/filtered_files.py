@@ -17,9 +17,9 @@ from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
 
-#: Filters that a task has in memory; one takes about 150 KB, or more for a large file.
+#: Maximum number of filters that a task has in memory; one takes about 150 KB, or more for a large file.
 _FILTERS = 128
-#: Each task reads all files of the index, so few filters are asked by one task.
+#: Minimum number of filters per task, because each task reads all files of the index.
 _LEAST_FILTERS = 64
 
 
@@ -33,7 +33,7 @@ class StoredFilters(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterTask:
-    """Ask the filters of some base files, given by partition and name, for the keys of `entries`."""
+    """Test the keys of `entries` against the filters of some base files, given by partition and name."""
 
     files: tuple[tuple[str, str], ...]
     entries: Entries
@@ -41,7 +41,7 @@ class FilterTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredFiles:
-    """Base files, by partition and name: those that contain no key of the batch, and those with a usable filter."""
+    """Base files by partition and name: files that contain no key of the batch, and files with a usable filter."""
 
     excluded: frozenset[tuple[str, str]] = frozenset()
     asked: frozenset[tuple[str, str]] = frozenset()
@@ -60,7 +60,7 @@ def plan_filters(
 
 
 def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt, task: FilterTask) -> FilteredFiles:
-    """Return which files of the task contain no staged key of their partition, or no key with a global index."""
+    """Return the files of the task that contain no staged key of their partition; with a global index no staged key."""
     tested: set[tuple[str, str]] = set()
     possible: set[tuple[str, str]] = set()
     rows = filters.bloom_filters(_files(task.files))
@@ -84,7 +84,7 @@ def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt
 
 
 def united(results: Sequence[FilteredFiles]) -> FilteredFiles:
-    """Return the results of several tasks as one."""
+    """Combine the results of several tasks."""
     return FilteredFiles(
         excluded=frozenset().union(*(one.excluded for one in results)),
         asked=frozenset().union(*(one.asked for one in results)),

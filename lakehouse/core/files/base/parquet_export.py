@@ -1,6 +1,4 @@
-"""Export the rows of file slices to plain Parquet files, sorted and of a chosen size, for engines that cannot read
-Hudi.
-"""
+"""Export the rows of file slices to sorted plain Parquet files of a chosen size, for engines that cannot read Hudi."""
 
 from __future__ import annotations
 
@@ -74,7 +72,7 @@ def copy_slices(context: CopyContext, attempt: Attempt, task: CopyTask) -> list[
 
 
 def _wanted(context: CopyContext) -> pa.Schema:
-    """Return the columns to read: the file columns, and the columns that the rows are sorted by."""
+    """Return the columns to read: the file columns and the sort columns."""
     extra = [name for name in context.sort_by if name not in context.columns.names]
     return pa.schema([*context.columns, *(context.read.table.field(name) for name in extra)])
 
@@ -82,7 +80,7 @@ def _wanted(context: CopyContext) -> pa.Schema:
 def _written(context: CopyContext, task: CopyTask, rows: Iterator[pa.Table]) -> Iterator[Copied]:
     pieces = (piece.slice(start, _PIECE_ROWS) for piece in rows for start in range(0, piece.num_rows, _PIECE_ROWS))
     piece, number = next(pieces, None), 0
-    # Bounds that Arrow writes ignore NaN; Spark would skip rows by them.
+    # Write no bounds of floats: Arrow's bounds ignore NaN, so Spark would wrongly skip rows.
     bounded = [name for name, kind in leaf_types(context.columns).items() if not pa.types.is_floating(kind)]
     while piece is not None:
         path = f"{task.folder}/part-{task.number:05d}-{number:05d}.parquet"
@@ -105,7 +103,7 @@ def _written(context: CopyContext, task: CopyTask, rows: Iterator[pa.Table]) -> 
 
 
 def bins_of(folder: str, slices: Sequence[FileSlice], task_bytes: int) -> tuple[CopyTask, ...]:
-    """Divide slices into tasks of about `task_bytes` each. The slices of one file group stay together."""
+    """Group slices into tasks of about `task_bytes` each. The slices of one file group stay together."""
     tasks: list[list[FileSlice]] = []
     filled = task_bytes
     for file_slice in slices:

@@ -1,8 +1,8 @@
 """Change the footer of a Parquet file before it is written: add the bloom filter, omit bounds that ignore NaN.
 
 Arrow copies footer values several times while a file is closed, and a bloom filter is too large for that. The writer
-therefore gets a token in place of the value, and its last bytes are kept back. The footer is then written to the file
-with the value in place of the token:
+therefore receives a token instead of the value, and its last bytes are held back. Then the footer is written to the
+file with the value instead of the token:
 
     column data | FileMetaData: ... <length><token> ... | length of FileMetaData | PAR1
 
@@ -103,7 +103,7 @@ class FooterSink:
         self.flush()
 
     def _kept(self) -> tuple[bytes, int, int]:
-        """Return the kept bytes, and where the footer begins and ends in them."""
+        """Return the held bytes, and the start and end of the footer in them."""
         assert self._held is not None
         held = b"".join(self._held)
         end = len(held) - len(_MAGIC) - _LENGTH.size

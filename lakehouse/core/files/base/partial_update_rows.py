@@ -1,7 +1,7 @@
-"""Decide which rows of partial updates may be written to a log without completion, and complete the others (DATA-5.3).
+"""Decide which partial rows may be written to a log as they are, and complete the others with stored values (DATA-5.3).
 
-A block with IS_PARTIAL has only the columns that the rows provide; readers take the others from the stored rows.
-Readers of Hudi 1.2 fail, or return wrong rows, in two cases. Rows are therefore written with all columns if there is:
+A block with IS_PARTIAL contains only the columns that the rows provide; readers take the other columns from the stored
+rows. In two cases readers of Hudi 1.2 fail or return wrong rows, so rows are then written with all columns:
 
     no stored row     the reader assigns the values of the block to wrong columns
     a delete column   whether a row is a delete is read at the position that the column has in the whole table
@@ -27,7 +27,7 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(slots=True)
 class Nulled:
-    """Counts new rows by the columns that they do not provide; these are null in them."""
+    """Counts new rows by the columns that they do not provide, which are null in these rows."""
 
     rows: dict[str, int] = field(default_factory=dict)
 
@@ -42,14 +42,14 @@ class Nulled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialRows:
-    """Divides the incoming rows of one file group into complete and partial rows.
+    """Splits the incoming rows of one file group into complete and partial rows.
 
     Attributes:
         read: The settings for reading the slice.
         file_slice: The slice of the group; None if it is new.
         lacking: The data columns that the rows do not provide.
-        all_stored: Each key is known to be stored.
-        completes: All rows are written with all columns, with the stored values of `lacking`.
+        all_stored: Whether each key is known to be stored.
+        completes: Whether all rows are written with all columns, with the stored values of `lacking`.
         context: The settings of the write.
         nulled: Counts the new rows.
     """
@@ -88,7 +88,7 @@ class PartialRows:
         return rows, rows.slice(0, 0)
 
     def _stored(self, keys: pa.ChunkedArray, fields: list[pa.Field]) -> tuple[np.ndarray, pa.Table]:
-        """Return the positions of the keys that are stored, each once, and the stored row of each."""
+        """Return the positions of the stored keys, each once, and the stored row of each."""
         columns = pa.schema(fields)
         positions, pieces = [np.array([], np.int64)], [columns.empty_table()]
         if self.file_slice is not None:
@@ -103,7 +103,7 @@ class PartialRows:
 
 
 def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
-    """Return how to divide the rows of a task; None if they are written to the log without completion.
+    """Return how to split the rows of a task, or None if all rows are written to the log as they are.
 
     Rows that provide all columns need no completion. Rows of non-blocking writers are not completed either, because a
     completed row would overwrite columns that another writer changed in the meantime. Readers of Hudi return the

@@ -19,9 +19,9 @@ from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
 
 RANGES = pa.schema([("file", pa.int64()), ("partition", pa.string()), ("low", pa.string()), ("high", pa.string())])
-#: Characters from U+E000 on: they and surrogates have a different order in UTF-16 and UTF-8.
+#: Characters from U+E000 on, whose order relative to surrogates differs between UTF-16 and UTF-8.
 _ORDERED_DIFFERENTLY = r"[\x{E000}-\x{10FFFF}]"
-#: Keys that are compared first: if each file has one of them in its range, the others need not be sorted.
+#: Number of keys that are compared first. If each file has one of them in its range, the other keys need not be sorted.
 _SAMPLE = 1_000
 
 

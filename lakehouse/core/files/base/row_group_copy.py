@@ -35,9 +35,9 @@ from lakehouse.model.files import BaseFile
 _TAIL = struct.Struct("<I4s")
 _MAGIC = b"PAR1"
 _PIECE = 8 << 20
-#: Row groups that are smaller than this on average are rewritten as larger ones, which are faster to read.
+#: Average row group size below which row groups are rewritten as larger ones, which are faster to read.
 MIN_GROUP_BYTES = 1 << 20
-#: The time of a look-up in a filter is proportional to its rows.
+#: Maximum number of rows of a joined bloom filter, because the time of a look-up is proportional to it.
 _FILTER_ROWS = 16
 # Ids of the fields in the Parquet footer.
 _SCHEMA, _ROWS, _GROUPS, _VALUES, _CREATED_BY, _ORDERS = 2, 3, 4, 5, 6, 7
@@ -71,9 +71,7 @@ class Joinable:
 
 
 def joinable(context: WriteContext, files: Sequence[BaseFile]) -> Joinable | None:
-    """Return the row groups of files; None if columns differ or groups are too small, so that they have to be
-    rewritten.
-    """
+    """Return the row groups of files, or None if they must be rewritten: columns differ, or groups are too small."""
     first: Struct | None = None
     groups: list[StoredGroup] = []
     for file in files:
@@ -218,7 +216,7 @@ def _move(chunk: Struct, by: int) -> None:
         if meta.get(number):
             meta.set(number, meta.get(number) + by, I64)
     if chunk.get(_CHUNK_OFFSET):
-        # Deprecated; usually writers set it to 0.
+        # A deprecated field; writers usually set it to 0.
         chunk.set(_CHUNK_OFFSET, chunk.get(_CHUNK_OFFSET) + by, I64)
 
 
@@ -266,7 +264,7 @@ def _values(context: WriteContext, groups: Sequence[StoredGroup]) -> Iterable[St
 def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> BloomFilter | None:
     """Return the filter for the keys of all files; None if there is none or it has to be built from the keys.
 
-    It also has keys of row groups that are in another output file, which costs false positives only.
+    It also contains keys of row groups in another output file, which only causes false positives.
     """
     if not context.policy.bloom_enabled:
         return None

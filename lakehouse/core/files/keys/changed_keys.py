@@ -2,10 +2,10 @@
 
     added     the keys of a file group that the commit created
     removed   the keys of a file group that the commit replaced or deleted
-    compared  the keys after the commit without those before it, and the other way round
+    compared  the keys after the commit without those before it, and vice versa
 
-Tasks read key columns and write the changed keys to the staging folder, divided by file group of the record index.
-Only the names of these files and the positions of their batches return to the driver.
+Tasks read key columns and write the changed keys to the staging folder, grouped by file group of the record index. Only
+the names of these files and the positions of their batches return to the driver.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def find_changed_keys(
 
 
 def write_divided(storage: Storage, path: str, pieces: Iterator[tuple[int, pa.RecordBatch]]) -> ChangedKeysFile | None:
-    """Write batches to one file, each with the number of its file group in the index; None without a batch."""
+    """Write batches to one file, each with the number of its file group in the index. Return None if there are none."""
     batches: dict[int, list[int]] = {}
     first = next(pieces, None)
     if first is None:

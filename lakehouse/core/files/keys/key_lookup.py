@@ -39,13 +39,14 @@ __all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Matches", "read_matches"]
 
 KEY = META_COLUMNS[2]
 _KEY_BYTES = 64
-#: The number of columns that an error names.
+#: Maximum number of columns in an error message.
 _SHOWN = 10
-#: The words of the keys that filters hash, and the first hashes of a key (64 bytes), take more memory than the keys.
+#: Memory factor of keys that are tested against filters: their words, and the first hashes of a key (64 bytes), need
+#: more memory than the keys.
 FILTERED_KEY_FACTOR = 2.5
 _SAMPLE_KEYS = 1_000
 _VALUES_BATCH = 131_072
-#: After this number of consecutive files with keys of the batch, filters are not used for the next files. On a local
+#: Number of consecutive files with keys of the batch after which filters are not used for further files. On a local
 #: disk, using a filter takes a third of the time for reading the keys of a file with 20,000 rows.
 _MOST_USELESS = 3
 Entries = tuple[StagedEntry, ...]
@@ -69,7 +70,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
                     continue
                 possible = None if candidates is None else candidates.of_file(reader)
                 if possible is not None and is_local:
-                    # The key column is read now, so the filter of the file saved nothing.
+                    # The key column is read anyway, so the filter of the file had no benefit.
                     useless = useless + 1 if len(possible) else 0
                     candidates = None if useless == _MOST_USELESS else candidates
                 if possible is None:
@@ -172,7 +173,7 @@ def _roots(context: WriteContext) -> set[str]:
 
 
 def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYTES) -> Iterator[Entries]:
-    """Divide the entries into parts whose keys fit their share of the budget together with their hash table."""
+    """Split the entries into parts whose keys and hash table fit their share of the budget."""
     limit = Budget(budget_bytes).hashed_keys(key_bytes)
     part: list[StagedEntry] = []
     capacity = limit
@@ -196,13 +197,13 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
 
 
 def key_parts(context: WriteContext, entries: Entries, *, asks_filters: bool = False) -> Iterator[Entries]:
-    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that reads filters first."""
+    """Split the entries into parts whose keys fit the budget of a look-up, or of a look-up that reads filters first."""
     factor = FILTERED_KEY_FACTOR if asks_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
 
 def _key_bytes(context: WriteContext, entries: Entries) -> float:
-    """Return the average size of a staged key, estimated by the first ones."""
+    """Estimate the average size of a staged key from the first keys."""
     sample = replace(entries[0], rows=min(entries[0].rows, _SAMPLE_KEYS))
     size: int = staged_keys(context, (sample,)).nbytes
     return size / max(sample.rows, 1)
@@ -290,7 +291,7 @@ def staged_ordering(context: WriteContext, entries: Entries, entry: np.ndarray, 
 logger = logging.getLogger(__name__)
 
 _MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
-# Hudi orders keys by UTF-16 units. That order equals the order of code points for keys below this character.
+# Hudi sorts keys by UTF-16 units. That order equals the order of code points for characters below this one.
 _FIRST_SURROGATE = "\ud800"
 
 
@@ -315,7 +316,7 @@ def may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
 
 
 class CandidateKeys:
-    """The keys of a batch, prepared once so that the filters of many files can be asked for them."""
+    """The keys of a batch, prepared once so that they can be tested against the filters of many files."""
 
     def __init__(self, keys: pa.ChunkedArray) -> None:
         self._keys = keys
@@ -339,7 +340,7 @@ class CandidateKeys:
         return positions if may_contain is None else positions[may_contain[positions]]
 
     def of_filter(self, path: str, text: bytes | None, type_code: str | None) -> np.ndarray | None:
-        """Return for each key whether a file may contain it by its encoded filter; None if all keys are possible.
+        """Return for each key whether a file may contain it, by its encoded filter, or None if all keys are possible.
 
         A filter that cannot be used is logged as a warning.
         """

@@ -26,7 +26,7 @@ from lakehouse.model.files import BaseFile, FileSlice
 
 Number = TypeVar("Number", int, np.ndarray)
 IN_PLACE, MOVED_OUT, LOST, DELETED = 0, 1, 2, 3
-# A run and a position in it, or an entry and a position in it, are encoded as one number.
+# A run (or entry) and a position in it are encoded as one number.
 _ROW_BITS = 40
 _SEGMENT = pa.schema([("base_row", pa.int64()), ("run", pa.int32()), ("row", pa.int64()), ("kind", pa.int8())])
 
@@ -87,7 +87,7 @@ class MatchCollector:
         if not len(matches):
             return
         matches = self._index.renamed(matches)
-        # A stored row that is newer is not changed, so its file does not need to be rewritten.
+        # A stored row that is newer than the incoming row is not changed, so its file need not be rewritten.
         self._rows += int((matches.kind != LOST).sum())
         for number, used, fingerprint in self._index.consumed(matches):
             partition = self._index.entries[number].partition
@@ -202,9 +202,9 @@ def stream_matches(context: WriteContext, path: str) -> Iterator[Matches]:
 
 
 def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple[str, bool]]) -> Matches:
-    """Return the matches without DELETED ones whose row is matched better in another file.
+    """Remove DELETED matches of rows that have a better match in another file.
 
-    A match with a stored row is better than one with a deleted key. Of two deleted keys, the key of the file with
+    A match with a stored row is better than a match with a deleted key. Of two deleted keys, the one in the file with
     precedence is better.
 
     Args:

@@ -27,7 +27,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.validation import Finding
 
 _POSITIONS = 2**31 - 1
-#: For a hash, its copy during the sort, and the mask of equal hashes.
+#: Bytes per key: for a hash, its copy during the sort, and the mask of equal hashes.
 _BYTES_PER_KEY = 24
 #: The maximum number of repeated hashes whose keys are compared, and of keys that a finding shows.
 _LOOKED_AT, _SHOWN = 1_000, 3
@@ -54,7 +54,7 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
                 problem = f"{len(keys)} keys or more have several rows: {shown}"
                 return (Finding(invariant="key.unique", problem=problem, path=where),)
     except (NotFoundError, CorruptTableError):
-        # Another check reports the file itself, unless a clean has deleted it in the meantime.
+        # A different check reports the file, unless a clean has deleted it in the meantime.
         problem = "keys were not compared: a file is missing or unreadable"
         return (Finding(invariant="unchecked", problem=problem, path=where),)
     except UnsupportedError as error:
@@ -73,8 +73,9 @@ class KeyShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """The number of keys in a share that are in several partitions, with examples. `unread` is the reason why none were
-    compared.
+    """The number of keys in a share that are in several partitions, with examples.
+
+    `unread` is the reason why none were compared.
     """
 
     count: int = 0
@@ -90,12 +91,12 @@ def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -
                 return reader.rows
         return sum(len(keys) for keys in _keys(context, (file_slice,)))
     except (NotFoundError, CorruptTableError, UnsupportedError):
-        # The check of the file reports it.
+        # The check of the file reports the damage.
         return 0
 
 
 def key_shares(slices: Sequence[FileSlice], rows: int, budget_bytes: int) -> list[KeyShare]:
-    """Divide `rows` keys into shares, so that the hashes in one share fit half of a task's budget."""
+    """Split `rows` keys into shares, so that the hashes of one share fit into half of a task's budget."""
     ordered = tuple(sorted(slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id)))
     parts = max(1, -(-rows * _BYTES_PER_KEY // max(budget_bytes // 2, 1)))
     return [KeyShare(slices=ordered, part=part, parts=parts) for part in range(parts)]

@@ -1,9 +1,9 @@
 """Find the staged rows whose keys have a stored location, and match them with the rows of these file groups (MDT-4).
 
     locate   staged keys -> record index -> one file per task: key, run, row; one or more batches per file group
-    tag      key column of a located file group -> matches file, as for other indexes
+    tag      key column of a located file group -> matches file, like for other indexes
 
-On a merge-on-read table the rows of a located key are appended to a log without reading the file group, if no stored
+On a merge-on-read table the rows of a located key are appended to a log without reading the file group, unless a stored
 value decides whether they move.
 """
 
@@ -126,7 +126,10 @@ def located_keys(context: WriteContext, task: TagTask, number: int) -> Iterator[
 
 
 def _trusted(staged: StagedKeys, first: int) -> Matches:
-    """Return matches of all keys with rows that are not read, so their positions in the file are only numbered."""
+    """Return matches of all keys.
+
+    The stored rows are not read, so their positions in the file are just consecutive numbers.
+    """
     count = len(staged.keys)
     entry, position = staged.rows(np.arange(count))
     return staged.matches(first + np.arange(count), entry, position, np.full(count, IN_PLACE, np.int8))

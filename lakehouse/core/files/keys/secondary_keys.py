@@ -32,8 +32,8 @@ _DATE, _EPOCH = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", dt.date(1970, 1, 1)
 class IndexedGroup:
     """The slice of a file group before a commit and after it; None if it has none.
 
-    With `keeps` no key is removed: concurrent writers append to the group, so the slices before the commit do not
-    have their rows. An index with too many keys stays correct, because readers check the rows.
+    With `keeps` no key is removed, because concurrent writers append to the group and their rows are missing in the
+    slice before the commit. Surplus keys are harmless, because readers check the rows.
     """
 
     before: FileSlice | None = None
@@ -50,7 +50,7 @@ class IndexedColumn:
         column: The indexed column.
         directory: The directory for the files of tasks, relative to the table.
         groups: The number of file groups in the index.
-        version: The version of its definition, "V1" or "V2": how keys are divided among them.
+        version: The version of its definition, "V1" or "V2", which decides how keys are distributed over the groups.
         output: The storage for task files, if it is not the storage of the table; `directory` is then in it.
     """
 
@@ -68,13 +68,13 @@ class IndexedColumn:
 
 
 def text_refusal(kind: pa.DataType) -> str | None:
-    """Return why values of a type cannot be stored in a secondary index; None if they can.
+    """Return why values of a type cannot be stored in a secondary index, or None if they can.
 
     Only types for which Hudi certainly writes the same string are supported.
     """
     if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_boolean(kind):
         return None
-    return f"a secondary index takes texts, whole numbers, dates and booleans, and the column has the type {kind}"
+    return f"a secondary index supports strings, integers, dates and booleans, but the column has the type {kind}"
 
 
 def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -119,14 +119,17 @@ def secondary_keys_of(read: SliceContext, column: str, file_slice: FileSlice) ->
 
 
 def keys_of_slice(column: IndexedColumn, _attempt: Attempt, file_slice: FileSlice) -> pa.Array:
-    """Return the keys of one slice, as a task."""
+    """Task: return the keys of one slice."""
     return secondary_keys_of(column.read, column.column, file_slice)
 
 
 def find_changed_values(
     column: IndexedColumn, attempt: Attempt, groups: Sequence[IndexedGroup]
 ) -> ChangedKeysFile | None:
-    """Write the changed keys of file groups to one file, divided by file group of the index; None without a change."""
+    """Write the changed keys of file groups to one file, grouped by file group of the index.
+
+    Return None if no key changes.
+    """
     path = f"{column.directory}/{attempt.token}.arrow"
     return write_divided(column.storage, path, _divided(column, groups))
 

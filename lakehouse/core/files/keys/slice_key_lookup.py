@@ -63,7 +63,7 @@ def _find(
     columns: pa.Schema,
     staged: StagedKeys,
 ) -> tuple[Matches, int]:
-    """Return the matches, and how many of them have no stored row because the logs delete the key."""
+    """Return the matches, and the number of matches without a stored row, because the logs delete the key."""
     entries = staged.entries
     keys = staged.keys.combine_chunks() if isinstance(staged.keys, pa.ChunkedArray) else staged.keys
     rows, positions, orderings, start = [], [], [], 0

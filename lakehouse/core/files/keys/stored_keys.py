@@ -1,6 +1,7 @@
-"""Check that the stored key and partition path of rows are those that their columns produce.
+"""Check that the stored key and partition path of rows equal the values computed from their columns.
 
-If the type of a column has changed, the same value may be another string, and writers no longer find the row.
+If the type of a column has changed, the same value may have a different string form, so that writers no longer match
+the row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _, _, KEY, PATH, _ = META_COLUMNS
 
 @dataclass(slots=True)
 class KeyValues:
-    """Counts rows whose stored key (`keys`) or partition path (`paths`) does not follow from their columns."""
+    """Counts rows whose stored key (`keys`) or partition path (`paths`) differs from the value of their columns."""
 
     config: KeyConfig
     compares_paths: bool = True
@@ -47,7 +48,7 @@ class KeyValues:
         try:
             made = self._made(rows, name)
         except UserError as error:
-            # Values that produce no key, such as null, cannot have produced the stored one.
+            # Values that produce no key, such as null, cannot have produced the stored key.
             self.example = self.example or error.message
             return 1
         stored = rows.column(name)

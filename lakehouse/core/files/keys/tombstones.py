@@ -32,7 +32,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 _PARTITION, _KEY, _INSTANT, _UNTIL = "partition", "key", "instant", "until"
 _WHERE = "where"
-#: The partition of deletes without partition, in a table that has partitions.
+#: Placeholder for the partition of deletes whose partition is unknown, in a partitioned table.
 _ANYWHERE = ""
 _GROUP_ROWS = 65_536
 _TOMBSTONE_BYTES = 256
@@ -50,7 +50,7 @@ class KnownDeletes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRun:
-    """A staged run without its late rows, and their number; the same run if there are none."""
+    """A staged run without late rows, and the number of late rows. Without late rows it is the original run."""
 
     run: StagedRun
     late: int
@@ -78,10 +78,12 @@ def _moved(entry: StagedEntry, late: np.ndarray, path: str) -> StagedEntry:
 
 
 def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> StagedRun | None:
-    """Stage the stored versions of keys to delete, with their ordering values; None if the slice has none of them.
+    """Stage the stored versions of keys to delete, with their ordering values.
 
-    A delete without ordering value applies to the version that it finds. With consistent hashing each entry is a
-    piece of the run, in the order of the hash.
+    Return None if the slice contains none of the keys.
+
+    A delete without ordering value applies to the stored version. With consistent hashing each entry is one part of the
+    staged run, and the parts are in hash order.
     """
     (file_slice,) = task.slices
     path = f"{context.staging}/found/{file_slice.file_id}_{attempt.token}.arrow"
@@ -156,7 +158,7 @@ def late_rows(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """The deletes to compare rows with: of some partitions (None: all), by key alone or by key and partition."""
+    """The deletes to compare rows with: of some partitions (None means all), matched by key or by key and partition."""
 
     names: Sequence[str] | None
     by_key: bool
@@ -191,7 +193,7 @@ def _by_value(rule: MergeRule) -> MergeRule:
 
 
 def _where(scope: _Scope, codes: pa.Array, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the value by which rows are matched: number of the partition and key, or the key alone."""
+    """Return the value by which rows are matched: partition number and key, or only the key."""
     return keys if scope.by_key else pc.binary_join_element_wise(codes.cast(pa.string()), keys, ":")
 
 
@@ -247,7 +249,7 @@ def _with_ordering(context: WriteContext, rows: pa.Table) -> pa.Table:
 
 
 def _counting(rows: pa.Table, deletes: KnownDeletes) -> pa.Table:
-    """Return the deletes that have not expired and whose partition was not overwritten since."""
+    """Return the deletes that have not expired and whose partition was not overwritten later."""
     counts = pc.greater(rows.column(_UNTIL), deletes.now_ms)
     tombstones = deletes.known
     if tombstones.overwritten_all:
@@ -265,7 +267,7 @@ def _counting(rows: pa.Table, deletes: KnownDeletes) -> pa.Table:
 def write_tombstones(
     context: WriteContext, deletes: KnownDeletes, attempt: Attempt, run: StagedRun
 ) -> TombstoneFile | None:
-    """Write the deletes of a run that have an ordering value; None if there are none."""
+    """Write the deletes of a run that have an ordering value. Return None if there are none."""
     entries = [entry for entry in run.entries if context.incoming.deletes_only or entry.deletes]
     with StagedReader(context, run.path) as reader, _Writer(context, deletes.until_ms, attempt) as writer:
         window = context.budget.window_rows(reader.bytes_per_row)
@@ -290,7 +292,7 @@ def write_tombstones(
 def merge_tombstones(
     context: WriteContext, deletes: KnownDeletes, attempt: Attempt, files: tuple[TombstoneFile, ...]
 ) -> TombstoneFile | None:
-    """Write the valid deletes of some files as one file; None if there are none."""
+    """Write the valid deletes of some files as one file. Return None if there are none."""
     until_ms = max(file.until_ms for file in files)
     with _Writer(context, until_ms, attempt) as writer:
         for file in files:

@@ -38,7 +38,7 @@ from lakehouse.model.files import FileSlice, LogFile
 _COMMIT_TIME, _SEQNO = META_COLUMNS[0], META_COLUMNS[1]
 #: The images of a change.
 SIDES = (BEFORE, AFTER)
-#: The meta columns that differ between a row that was written again and one that was kept.
+#: The meta columns that differ between a rewritten row and a row that was copied unchanged.
 _VERSION = (_COMMIT_TIME, _SEQNO)
 _MIN_SIDE_BYTES = 64 * 1024
 _MIN_ROWS, _MAX_ROWS = 1_024, 65_536
@@ -92,7 +92,7 @@ class ChangeContext:
 def read_changes(context: ChangeContext, change: FileGroupChange, sides: Collection[str] = SIDES) -> Iterator[pa.Table]:
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
 
-    Only rows of `change.part` are returned. Of a key that has several, deletes come first.
+    Only rows of `change.part` are returned. If a key has several changes, deletes come first.
 
     Args:
         context: The settings.
@@ -156,7 +156,7 @@ def _ordered(records: pa.Table, part: ChangePart) -> pa.Table:
     deletes = pc.fill_null(pc.equal(records.column(OP), Op.DELETE.value), False)
     pieces = [records.filter(deletes)] if part.has_deletes else []
     if pieces and not pieces[0].num_rows:
-        # Usually logs have updates only, which need no copy.
+        # Logs usually contain only updates, which need no copy.
         return records if part.has_upserts else pieces[0]
     if part.has_upserts:
         pieces.append(records.filter(pc.invert(deletes)))
@@ -173,7 +173,7 @@ def _image_of(context: ChangeContext, column: pa.ChunkedArray, kind: pa.StructTy
 
 
 def _images_before(context: ChangeContext, blocks: list[tuple[str, LogBlock]]) -> Iterator[pa.Table]:
-    """Yield the rows before the change, as the log contains them. They have no version columns."""
+    """Yield the rows before the change from the log. They have no version columns."""
     for records in _records(context, blocks, [RECORD_KEY, BEFORE]):
         there = records.filter(pc.is_valid(records.column(BEFORE)))
         rows = rows_of(there.column(BEFORE)).append_column(KEY, there.column(RECORD_KEY))
@@ -398,7 +398,7 @@ def _occurrences(codes: np.ndarray) -> np.ndarray:
 
 
 def _differ(context: ChangeContext, old: pa.Table, new: pa.Table) -> np.ndarray:
-    """Return which rows were written again: by their versions, and by their values if merges mix versions."""
+    """Return which rows were rewritten, judged by their versions, and by their values if merges mix versions."""
     differ = np.zeros(old.num_rows, bool)
     for name in _VERSION:
         differ |= np.asarray(pc.fill_null(pc.not_equal(old.column(name), new.column(name)), True))

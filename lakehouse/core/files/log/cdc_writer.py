@@ -86,7 +86,7 @@ class ChangeLog:
             self._add(Op.INSERT, None, rows)
 
     def _add(self, op: Op, before: tuple[pa.Table, pa.Array] | None, after: pa.Table | None) -> None:
-        """Append changes; `before` has stored rows and the positions of those that changed."""
+        """Append changes. `before` contains stored rows and the positions of the changed rows."""
         count = after.num_rows if after is not None else len(before[1]) if before is not None else 0
         if count == 0:
             return
@@ -104,7 +104,7 @@ class ChangeLog:
                 columns.append(pa.nulls(count, field.type) if after is None else image(after, field.type))
         self._pending.append(pa.Table.from_arrays(columns, names=self._columns.names))
         self._pending_bytes += self._pending[-1].nbytes
-        # Encoding takes several times the memory of the rows; together they are a small part of the budget.
+        # Encoding needs several times the memory of the rows; together this is a small part of the budget.
         if self._pending_bytes >= max(self._context.budget.decoded_bytes // 4, _MIN_BLOCK_BYTES):
             self._write_block()
 

@@ -46,7 +46,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
         for number, (origin, rows) in enumerate(merged):
             if number == 0 and base is not None and writer.bloom.enabled:
-                # The logs are matched now, so the number of keys to add to the filter is known.
+                # The logs are already matched here, so the number of keys to add to the filter is known.
                 writer.bloom.inherit(base.bloom_filter(), counts.unmatched)
             writer.write_kept(rows, is_stored=origin is not RowOrigin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
@@ -62,7 +62,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:
-    """Return the file slice that an operation of a plan names. Raises CorruptTableError for invalid names."""
+    """Return the file slice of a plan's operation. Raises CorruptTableError for invalid names."""
     partition, file_id = operation.partition, operation.file_id
     base = None if operation.data_file is None else parse_base_file(operation.data_file, partition, 0)
     sizes = operation.log_sizes or (0,) * len(operation.log_files)

@@ -45,7 +45,7 @@ def log_bounds(
 
 
 def _with_absent(bounds: dict[str, ColumnBounds], columns: Iterable[str], rows: int) -> dict[str, ColumnBounds]:
-    """Return bounds with the columns that complete rows were written without: they are null."""
+    """Add null bounds for the columns that are missing in complete rows of the file."""
     absent = ColumnBounds(low=None, high=None, nulls=rows, values=rows)
     return {**(dict.fromkeys(columns, absent) if rows else {}), **bounds}
 

@@ -1,10 +1,10 @@
 """Compact the logs of one file slice: write one log file that replaces several (DATA-4.6).
 
 Its blocks name the instants that they replace (COMPACTED_BLOCK_TIMES), and readers skip the blocks of those instants.
-The base file is not read. A slice whose logs grow faster than compactions run stays fast to read.
+The base file is not read. So a slice stays fast to read even if its logs grow faster than compactions run.
 
-Partial updates that have to be merged with their base row one after another are written as they are, each version of a
-key in a file of its own.
+Partial updates that must be merged with their base row one after another are copied unchanged, each version of a key to
+a separate file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
             versions = [part.versions for part in parts if part.versions is not None]
             for number in range(max((several.most for several in versions), default=0)):
                 if number:
-                    # A file has its deletes behind its rows, so each version of a key needs a file of its own.
+                    # A file contains its deletes after its rows, so each version of a key needs a separate file.
                     writer.roll()
                 for several in versions:
                     _append(context, writer, several.version(number), sets)
@@ -72,7 +72,7 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
 
 
 def _merged_alone(part: LogPart) -> pa.Table:
-    """Return the entries that readers need no older versions of."""
+    """Return the entries for which readers need no older versions."""
     if part.versions is None:
         return part.entries
     single = part.versions.counts(np.arange(part.entries.num_rows)) == 0
@@ -94,7 +94,7 @@ def _append_batch(context: CompactionContext, writer: LogWriter, entries: pa.Tab
     rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
     replacing = pc.and_(pc.equal(rows.column(KIND), RECORD), rows.column(DEFAULT))
     if pc.any(replacing).as_py():
-        # A file has its deletes behind its rows, and a reader has to meet these deletes before the records.
+        # A file contains its deletes after its rows, but readers must process these deletes before the records.
         writer.add_deletes(rows.column(KEY).filter(replacing), None)
         writer.roll()
     data = rows.drop_columns(CONTROL.names)

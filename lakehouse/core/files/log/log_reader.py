@@ -54,10 +54,10 @@ class VisibleBlocks:
     Attributes:
         instants: The completed writes that are visible to the reader.
         archived_before: Writes requested before this time are visible, too.
-        copies_only: Only blocks of another instant than that in the file name are checked. Such files are named after a
-            resize of buckets, and their blocks have the instants of the writes (version 8 and later). Or they were
-            written in version 6, before Hudi upgraded the table.
-        upgraded: Hudi may have upgraded the table, so that several commits may have appended to a log file.
+        copies_only: Whether only blocks are checked whose instant differs from the one in the file name. Such files are
+            either named after a bucket resize, and their blocks have the instants of writes (version 8 and later), or
+            they were written in version 6, before Hudi upgraded the table.
+        upgraded: Whether Hudi may have upgraded the table, so that several commits may have appended to a log file.
     """
 
     instants: frozenset[str] | None = None
@@ -88,7 +88,7 @@ class SliceContext:
         visible: The instants whose log blocks are read.
         commit_times: Incremental reads: only rows of these commits are merged, as in Hudi, so that a row in the
             range is visible even if an older one takes precedence. Partial rows are completed by any stored row.
-        skips_damage: Continue without the rows of a committed log that is damaged.
+        skips_damage: Whether to continue without the rows of a damaged committed log.
     """
 
     storage: Storage
@@ -137,7 +137,7 @@ def read_entries(
         logs: The log files of the slice.
         columns: The columns of the entries.
         sets: Collects the sets of columns that partial rows provide.
-        seen: Gets the valid blocks, and the damaged ones that were skipped, before the first entries are yielded.
+        seen: Receives the valid blocks and the skipped damaged blocks, before the first entries are yielded.
 
     Raises:
         CorruptTableError: A block does not decode, or a committed log is damaged and `context.skips_damage` is false.
@@ -207,7 +207,7 @@ def _readable(context: SliceContext, log: LogFile, block: LogBlock) -> Iterator[
 
 def _shown(context: SliceContext, logs: Sequence[LogFile], placed: Placed) -> bool:
     number, block = placed
-    # A rollback command has the instant of the rollback, which is no write.
+    # A rollback command has the instant of the rollback, which is not a write.
     is_checked = block.kind not in (BlockType.CORRUPT, BlockType.COMMAND) and block.instant != logs[number].instant
     return not is_checked or context.visible.shows(block.instant)
 
@@ -215,7 +215,7 @@ def _shown(context: SliceContext, logs: Sequence[LogFile], placed: Placed) -> bo
 def _without_failed_appends(
     context: SliceContext, logs: Sequence[LogFile], blocks: Sequence[Placed], lost: Sequence[Placed]
 ) -> list[Placed]:
-    """Return the corrupt blocks that are lost data, if log files of version 6 are among the files.
+    """If there are log files of version 6, return only the corrupt blocks that are lost data.
 
     A log file that has blocks of another instant than that in its name was written in version 6.
     """

@@ -53,9 +53,7 @@ _CODECS = {"none": "NONE"}
 
 
 def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
-    """Append the rows of the task to its file group and return the write statistics of the log files; none without
-    rows.
-    """
+    """Append the rows of the task to its file group, and return the write statistics of its log files."""
     gaps = partial_rows(context, read, task)
     markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
     first = first_log(context, attempt, task)
@@ -72,12 +70,12 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
 
 
 def _as_copy(stat: WriteStat) -> WriteStat:
-    """Return the statistics of copied rows, which the statistics of the present group count already."""
+    """Return the statistics of copied rows with zero counts, because the present group already counts them."""
     return replace(stat, num_inserts=0, num_updates=0, num_deletes=0, nulled={}, event_time=None)
 
 
 def _with_base_slice(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
-    """Return write statistics with the slice that the logs extend. Hudi finds the rows before a change by it."""
+    """Add the slice that the logs extend to write statistics. Hudi uses it to read the rows before a change."""
     if file_slice is None:
         return stats
     base, names, results = file_slice.base, [log.name for log in file_slice.logs], []
@@ -134,8 +132,8 @@ class LogWriter:
             markers: The markers of the attempt, with the settings of the write.
             partition: The partition path of the group.
             file_id: The id of the group.
-            is_new: The log begins the group.
-            gaps: Divides rows of a partial update into complete and partial ones.
+            is_new: Whether the log begins the group.
+            gaps: Splits rows of a partial update into complete and partial rows.
             first: The first log file; None for version 1 of the write's own instant.
         """
         context = markers.context
@@ -156,7 +154,7 @@ class LogWriter:
             write_token=markers.attempt.token,
         )
         self._version = self._first.version
-        #: The number of rows whose keys an earlier log of the group deletes.
+        #: Number of rows whose keys an earlier log of the group deletes.
         self.revived = 0
         self._started = context.clock.monotonic_s()
         self._stats: list[WriteStat] = []
@@ -210,7 +208,7 @@ class LogWriter:
             self.roll()
 
     def add_deletes(self, keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> None:
-        """Append keys to delete: always, or with `ordering` only if the delete is not older than the stored row."""
+        """Append keys to delete. With `ordering`, a delete only applies if it is not older than the stored row."""
         texts = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
         values = None if ordering is None else pa.concat_arrays([*ordering.chunks, pa.array([], ordering.type)])
         if not len(texts):
@@ -323,7 +321,7 @@ class LogWriter:
         return merged_bounds(block.bounds or {} for block in self._blocks.values())
 
     def _ranges(self, footers: Sequence[pq.FileMetaData]) -> dict[str, Range]:
-        """Return the ranges for the commit, which states none of columns that the metadata table indexes."""
+        """Return the ranges for the commit, without columns that the metadata table indexes."""
         # With deletes or several blocks, the bounds of one block do not cover the file.
         is_exact = len(footers) == 1 and len(self._blocks) == 1
         return column_ranges(footers[0]) if is_exact and self._context.indexed is None else {}
@@ -340,10 +338,9 @@ class LogWriter:
 
 
 def delete_ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
-    """Return the ordering values of `rows` for a delete block: a struct if there are several columns, null without
-    value.
+    """Return the ordering values of `rows` for a delete block: a struct for several columns, null without value.
 
-    Returns None if no delete block can hold them. Rows that are deletes then stay data rows.
+    Returns None if delete blocks cannot store them. Rows that are deletes then stay data rows.
     """
     names = rule.compared
     if not names or rule.by_parts or not all(_orders_deletes(rows.schema.field(name).type) for name in names):
@@ -369,7 +366,7 @@ def _avro_schema(context: WriteContext, names: tuple[str, ...] | None) -> str:
 
 
 class _DataBlock:
-    """The Parquet content of a data block while it grows; `names` are the data columns that its rows provide."""
+    """The Parquet content of a data block under construction. `names` are the data columns that its rows provide."""
 
     def __init__(self, context: WriteContext, names: tuple[str, ...]) -> None:
         self._context, self._names = context, names

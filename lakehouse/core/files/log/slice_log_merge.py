@@ -6,10 +6,10 @@ files:
     entries ──hash──► part 0, 1, ...  each merged by itself, read back by memory map
     base keys ─hash──► part 0, 1, ...  each matched with the entries of its part: base row -> entry
 
-If several base rows have the same key, only the first one is matched with the entry (DATA-5.2). Logs of Hudi may name
-base rows by their positions; then the named rows are matched.
+If several base rows have the same key, only the first one is matched with the entry (DATA-5.2). Logs of Hudi may refer
+to base rows by position; then these rows are matched.
 
-The result of partial updates depends on the order of merging. Their keys have all versions, too (`KeyVersions`).
+The result of partial updates depends on the order of merging, so all versions of their keys are kept (`KeyVersions`).
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class KeyVersions:
         return numbers
 
     def of(self, entry: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """Return the versions of merged entries that have some, and for each the position in `entry`."""
+        """Return the versions of the merged entries that have versions, each with its position in `entry`."""
         counts = self.counts(entry)
         records = np.repeat(np.arange(len(entry)), counts)
         within = np.arange(len(records)) - np.repeat(np.cumsum(counts) - counts, counts)
         return self.entries.take(pa.array(self.starts[entry[records]] + within)), records
 
     def version(self, number: int) -> pa.Table:
-        """Return version `number` (from 0) of the keys that have as many."""
+        """Return version `number` (from 0) of the keys that have this many versions."""
         at = np.flatnonzero(np.diff(self.starts) > number)
         return self.entries.take(pa.array(self.starts[at] + number))
 
@@ -202,9 +202,10 @@ class LogMerge:
 
 
 def _depends_on_order(codes: np.ndarray, counts: np.ndarray, control: Control, rule: MergeRule) -> np.ndarray:
-    """Return the mask of the keys for which merging the versions first gives another row than the base row first.
+    """Return the mask of the keys whose merged row depends on whether versions or the base row are merged first.
 
-    Without ordering columns the newest value of each column wins in any order of merging, unless a delete lies between.
+    Without ordering columns the newest value of each column wins in any order of merging, unless there is a delete in
+    between.
     """
     several: np.ndarray = counts > 1
     if not rule.compared:
@@ -249,7 +250,7 @@ def _matched(entries: pa.Table, numbered: Iterator[pa.Table], named: NamedRows) 
 
 
 def _meeting(base_row: np.ndarray, entry: np.ndarray, named: np.ndarray | None) -> np.ndarray:
-    """Return the mask of the base rows (ascending) that are matched: the named ones, or the first of each key."""
+    """Return the mask of the matched base rows (ascending): rows at given positions, or the first row per key."""
     meets = np.zeros(len(entry), bool) if named is None else np.isin(base_row, named)
     is_met = np.zeros(entry.max() + 1, bool)
     is_met[entry[meets]] = True
@@ -259,7 +260,10 @@ def _meeting(base_row: np.ndarray, entry: np.ndarray, named: np.ndarray | None) 
 
 
 def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | None:
-    """Return the base rows that the blocks name; None if some blocks name none, so that keys decide, as in Hudi."""
+    """Return the base rows at the positions in the blocks.
+
+    If some blocks have none, return None: keys then decide, as in Hudi.
+    """
     texts = [
         block.headers.get(BlockHeader.RECORD_POSITIONS)
         for block in blocks

@@ -1,6 +1,4 @@
-"""Read the rows of one file slice: base rows merged with the logs, then rows that only the logs have (DATA-5.2,
-DATA-0.1).
-"""
+"""Read the rows of one file slice: base rows merged with the logs, then rows that are only in logs (DATA-5.2)."""
 
 from __future__ import annotations
 
@@ -50,8 +48,8 @@ class SliceCounts:
         log_blocks: Valid blocks of the logs.
         corrupt_blocks: Committed blocks that are damaged.
         unmatched: Entries without a base row.
-        deleted_keys: If a list is given, gets the keys that the logs delete with an ordering value. A base row may be
-            newer than such a delete.
+        deleted_keys: If this is a list, it receives the keys that the logs delete with an ordering value. A base row
+            may be newer than such a delete.
     """
 
     updated: int = 0
@@ -77,7 +75,7 @@ def read_slice(
         context: The settings for reading.
         file_slice: The base file, the logs, or both.
         columns: Columns of the table. Columns in `base_reader.REPEATING` may be dictionary-encoded, as in files.
-        counts: Gets the numbers of rows and blocks, and the deleted keys if it requests them.
+        counts: Receives the numbers of rows and blocks, and the deleted keys if it requests them.
         base: The open base file of the slice, if the caller has one. It stays open.
     """
     counts = counts if counts is not None else SliceCounts()
@@ -128,7 +126,7 @@ def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSet
     if context.commit_times is None or context.mixes_versions or len(sets.sets) > 1:
         yield from stored_keys(context, reader)
         return
-    # Both columns in one pass. If they were read separately their batches might end at different rows.
+    # Read both columns in one pass. If they were read separately, their batches might end at different rows.
     columns = pa.schema([context.table.field(COMMIT_TIME), context.table.field(KEY)])
     for rows in reader.batches(columns, _keys_at_once(context)):
         of_range = context.of_range(rows.column(COMMIT_TIME))
@@ -220,7 +218,7 @@ class _BaseMerge:
     def _mixed(
         self, stored: pa.Table, position: np.ndarray, entries: pa.Table, entry: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
-        """Return the same if replacing rows have values of both sides."""
+        """Return the same as `_replaced`, for replacing rows with values of both sides."""
         taken = stored.take(pa.array(position)), entries.take(pa.array(entry))
         merged = merge_base(*taken, self.context.rule, self.sets)
         rows = align(merged.rows.select(self.columns.names), self.columns)
@@ -228,7 +226,7 @@ class _BaseMerge:
 
 
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
-    """Return the columns that a base row needs if the row of an entry replaces it completely or not at all.
+    """Return the columns of a base row that are needed if an entry's row replaces it completely or not at all.
 
     Meta columns with few values stay dictionary-encoded, because indices are faster to filter than strings.
     """

@@ -68,7 +68,7 @@ class CheckContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
-    """One slice, and the rows (None if unknown) and column ranges that the commit of its base file states."""
+    """One slice, with the row count (None if unknown) and the column ranges in the commit of its base file."""
 
     file_slice: FileSlice
     rows: int | None = None
@@ -116,7 +116,7 @@ def _findings(checks: Iterator[Finding], path: str, unreadable: str) -> list[Fin
     except (CorruptTableError, UnsupportedError) as error:
         kind = unreadable if isinstance(error, CorruptTableError) else "unchecked"
         if isinstance(error.__cause__, pa.ArrowNotImplementedError):
-            # The bytes are valid, but their type cannot be converted to the type in the table.
+            # The bytes are valid, but the stored type cannot be converted to the type in the table.
             kind = "file.schema"
         findings.append(Finding(invariant=kind, problem=error.message, path=path))
     return findings
@@ -282,7 +282,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     elsewhere = nulls = 0
     values = KeyValues(context.read.keys, context.places.follows_paths)
     try:
-        # Damaged files are reported above. The other files are still checked.
+        # Damaged files are already reported. The other files are still checked.
         read = replace(context.read, skips_damage=True)
         for entries in read_entries(read, [log], context.read.table, ColumnSets()):
             keys = entries.column(KEY)

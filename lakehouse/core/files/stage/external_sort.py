@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.stage.write_context import give_back
 
-#: The number of runs that are merged together. More runs are merged in several passes.
+#: Maximum number of runs that are merged together. More runs are merged in several passes.
 _WAYS = 32
 _MIN_BATCH_ROWS = 256
 _PIECE_ROWS = 65_536
@@ -79,7 +79,7 @@ class RunSorter:
             for rows in pieces:
                 if writer is None:
                     writer = pa.ipc.new_stream(str(path), rows.schema)
-                # One batch of each run that is merged is in memory, some of them twice.
+                # Memory share per run: one batch of each merged run is in memory, some of them twice.
                 width = max(rows.nbytes / rows.num_rows, 1)
                 batch = max(int(self._limit / width) // (2 * _WAYS), _MIN_BATCH_ROWS)
                 writer.write_table(rows, max_chunksize=batch)

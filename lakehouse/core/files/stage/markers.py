@@ -1,4 +1,4 @@
-"""Markers name data files before the files are created, so that a rollback of a failed write finds them (TL-7.2).
+"""Markers record the names of data files before the files are created, so that a rollback can delete them (TL-7.2).
 
     .hoodie/.temp/<instant>/MARKERS.type   TIMELINE_SERVER_BASED
                             MARKERS0       files of all first attempts; the driver writes it before tasks run
@@ -49,8 +49,9 @@ def marker_directory(instant: str) -> str:
 
 
 class TaskMarkers:
-    """The markers of one task attempt; `mark` each file before it is created. `announced` are those the driver has
-    written.
+    """The markers of one task attempt.
+
+    `mark` each file before it is created. The driver has already written the markers `announced`.
     """
 
     def __init__(self, context: WriteContext, attempt: Attempt, announced: Iterable[str] = ()) -> None:
@@ -82,7 +83,7 @@ class TaskMarkers:
 
 
 class MarkerBatch:
-    """One object with many markers. `number` is the first name that is tried; each attempt has another."""
+    """One object with many markers. `number` is the first object number that is tried; it differs for each attempt."""
 
     def __init__(self, storage: Storage, instant: str, number: int) -> None:
         self.path: str | None = None
@@ -101,7 +102,7 @@ class MarkerBatch:
                 # Another writer considered this write as failed and deleted the object. New files still need markers.
             self._create(data)
         except CommitStateUnknownError as error:
-            # Only the markers are uncertain. No file was created without them, so the task can simply run again.
+            # Only the markers are uncertain. No file was created without a marker, so the task can simply run again.
             raise RetryableError(f"{self._storage.root}: markers of {self._instant}: {error}") from error
 
     def _create(self, data: bytes) -> None:
@@ -156,7 +157,7 @@ def read_listed_markers(
         try:
             return decode_markers(storage.get(path))
         except NotFoundError:
-            return ()  # another process has cleaned up this write meanwhile
+            return ()  # another process has already cleaned up this write
 
     if len(unread) > 1:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -180,8 +181,8 @@ def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> l
 def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFile:
     """Return the first log file that an attempt of this task appends.
 
-    Copies for a resize are named after it. All writers use this name, so the version distinguishes their files: the
-    milliseconds since the resize was requested, which also puts them in the order of the writes.
+    Copies for a resize are named after it. Because all writers use this name, the version distinguishes their files. It
+    is the number of milliseconds since the resize was requested, so the files are also in the order of the writes.
     """
     instant, version = context.instant, 1
     if task.resize is not None:
@@ -204,9 +205,7 @@ def _milliseconds(instant: str) -> int:
 def compaction_markers(
     context: WriteContext, attempt: Attempt, operation: CompactionOperation, *, logs: bool
 ) -> list[str]:
-    """Return the marker of the file that an attempt of this operation creates: a log with `logs`, otherwise a base
-    file.
-    """
+    """Return the marker of the file that an attempt creates: a log if `logs`, otherwise a base file."""
     partition, file_id = operation.partition, operation.file_id
     if logs:
         return [log_marker(context, attempt, (partition, file_id))]

@@ -3,10 +3,10 @@
 part     each task combines its incoming rows with equal keys, and writes the rest grouped by ways: hashes of keys
 merge    each task reads some ways of all parts, combines rows with equal keys again, and stages them as runs
 
-Ways are stored one after the other in a part, and a task reads a range of ways: one request per part. A hot key costs
-one row per task that reads rows with it, so ways have similar row counts however skewed the keys are. Combining does
-not depend on the order of rows (`rows.deduplicate`), so doing it twice gives the same result. If a merge needs all
-versions of a record, rows are only exchanged, not combined.
+Ways are stored one after the other in a part, and a task reads a range of ways with one request per part. A hot key
+leaves one row per task that reads it, so ways have similar row counts even if keys are skewed. Combining does not
+depend on the order of rows (`rows.deduplicate`), so doing it twice gives the same result. If a merge needs all versions
+of a record, rows are only exchanged, not combined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lakehouse.model.attempt import Attempt
 #: chosen by other digits.
 _MIXED = np.uint32(2_654_435_769)
 _MIN_WAYS, _MAX_WAYS = 16, 1024
-#: Bytes of rows that are worth a task, and that fill one.
+#: Minimum and maximum bytes of rows per task.
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
 
 
@@ -67,12 +67,15 @@ class MergeTask:
 
 
 def ways_for(parallelism: int) -> int:
-    """Return the number of ways, a power of two: several for each task that runs at the same time."""
+    """Return the number of ways, a power of two: several per concurrent task."""
     return min(max(1 << (4 * parallelism - 1).bit_length(), _MIN_WAYS), _MAX_WAYS)
 
 
 def write_parts(context: WriteContext, ways: int, attempt: Attempt, batches: Batches) -> Iterator[StagedPart]:
-    """Write the rows that a task reads as parts; rows of a key are combined within a part."""
+    """Divide the input rows of a task into parts and write each part.
+
+    Within a part, rows with the same key are combined.
+    """
     pending, size, incoming, number = list[pa.Table](), 0, 0, 0
     for batch in batches:
         if not batch.num_rows:
@@ -117,7 +120,7 @@ def _read(context: WriteContext, task: MergeTask) -> Iterator[pa.Table]:
 
 
 def _write_part(context: WriteContext, name: str, ways: int, rows: pa.Table, incoming: int) -> StagedPart:
-    # The digits at the front of a product depend on all digits of the hash.
+    # The high digits of the product depend on all digits of the hash.
     hashes = string_hashes(rows.column(KEY).combine_chunks()).view(np.uint32) * _MIXED
     way_of = (hashes >> np.uint32(32 - ways.bit_length() + 1)).astype(np.int64)
     order = np.argsort(way_of, kind="stable")

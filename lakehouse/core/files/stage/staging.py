@@ -2,7 +2,7 @@
 
 One task stages one shard: all rows of its keys, so that duplicates are in one task. A shard that exceeds the budget is
 split by key hash into local spill files, repeatedly if a part is still too large. Each run is one Arrow file, with rows
-grouped by partition and bucket, and upserts before deletes. Its entries say which rows belong to which group.
+grouped by partition and bucket, and upserts before deletes. Its entries contain the row range of each group.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
 _DELETES = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
 _SPILL_WAYS = 32
-# A hash has no more digits than this. Smaller parts are not worth separate files.
+# Maximum number of split levels, because a hash has no more digits. Also the minimum size of a part in a separate file.
 _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
-#: The values of the spread column that a run counts.
+#: Maximum number of values of the spread column that a run counts.
 _MOST_VALUES = 1_000
 #: The number of rows in each record batch of a run except the last one.
 RUN_BATCH_ROWS = 65_536
@@ -129,7 +129,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
 def check_partition_paths(context: WriteContext, rows: Any) -> None:
     """Raise UserError for rows in memory whose partition path the storage cannot hold, before the instant exists.
 
-    The rows of other frames, such as streams, are seen first by the tasks, and checked there.
+    For other frames, such as streams, the tasks check the rows when they read them.
     """
     is_in_memory = isinstance(rows, pa.Table | pa.RecordBatch)
     if is_in_memory and context.keys.partition_fields and not context.incoming.deletes_only:
@@ -140,7 +140,7 @@ def check_partition_paths(context: WriteContext, rows: Any) -> None:
 
 
 def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
-    """Return the partition path of each row; a path that cannot exist contains no rows to delete."""
+    """Return the partition path of each row. Rows with a path that cannot exist have nothing to delete."""
     if context.incoming.deletes_only:
         return partition_paths(data, context.keys)
 
@@ -243,7 +243,10 @@ def write_run_rows(context: WriteContext, path: str, reader: StagedReader, rows:
 
 
 class _Spill:
-    """Rows on local disk, split by key hash so that duplicates stay together. Each level uses another digit."""
+    """Rows on local disk, split by key hash so that duplicates stay together.
+
+    Each level uses a different digit of the hash.
+    """
 
     def __init__(self, directory: Path, schema: pa.Schema, level: int) -> None:
         directory.mkdir(exist_ok=True)
@@ -273,7 +276,7 @@ class _Spill:
 
 
 def set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
-    """Return some rows of a shard as one table and empty the list; equal keys are combined where that is possible."""
+    """Return some rows of a shard as one table and empty the list. Rows with equal keys are combined if possible."""
     # Values can be merged only when all versions of a record are together.
     mixes = context.rule.mixes or bool(context.incoming.lacks)
     return _joined(tables) if mixes and not context.incoming.deletes_only else _combined(context, tables)
@@ -305,7 +308,7 @@ def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: li
 
 
 def regroup_run(context: WriteContext, attempt: Attempt, run: StagedRun) -> StagedRun:
-    """Write a staged run again, with the buckets of `context`: an earlier attempt staged it with other buckets."""
+    """Rewrite a staged run with the buckets of `context`, because an earlier attempt staged it with other buckets."""
     entries = sorted(run.entries, key=lambda entry: entry.offset)
     with StagedReader(context, run.path) as reader:
         rows = reader.slice(0, run.rows)
@@ -378,7 +381,7 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
     if large is not None:
         group, width = group * ways + large, width * ways
     if context.layout.hash_order:
-        # An entry is either upserts or deletes, each in the order of the hash, so that it can be divided into ranges.
+        # An entry contains either upserts or deletes, sorted by hash, so that it can be split into ranges.
         group, width = codes * 2 + deletes, 2
         order = np.lexsort((_hashes(context, rows), group))
     else:

@@ -42,25 +42,25 @@ from lakehouse.model.path_limits import PathLimits
 from lakehouse.spec.options.write import WritePolicy
 
 _MIN_ROWS = 1_024
-# A file with fewer keys is not closed, even if the filters exceed their share of memory.
+# Minimum number of keys of a file before it is closed because filters exceed their share of memory.
 MIN_KEYS_PER_FILE = 100_000
-# Memory of a hash table per key, besides two copies of the key, including its growth.
+# Memory of a hash table per key in bytes, including its growth, in addition to two copies of the key.
 _HASH_BYTES = 72
-# Row, run and kind of a match, twice while the matches are sorted.
+# Bytes per match: row, run and kind, twice during the sort.
 _MATCH_BYTES = 64
 
 
 def give_back() -> None:
     """Return free memory to the system. Call it after a large share was released.
 
-    An allocator keeps freed memory between blocks that are in use, which adds up to the same size over time.
+    Otherwise the allocator keeps freed memory between used blocks, which adds up over time.
     """
     pa.default_memory_pool().release_unused()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The shares of `total_bytes`. Rows and keys have a minimum, so that a tiny budget still makes progress."""
+    """The shares of `total_bytes`. Rows and keys have a minimum, so that a tiny budget still allows progress."""
 
     total_bytes: int
 
@@ -144,14 +144,14 @@ class Incoming:
     """The properties of a batch's rows, and the columns that they lack.
 
     Attributes:
-        deletes_only: The rows are keys to delete.
-        ordered_deletes: Keys to delete have ordering columns; stored rows that are newer are kept.
-        combine: Rows of one key in the batch are combined.
-        deletes_yield: Deletes are dropped if the batch has other rows of their key.
+        deletes_only: Whether the rows are keys to delete.
+        ordered_deletes: Whether keys to delete have ordering columns, so that newer stored rows are kept. combine:
+            Whether rows with the same key in the batch are combined.
+        deletes_yield: Whether deletes are dropped if the batch has other rows with their key.
         provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
         lacks: Sets of columns that only some rows provide, by the control column of the rows
             (`rows.absent_columns`).
-        reads_no_rows: Rows are appended without reading stored rows.
+        reads_no_rows: Whether rows are appended without reading stored rows.
     """
 
     deletes_only: bool = False
@@ -184,13 +184,14 @@ class WriteContext:
         policy: The options of the write.
         bytes_per_row: The expected size of a row in a file.
         incoming: The properties of the incoming rows.
-        layout: How the index needs the staged rows, and where it may have stored rows with their keys.
-        move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
+        layout: The layout of staged rows that the index needs, and the places where rows with their keys may be stored.
+        move_partitions: Whether a row whose partition changed moves to the new partition. Otherwise it is updated in
+            its old partition.
         max_log_bytes: The maximum size of a log file.
         cdc: The contents of change logs; None if the table has none.
-        event_time: The column whose range is reported in write statistics; empty for none.
+        event_time: The column whose range is reported in write statistics; empty if there is none.
         indexed: The columns whose bounds are reported in write statistics; None without a metadata table.
-        rounds: Numbers of the batch may lose digits in the types of the table.
+        rounds: Whether numbers of the batch may lose digits in the types of the table.
         known_partitions: Partitions whose metadata file exists.
     """
 

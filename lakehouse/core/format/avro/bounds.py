@@ -1,8 +1,8 @@
 """Check the schema inside a timeline file before a general Avro reader uses it.
 
-Such a reader takes as many steps as schema and counts declare, even if the file is short. Three shapes are dangerous:
-2^60 items of `array<null>` and deeply nested empty records occupy no bytes, and a recursive record overflows the stack.
-Hudi writes no such schema.
+The number of steps of such a reader depends on the schema and on counts, even if the file is short. Three shapes are
+dangerous: 2^60 items of `array<null>` and deeply nested empty records occupy no bytes, and a recursive record overflows
+the stack. Hudi writes no such schema.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Take the columns of Avro records by name, in declared types.
+"""Select the columns of Avro records by name, and convert them to declared types.
 
-Debezium's types, which the schema states as `connect.name`, are numbers; they become dates and times.
+Debezium's types, which the schema declares as `connect.name`, are numbers. They are converted to dates and times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONNECT_TYPES = {
 
 
 def conformed(array: pa.Array, target: pa.DataType, declared: Any, named: Mapping[str, Any]) -> pa.Array:
-    """Return an array in the type `target`: fields of structs by name, missing ones null.
+    """Convert an array to the type `target`. Fields of structs are matched by name; missing fields are null.
 
     `declared` is the Avro type of the array, which states types of Kafka Connect; `named` has the named types.
     """
@@ -72,7 +72,7 @@ def _child(array: pa.StructArray, name: str) -> pa.Array:
 
 
 def _without_null(declared: Any) -> Any:
-    """Return the type of a union with null, else the type itself."""
+    """Return the other type of a union with null; return other types unchanged."""
     if isinstance(declared, list):
         return next((one for one in declared if one != "null"), "null")
     return declared

@@ -28,7 +28,7 @@ from lakehouse.core.format.avro.record_writer import write_bytes, write_long
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.model.document import parse_json
 
-#: Uncompressed bytes of blocks that are decoded together.
+#: Number of uncompressed bytes of blocks that are decoded together.
 _BATCH_BYTES = 8 << 20
 _SYNC_BYTES = 16
 #: The maximum sizes of a header and of a compressed block, in bytes.
@@ -103,7 +103,7 @@ class AvroContainer:
         return decode_avro_values(values, self.node, self.columns.names)
 
     def _ends(self, blocks: list[tuple[int, bytes]]) -> Any:
-        """Return the end of each record in the bytes of all blocks: a compiled reader skips all fields."""
+        """Return the end of each record in the bytes of all blocks. A compiled reader skips all fields to find it."""
         if self._skipping["type"] == "record" and not self._declared["fields"]:
             raise UnsupportedError("its records have no fields")
         file = bytearray(MAGIC + b"\2")

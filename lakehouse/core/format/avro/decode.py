@@ -5,8 +5,8 @@
                                                          one cursor per record
 
 All cursors are at the same field of their records. Reading a field is one vectorized load at all cursors. It gives the
-values as one array and the cursors of the next field. Rows without a value (nulls, finished lists) are not part of the
-step.
+values as one array and the cursors of the next field. Rows without a value (nulls, finished lists) are excluded from
+the step.
 
 Two things are not vectorized over records: the chain of lengths is followed record by record, and lists and maps take
 one step per item. While many lists have items left, a step reads one item from each list.
@@ -35,14 +35,14 @@ from lakehouse.errors import CorruptTableError, UserError, nearest
 VERSIONS = range(1, 4)
 
 _LENGTH = struct.Struct(">I")
-#: Records per batch: few enough that the cursors of a few steps fit the processor's cache.
+#: Maximum number of records per batch, so that the cursors of a few steps fit into the processor's cache.
 _BATCH_RECORDS = 16_384
 _BATCH_BYTES = 16 << 20
-#: With this many lists, a round costs about as much as one Python step per list.
+#: Number of lists at which a round costs about as much as one Python step per list.
 _FEW_LISTS = 32
 
 Mask: TypeAlias = NDArray[np.bool_]
-#: Values (None if they are skipped) and the cursors after them.
+#: Result of a read: the values (None if they are skipped), and the cursors after them.
 Read: TypeAlias = tuple[Any, I64]
 
 
@@ -65,7 +65,7 @@ def decode_avro_rows(
         CorruptTableError: The lengths do not add up, or a record is shorter or longer than its length; the message
             names record and column. Also for the schemas for which `avro_nodes` raises it.
         UserError: `columns` has an unknown name or is empty.
-        UnsupportedError: As for `avro_nodes`.
+        UnsupportedError: The errors of `avro_nodes`.
     """
     root = avro_nodes(schema) if fields is None else _reduced_nodes(schema, frozenset(fields))
     names = _column_names(root, columns)
@@ -254,7 +254,7 @@ class _Reader:
             return None, behind
         if pa.types.is_decimal(node.arrow):
             if ((lengths < 1) | (lengths > 16)).any():
-                self._fail(node, (lengths < 1) | (lengths > 16), end, "is a decimal that has not 1 to 16 bytes")
+                self._fail(node, (lengths < 1) | (lengths > 16), end, "is a decimal whose size is not 1 to 16 bytes")
             return self._decimals(node, behind, lengths), behind
         values = self._slices(begin, behind)
         if not pa.types.is_string(node.arrow):
@@ -364,7 +364,7 @@ class _Reader:
     def _next_blocks(
         self, node: AvroNode, parts: Sequence[AvroNode], reading: I64, at: I64, left: I64, end: I64
     ) -> I64:
-        """Read the header of the next block for lists at the end of a block; return the lists that have items left.
+        """Read the next block header of each list whose current block ended. Return the lists that have more items.
 
         A count of 0 ends a list. After a negative count comes the block's size in bytes, which is not needed.
         """

@@ -23,7 +23,7 @@ from lakehouse.errors import UserError
 #: The version of the log blocks that this package writes.
 VERSION = 3
 
-#: At most this many rows, and on average this many bytes in memory, are encoded together.
+#: Maximum number of rows, and average number of bytes in memory, that are encoded together.
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
 _EMPTY = pa.scalar(b"", pa.large_binary())
@@ -84,7 +84,7 @@ def _records(root: AvroNode, rows: pa.Table) -> memoryview:
 def _typed(column: pa.ChunkedArray, node: AvroNode) -> Any:
     """Return the column as one array of the Arrow type that corresponds to its Avro type."""
     stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    # Casts that Arrow allows but that change values: parsing strings and rounding doubles.
+    # Refuse casts that Arrow allows but that change values: parsing strings and rounding doubles.
     if _is_text(stored) != _is_text(node.arrow) or (pa.types.is_float64(stored) and pa.types.is_float32(node.arrow)):
         raise UserError(
             f"column {node.path!r} has type {stored}, but its Avro schema needs {node.arrow}; cast it", column=node.path

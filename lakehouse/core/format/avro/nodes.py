@@ -19,7 +19,7 @@ from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.document import parse_json
 
-#: The maximum record size in bytes. Java's arrays hold no more, and all positions in it plus a margin fit 32 bits.
+#: The maximum record size in bytes. Java's arrays cannot be larger, and all positions plus a margin fit into 32 bits.
 MAX_RECORD_BYTES = 2**31 - 64
 _MAX_DECIMAL_BYTES = 16
 _SIZES = {"boolean": 1, "float": 4, "double": 8}

@@ -1,7 +1,7 @@
 """Read and write Avro object container files of exactly one record, the format of timeline files (TL-3.3).
 
-Equal records are encoded as equal bytes. For that the sync marker, which is random in other writers, is a digest of the
-record.
+Equal records are encoded as equal bytes. To achieve this, the sync marker, which other writers choose at random, is a
+digest of the record.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ _BLOCK = fastavro.parse_schema(
 )
 
 
-#: Cache of this package's schemas by `id`: the schema (so that its id stays valid), parsed, and as JSON.
+#: Cache of parsed schemas by `id` of the schema object: the object (so that its id stays valid), the parsed schema, and
+#: its JSON.
 _schemas: dict[int, tuple[Schema, Any, bytes]] = {}
-#: The same for writers: the schema, the encoder for records, and the bytes before the sync marker.
+#: Cache for writers, also by `id`: the schema, the encoder for records, and the bytes before the sync marker.
 _writers: dict[int, tuple[Schema, Callable[[Any], bytes], bytes]] = {}
 #: The number 1 as an Avro varint.
 _ONE_RECORD = b"\2"
@@ -85,7 +86,7 @@ def _sync_marker(datum: bytes) -> bytes:
 
 
 def read_datum(data: bytes, *schemas: Schema) -> tuple[bytes, bytes]:
-    """Return the schema (JSON) and the encoded record of a container file; `read_record` states the errors."""
+    """Return the schema (JSON) and the encoded record of a container file. Raises the errors of `read_record`."""
     text, _, datum = _only_record(data, schemas)
     return text, datum
 
@@ -183,7 +184,7 @@ def _writer(schema: Schema) -> tuple[Callable[[Any], bytes], bytes]:
     entry = _writers.get(id(schema))
     if entry is None:
         own, _, text = _own(schema)
-        header = bytearray(MAGIC + _ONE_RECORD)  # the map of the header has one entry
+        header = bytearray(MAGIC + _ONE_RECORD)  # the header map has one entry
         write_bytes(header, b"avro.schema")
         write_bytes(header, text)
         entry = _writers[id(schema)] = (own, record_writer(schema), bytes(header + b"\0"))

@@ -1,8 +1,8 @@
 """Write one Avro record as plain values: each schema is compiled to functions, one per field.
 
-fastavro compares a value with each type of a union, which takes more time than all else for the optional fields of
-timeline files. A union of null and one other type needs no comparison. Both give the same bytes, which a property test
-compares.
+fastavro compares a value with each type of a union. For the optional fields of timeline files this takes most of the
+time. A union of null and one other type needs no comparison. Both produce the same bytes; a property test compares
+them.
 """
 
 from __future__ import annotations

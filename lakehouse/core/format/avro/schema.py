@@ -80,7 +80,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 
 def with_meta_fields(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the five meta columns in front, nullable as in Hudi, instead of those it already has."""
+    """Return `schema` with the five meta columns first, nullable as in Hudi. Existing meta columns are replaced."""
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     return pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)], metadata=schema.metadata)
 
@@ -247,7 +247,7 @@ class _AvroReader:
 
     def _declare(self, declared: dict[str, Any], namespace: str, column: str) -> pa.DataType:
         full_name = _full_name(declared["name"], declared.get("namespace", namespace))
-        self._named[full_name] = None  # a reference before the type is complete is recursive, which is an error
+        self._named[full_name] = None  # a reference to an incomplete type is recursive, which is an error
         before = self._fields
         if declared["type"] == "enum":
             kind: pa.DataType = pa.string()

@@ -40,7 +40,7 @@ _ONE = np.uint64(1)
 
 
 class Window:
-    """Content that is read at many positions together; its first byte has the position MARGIN."""
+    """Content that is read at many positions together. Its first byte is at position MARGIN."""
 
     def __init__(self, content: U8) -> None:
         self.data: U8 = np.zeros(len(content) + 2 * MARGIN, np.uint8)
@@ -64,18 +64,20 @@ class Window:
         return items[positions].view(kind)
 
     def varints_at(self, positions: I64) -> tuple[I64, I64]:
-        """Return the zigzag varint at each position and its size in bytes, which is 0 for more than 64 bits."""
+        """Return the zigzag varint at each position, and its size in bytes, which is 0 if it has more than 64 bits."""
         raw, sizes = self.raw_varints_at(positions)
         return unzigzag(raw), sizes
 
     def raw_varints_at(self, positions: I64) -> tuple[U64, I64]:
-        """Return the bits of the varint at each position and its size in bytes, which is 0 for more than 64 bits."""
+        """Return the bits of the varint at each position, and its size in bytes, or 0 if it has more than 64 bits."""
         first = self.bytes_at(positions)
         if first.max(initial=0) < 0x80:
             return first.astype(np.uint64), np.ones(len(first), np.int64)
         words = self.at(positions, "<u8").astype(np.uint64, copy=False)
         stops = ~words & _HIGH_BITS
-        through = stops ^ (stops - _ONE)  # all bits up to the high bit of the last byte; all 64 without a last byte
+        through = stops ^ (
+            stops - _ONE
+        )  # all bits up to the high bit of the last byte; all 64 bits if there is no last byte
         sizes = (np.bitwise_count(through) >> 3).astype(np.int64)
         raw = words & through & _LOW_BITS
         for stay, move, by in _SQUEEZE:

@@ -8,7 +8,7 @@ its suffix.
             ^------ 10 + n bytes --^
 
 The result is used only if it is the chain of cells: each cell ends where the next one begins, from the start of each
-block to its end. Otherwise, such as for keys of very different lengths, the caller walks.
+block to its end. Otherwise, for example if keys have very different lengths, the caller walks from cell to cell.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CELL_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">i2")])
 
 
 def cells_by_suffix(data: U8, starts: I64, ends: I64) -> I64 | None:
-    """Return the ascending positions of all cells in the blocks `starts` to `ends`; None if they are not a chain.
+    """Return the ascending positions of all cells in the blocks `starts` to `ends`, or None if they are not a chain.
 
     Blocks ascend and are not empty.
     """
@@ -68,7 +68,7 @@ def cells_by_suffix(data: U8, starts: I64, ends: I64) -> I64 | None:
 
 
 def _content_lengths(data: U8, starts: I64, ends: I64) -> list[int] | None:
-    """Return the lengths of the first keys in the blocks; None if they are too many."""
+    """Return the distinct lengths of the first keys in the blocks, or None if there are too many."""
     lengths: set[int] = set()
     at, end = starts, ends
     for _ in range(_FIRST_CELLS):

@@ -24,9 +24,9 @@ from lakehouse.core.format.unaligned import load
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
 
-#: From this number of blocks, one lock-step is cheaper than a step in each block.
+#: Number of blocks from which one lock-step is cheaper than a separate step in each block.
 LOCK_STEP_BLOCKS = 32
-#: From this number of bytes, cells are found by the suffixes of their keys if possible.
+#: Number of bytes from which cells are located by the suffixes of their keys if possible.
 MARKED_BYTES = 1 << 16
 #: Lengths of key and value.
 _LENGTHS = struct.Struct(">ii")

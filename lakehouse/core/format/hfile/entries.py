@@ -3,9 +3,9 @@
 Entries are a table, or a mapping of key to value if they are few: a call of an Arrow kernel costs some microseconds for
 any number of rows, so a mapping is faster for a few entries.
 
-Hudi sorts the records of a log block as Java strings, and its readers compare bytes of UTF-8. The orders differ only if
-one key has a character from U+10000 where the other has one from U+E000 to U+FFFF. So a reader searches such keys in
-both orders.
+Hudi sorts the records of a log block as Java strings, and its readers compare bytes of UTF-8. The orders differ only
+if, at the same position, one key has a character from U+10000 and the other has one from U+E000 to U+FFFF. So a reader
+searches such keys in both orders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JAVA_RANK[0xF0:0xF5] = np.arange(0xEE, 0xF3)
 _JAVA_RANK[0xEE:0xF0] = np.arange(0xF3, 0xF5)
 #: The columns of an entries table.
 ENTRIES = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
-#: A table with the columns of `ENTRIES`, or key -> value.
+#: A table with the columns of `ENTRIES`, or a mapping of key to value.
 Entries: TypeAlias = pa.Table | Mapping[bytes, bytes]
 
 
@@ -69,7 +69,7 @@ def has_two_orders(keys: Any) -> bool:
 
 
 def java_ranks(keys: Any) -> Any:
-    """Return keys whose order by bytes is the order of the given keys as Java strings."""
+    """Convert keys so that their order by bytes equals the order of the original keys as Java strings."""
     keys = pa.array([], pa.binary()) if len(keys) == 0 else pa.concat_arrays([keys])
     if len(keys) == 0:
         return keys

@@ -60,7 +60,10 @@ def _fixed_width(data: bytes, count: int) -> tuple[I64, I64] | None:
 
 
 def _variable_width(data: bytes, count: int, name: str) -> tuple[I64, I64]:
-    """Return starts and sizes of entries; one step for each block of the file, because each entry ends anywhere."""
+    """Return starts and sizes of entries.
+
+    This takes one step per block of the file, because entries have any length.
+    """
     starts, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
     at = 0
     for number in range(count):

@@ -19,20 +19,20 @@ from lakehouse.core.format.unaligned import load
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
 
-#: Longer keys are not searched here, because all keys are padded to the same length.
+#: Maximum key length of this search, because all keys are padded to the same length.
 MAX_KEY_BYTES = 256
-#: Keys that are searched together: their blocks fit in the caches of a processor.
+#: Number of keys that are searched together, so that their blocks fit into the processor's caches.
 _LANES = 4096
 _WORD = 8
 _CONTENT_AT = 10
 _CELL_HEAD = np.dtype([("key", ">u4"), ("value", ">u4"), ("content", ">u2"), ("word", ">u8")])
-#: Keys whose search ended are removed when more than one in this number of lanes is done.
+#: Finished keys are removed when more than one in this number of lanes is finished.
 _KEPT_DONE = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """The wanted keys that exist, by number, and the ranges of their values in the buffer."""
+    """The numbers of the wanted keys that exist, and the ranges of their values in the buffer."""
 
     rows: I64
     values: I64
@@ -80,7 +80,7 @@ def wanted_keys(keys: Any) -> Wanted | None:
 
 
 class BareKeysError(Exception):
-    """Raised for keys without suffix, which only `decode_cells` reads."""
+    """A key has no suffix; only `decode_cells` can read such keys."""
 
 
 def search(data: U8, starts: I64, ends: I64, wanted: Wanted, name: str) -> Found:
@@ -104,7 +104,7 @@ def search(data: U8, starts: I64, ends: I64, wanted: Wanted, name: str) -> Found
     return Found(*(np.concatenate(parts)[order] for parts in (rows, values, value_ends)))
 
 
-def _steps(  # parameters: as in `search`, and the numbers of some keys
+def _steps(  # parameters: the parameters of `search`, and the numbers of some keys
     data: U8, starts: I64, ends: I64, wanted: Wanted, lanes: I64, name: str
 ) -> list[Found]:
     matches: list[Found] = []

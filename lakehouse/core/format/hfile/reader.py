@@ -50,13 +50,13 @@ U8: TypeAlias = NDArray[np.uint8]
 #: Reads (offset, length); returns fewer bytes only at the end of the file.
 Read: TypeAlias = Callable[[int, int], Any]
 
-#: First request: a small file needs no other.
+#: Bytes of the first request; a small file needs no other request.
 TAIL_BYTES = 1 << 18
-#: Blocks with at most this many bytes between them are read by one request.
+#: Maximum gap between two blocks that are read by one request, in bytes.
 GAP_BYTES = 1 << 18
-#: Stored bytes that a scan decodes together.
+#: Number of stored bytes that a scan decodes together.
 SCAN_BYTES = 1 << 21
-#: Deflate does not compress better than this, so a larger raw size is wrong.
+#: Maximum compression ratio of deflate; a header with a larger raw size is wrong.
 _MAX_RATIO = 1100
 _GZIP = 31  # zlib's number for a stream with gzip header and trailer
 #: Below this number of blocks it is faster to decode all cells than to step over the cells in all blocks together.
@@ -64,7 +64,7 @@ _GZIP = 31  # zlib's number for a stream with gzip header and trailer
 _STEPPED_BLOCKS = 64
 
 
-#: The share of a file on storage that is kept after it was read, as a power of two: 1 / 64.
+#: The cached share of a file on storage, as a power of two: 1 / 64.
 KEPT_SHIFT = 6
 
 
@@ -93,7 +93,7 @@ class HFile:
         self._whole: U8 | None = None if whole is None else np.frombuffer(whole, np.uint8)
         self._size = size
         self._read = read
-        # Ranges that were read from storage, and how many more bytes are kept.
+        # Cached ranges that were read from storage, and the number of bytes that may still be cached.
         self._ranges: dict[tuple[int, int], bytes] = {}
         self._free_bytes = size >> KEPT_SHIFT
         if size < TRAILER_BYTES + 3 * HEADER_BYTES:
@@ -139,7 +139,7 @@ class HFile:
         return _sorted(pa.Table.from_batches(self.batches(), ENTRIES), self._name)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all entries in the order of the file; memory is bounded, and checks the total number at the end."""
+        """Yield all entries in the order of the file, with bounded memory. Checks the total number at the end."""
         total = 0
         last: Any = None
         for numbers in self._runs(np.arange(len(self._index))):
@@ -155,7 +155,7 @@ class HFile:
             raise corrupt(self._name, f"it has {total} entries and declares {self.count}")
 
     def opened(self) -> OpenedEntries:
-        """Return all entries for many look-ups; values stay in the file, or in its decompressed blocks."""
+        """Return all entries for many look-ups. Values stay in the file or in its decompressed blocks."""
         cells, none = self._cells(np.arange(len(self._index))), np.zeros(0, np.int64)
         keys = slices(cells.data, cells.keys, cells.key_ends)
         if len(cells) != self.count:
@@ -364,7 +364,7 @@ class HFile:
         try:
             return self._verified(offsets, sizes)
         except CorruptTableError:
-            # The storage may have returned wrong bytes; the next call reads them again.
+            # Drop the cached range: the storage may have returned wrong bytes, so the next call reads them again.
             self._ranges, self._free_bytes = {}, self._size >> KEPT_SHIFT
             raise
 
@@ -443,7 +443,7 @@ class HFile:
         return data
 
     def _keep(self, offset: int, data: bytes) -> None:
-        """Keep a range that was read, because the next commit of the process reads the same files."""
+        """Cache a range that was read, because the next commit of the process reads the same files."""
         if len(data) > self._free_bytes:
             self._ranges, self._free_bytes = {}, self._size >> KEPT_SHIFT
         if len(data) <= self._free_bytes:
@@ -461,7 +461,7 @@ class OpenedEntries:
 
     @property
     def nbytes(self) -> int:
-        """The size in memory, without a file that is mapped or in memory for another reason."""
+        """The size in memory, excluding a file that is mapped or in memory for other reasons."""
         return int(self.keys.nbytes) + 2 * self.cells.values.nbytes + int(self.cells.data.nbytes)
 
     def find(self, keys: Any) -> pa.Table:
@@ -520,7 +520,7 @@ def _plain(keys: Any) -> Any:
 
 
 def _outermost(prefixes: Any) -> Any:
-    """Return the ascending prefixes that do not start with another one of them."""
+    """Return the ascending prefixes without those that start with another prefix."""
     outermost: list[bytes] = []
     for prefix in prefixes.to_pylist():
         if not outermost or not prefix.startswith(outermost[-1]):

@@ -4,13 +4,13 @@ Cells of a batch are built by one Arrow kernel; then each block is compressed. E
 the memory of the writer does not grow with the file.
 
 A small commit writes several files with few entries. They have one data block and are written without kernels, whose
-fixed cost is larger than the rest. They consist mainly of the schema in the file info. Its compressed form is cached:
-a gzip stream may contain parts that were compressed before.
+fixed cost is larger than the rest. They consist mainly of the schema in the file info. Its compressed form is cached,
+because a gzip stream may contain parts that were compressed earlier.
 
     gzip header | other pairs of the file info, as they are | schema, compressed once | empty last part | CRC32, length
 
-Hudi's reader does not see cells that start in the last bytes of a block (MDT-1.6). With raw blocks of at most 64 KB no
-cell is that short, so larger blocks are refused.
+Hudi's reader ignores cells that start in the last bytes of a block (MDT-1.6). With raw blocks of at most 64 KB no cell
+is that short, so larger blocks are refused.
 
 The block size (`Layout`) determines the cost of a look-up, which reads a whole block for each key.
 """
@@ -64,13 +64,13 @@ from lakehouse.errors import UnsupportedError
 I64: TypeAlias = NDArray[np.int64]
 Compression: TypeAlias = Literal["gz", "none"]
 
-#: Hudi's reader skips cells of larger blocks.
+#: Maximum raw block size; Hudi's reader may skip cells of larger blocks.
 MAX_BLOCK_BYTES = 65536
-#: Hudi's reader stores positions as 32-bit integers.
+#: Maximum file size, because Hudi's reader stores positions as 32-bit integers.
 MAX_FILE_BYTES = 2**31 - 1
-#: Raw bytes of cells that are built together.
+#: Number of raw bytes of cells that are built together.
 _STEP_BYTES = 1 << 25
-#: Cells up to this number are built one by one.
+#: Maximum number of cells that are built one by one.
 _FEW_CELLS = 256
 
 
@@ -99,12 +99,12 @@ class Layout:
     checksums: bool = True
 
 
-#: For partitions that are usually read completely, and for log blocks to which LOOKED_UP does not apply.
+#: Layout for partitions that are usually read completely, and for log blocks to which LOOKED_UP does not apply.
 SCANNED = Layout()
-#: For files that are read by key: base files of record_index and secondary indexes, large log files of record_index.
-#: A key costs one block of 4 KB and no decompression. In 50 million locations, 100,000 random keys cost 0.8 s of CPU
-#: time the first time and 0.4 s once the files are mapped (benchmark key_look_up). Blocks of 64 KB with gzip cost 50
-#: times as much; such files are less than half as large.
+#: Layout for files that are read by key: base files of record_index and secondary indexes, large log files of
+#: record_index. A key costs one block of 4 KB and no decompression. In 50 million locations, 100,000 random keys cost
+#: 0.8 s of CPU time the first time and 0.4 s once the files are mapped (benchmark key_look_up). Blocks of 64 KB with
+#: gzip cost 50 times as much; such files are less than half as large.
 LOOKED_UP = Layout(block_bytes=4096, compression="none")
 
 
@@ -119,7 +119,7 @@ def write_hfile(  # parameters: contents and layout of one file
     """Return the bytes of an HFile. A few entries that fit into one block are written without kernels.
 
     Args:
-        entries: Columns `key` and `value`, both binary, or key -> value; keys are ascending and distinct.
+        entries: A table with the binary columns `key` and `value`, or a mapping; keys are ascending and distinct.
         schema: Avro schema of the values, as JSON.
         created_ms: Creation time, in milliseconds since 1970.
         layout: Size, compression and checksums of blocks.
@@ -153,7 +153,7 @@ def _one_block(entries: Entries, layout: Layout) -> Mapping[bytes, bytes] | None
     if count > _FEW_CELLS or entry_bytes(entries) + CELL_BYTES * count > layout.block_bytes:
         return None
     few = entry_mapping(entries)
-    # Two equal keys are one key of a mapping; the general writer refuses them.
+    # A mapping cannot contain two equal keys; the general writer refuses them.
     return few if len(few) == count and max(map(len, few), default=0) <= _ONE_BLOCK_KEY_BYTES else None
 
 
@@ -416,7 +416,7 @@ def _part(raw: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def _schema(schema: str) -> tuple[bytes, bytes]:
-    """Return the pair of the schema, and it as a part of a gzip stream that ends at a byte."""
+    """Return the file info pair of the schema, and its compressed form as a byte-aligned part of a gzip stream."""
     raw = _pair("schema", schema.encode())
     stream = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, _RAW_DEFLATE)
     return raw, stream.compress(raw) + stream.flush(zlib.Z_FULL_FLUSH)

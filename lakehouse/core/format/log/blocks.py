@@ -29,7 +29,7 @@ _NO_ENTRIES = _INT.pack(0)
 #: Bytes of a block before the part that `size` counts.
 _BEFORE_SIZED = len(MAGIC) + _SIZE.size
 _SMALLEST = _INT.size * 4 + _SIZE.size * 2
-#: Bytes per read: enough for the frame of a block with a schema of typical length.
+#: Number of bytes per read: enough for the frame of a block with a schema of typical length.
 _WINDOW_BYTES = 8_192
 _SEARCH_BYTES = 1 << 20
 
@@ -184,7 +184,7 @@ class _View:
         index = self._window.find(MAGIC, start - self._start) if self._start <= start else -1
         if index >= 0:
             return self._start + index
-        # Reads become larger. Consecutive reads overlap, so that a magic on their border is found.
+        # Reads grow in size. Consecutive reads overlap, so that a magic across their border is detected.
         while position < self.size:
             self._window, self._start = self._read(position, length + len(MAGIC) - 1), position
             index = self._window.find(MAGIC)

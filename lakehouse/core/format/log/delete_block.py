@@ -14,8 +14,8 @@
                                  12 Array              several ordering columns: 02, count, (branch, value) each, 00
 
 Int 0 means "no ordering value". Such a delete applies to each older record, whatever ordering value it has (a
-commit-time delete). A value with another Java class than the ordering column has the same effect, because Hudi cannot
-compare the two.
+commit-time delete). A value with a different Java class than the ordering column has the same effect, because Hudi
+cannot compare the two.
 """
 
 from __future__ import annotations

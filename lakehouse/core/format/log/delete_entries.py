@@ -28,7 +28,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 LOCAL_DATE = 12
 #: The maximum number of ordering columns that is read.
 MOST_COLUMNS = 64
-#: The first byte of an entry: the union branch of a string that is not null. Keys are never null.
+#: The first byte of an entry: the union branch of a non-null string, because keys are never null.
 _TEXT = 2
 
 

@@ -37,7 +37,7 @@ NO_ORDERING: Value = (Wrapper.INT, 0)
 _EPOCH = date(1970, 1, 1).toordinal()
 _MILLIS_OF_DAY = 86_400_000
 _NANOS = 1_000_000_000
-#: Limits of a decimal; tables have smaller ones.
+#: Limits of a decimal. Columns of tables have lower limits.
 _DECIMAL_BYTES = 32
 _DECIMAL_SCALE = 76
 

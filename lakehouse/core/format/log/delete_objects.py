@@ -70,7 +70,7 @@ def decode_objects(content: bytes, version: int) -> ObjectDeletes:
         raise problem
     if results[0] != results[-1]:
         raise UnsupportedError(
-            "a delete block has texts that are valid both for Avro 1.8 and for later versions, with different values",
+            "a delete block has strings that are valid both for Avro 1.8 and for later versions, with different values",
             version=version,
         )
     return results[0]

@@ -137,7 +137,7 @@ def texts(window: Window, begin: I64, length: I64) -> pa.Array:
     try:
         return _slices(window, begin, length).cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise CorruptTableError(f"a delete block has a text that is not UTF-8: {error}") from error
+        raise CorruptTableError(f"a delete block has a string that is not UTF-8: {error}") from error
 
 
 def _fits(wrapper: I64, kind: pa.DataType) -> Flags:

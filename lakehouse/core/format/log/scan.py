@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock
 from lakehouse.errors import CorruptTableError, UnsupportedError
 
-#: A block with the number of its file.
+#: A log block, with the number of its file.
 Placed = tuple[int, LogBlock]
 
 _ROLLBACK = "0"
@@ -54,9 +54,9 @@ def lost_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool], *, app
     """Return the corrupt blocks that contain data of a completed commit; arguments as for `settle_blocks`.
 
     If each file has one commit (`appended` is false), every corrupt block is lost data. In table version 6 several
-    commits append to a file (`appended` is true), so a corrupt block may also be left over from a failed append. It is
-    left over if its instant did not complete, was rolled back by a later command, or wrote the block again. A block
-    whose headers cannot be read is also regarded as left over, because its commit is not known.
+    commits append to a file (`appended` is true), so a corrupt block may also be left over from a failed append. It
+    counts as left over if its instant did not complete, was rolled back by a later command, or wrote the block again. A
+    block with unreadable headers also counts as left over, because its commit is unknown.
     """
     corrupt = [(at, number, block) for at, (number, block) in enumerate(blocks) if block.kind is BlockType.CORRUPT]
     if not appended:

@@ -35,7 +35,7 @@ _WHOLE_TYPES, _BYTES_TYPE, _DECIMAL_TYPE, _DATE_TYPE = (3, 4), 8, 10, 12
 #: The scale of all decimals in V1 records.
 V1_SCALE = 15
 _TIMESTAMPS = {"ms": (15, 18), "us": (16, 19), "ns": (17, 20)}
-#: Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Dates between them sort as their strings do.
+#: Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Dates between them have the same order as their strings.
 _FOUR_DIGIT_YEARS = (-719528, 2932896)
 #: The last string of a whole number, and a string that sorts after every floating-point number.
 _GREATEST_WHOLE, _GREATEST_REAL = 19 * "9", "NaN"
@@ -76,7 +76,7 @@ def has_statistics(kind: pa.DataType, version: str) -> bool:
 
 
 def bound_parts(values: pa.Array, version: str) -> pa.Table:
-    """Return bounds of one column as `PARTS`; null is no bound. The type must have statistics in this version."""
+    """Convert bounds of one column to `PARTS`; null means no bound. The type must have statistics in this version."""
     kind = values.type
     wrapper, part, array = _wrapped(values, kind, version)
     wrappers = np.where(np.asarray(values.is_valid()), wrapper, 0).astype(np.int8)
@@ -119,7 +119,9 @@ def _wrapped(values: pa.Array, kind: pa.DataType, version: str) -> tuple[int, st
 def typed_bounds(
     parts: dict[str, pa.Array], infos: pa.Array | None, kind: pa.DataType, *, ordinals: pa.Array, upper: bool
 ) -> pa.Array:
-    """Return bounds as values with the type of their column; null where there is no bound or it has another type.
+    """Convert bounds to values with the type of their column.
+
+    The result is null if there is no bound or it has another type.
 
     Args:
         parts: The columns of `PARTS`.
@@ -135,7 +137,7 @@ def typed_bounds(
         return _cast(_masked(parts["number"], np.isin(wrappers, (INT, LONG))), kind)
     if pat.is_floating(kind):
         reals = _cast(_masked(parts["real"], np.isin(wrappers, REALS)), kind)
-        # In one step, as rows are converted: two roundings may give another number.
+        # Convert in one step, like rows: two roundings may give a different number.
         whole = _masked(parts["number"], np.isin(wrappers, (INT, LONG))).cast(kind, safe=False)
         return pc.coalesce(reals, whole)
     if pat.is_string(kind) or pat.is_large_string(kind):
@@ -260,7 +262,7 @@ def _masked(values: pa.Array, mask: Any) -> pa.Array:
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in another type; null for all of them if one does not fit."""
+    """Cast values to another type. If one value does not fit, all results are null."""
     if values.type == kind:
         return values
     try:

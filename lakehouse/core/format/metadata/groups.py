@@ -17,7 +17,7 @@ from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 #: The bytes of one entry that Hudi assumes when it estimates the size of a record index.
 _ENTRY_BYTES = 48
-#: Keys up to this number are hashed one by one.
+#: Maximum number of keys that are hashed one by one.
 _FEW_KEYS = 64
 #: Characters that Hudi escapes in path names, and the two characters that separate parts of a file name.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^\-_]")
@@ -86,7 +86,7 @@ def data_partition_of(partition: str, file_id: str) -> str | None:
 
 
 def escape_partition(path: str) -> str:
-    """Return a partition path in the form in which file ids of a partitioned record index contain it."""
+    """Escape a partition path as in file ids of a partitioned record index."""
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", path)
 
 
@@ -102,7 +102,7 @@ def estimated_groups(
 
 
 def data_partitions_of_groups(partition: str, file_ids: list[str]) -> dict[str, list[str]]:
-    """Return data partition -> ids of its file groups, sorted, in a partitioned record index."""
+    """Return the sorted file group ids of a partitioned record index by data partition."""
     groups: dict[str, list[str]] = {}
     for file_id in sorted(file_ids):
         path = data_partition_of(partition, file_id)

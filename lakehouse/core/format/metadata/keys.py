@@ -23,7 +23,7 @@ from lakehouse.errors import CorruptTableError
 
 #: The key of the record in `files` that lists all partitions.
 ALL_PARTITIONS = "__all_partitions__"
-#: Stands for the partition path in a table without partitions.
+#: Represents the partition path of an unpartitioned table.
 NON_PARTITIONED = "."
 #: The marker inside the keys of an expression index's partition rows.
 PARTITION_STAT = "__partition_stat__"
@@ -68,7 +68,7 @@ def paths(names: Texts) -> pa.Array:
     """Return the partition paths of names in keys, the inverse of `identifiers`."""
     array = _one(names)
     is_root = pc.equal(array, NON_PARTITIONED)
-    # Without such a name, nothing is copied.
+    # If no such name occurs, nothing is copied.
     return pc.if_else(is_root, "", array) if pc.any(is_root, min_count=0).as_py() else array
 
 

@@ -3,8 +3,8 @@
 The *layers* of a file slice are its base file and then its log blocks, oldest first. Base file rows are usually in no
 log, so they are passed through; only rows with keys that occur again are merged.
 
-Files differ from other records: a record is a set of files, and its versions are united. A tombstone removes the file
-that it meets. A tombstone that meets no file stays, because the file may be in an older layer.
+Records of `files` differ from other records: a record is a set of files, and its versions are merged. A tombstone
+removes the file with the same name. A tombstone without such a file stays, because the file may be in an older layer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Layer:
 def merge_files(layers: Sequence[Layer]) -> pa.Table:
     """Return the merged rows of `files`, one per key and file name, as `FILE_ROWS`.
 
-    Tombstones that met no file are rows with `deleted`; readers drop them, a compaction keeps them.
+    Tombstones without a matching file are rows with `deleted`. Readers drop them; a compaction keeps them.
     """
     held, changes = _base_and_changes(layers)
     if changes is None:
@@ -70,7 +70,7 @@ def merge_latest(layers: Sequence[Layer]) -> pa.Table:
         return held
     numbers = _numbers(changes.column("key"))
     last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
-    last[numbers] = np.arange(len(numbers))  # NumPy assigns in order, so the last row of a key stays
+    last[numbers] = np.arange(len(numbers))  # NumPy assigns in order, so the last row of each key remains
     newest = changes.take(pa.array(np.sort(last)))
     return pa.concat_tables([_without(held, newest.column("key")), newest])
 
@@ -100,7 +100,7 @@ def merge_statistics(layers: Sequence[Layer]) -> pa.Table:
 def widened_statistics(stored: pa.Table, newer: pa.Table) -> pa.Table:
     """Return newer statistics merged with the stored ones of their keys, as `merge_statistics` does.
 
-    Keys are distinct in each table. Stored rows without a newer one are left out, and deleted ones count as absent.
+    Keys are distinct in each table. Stored rows without a newer row are omitted, and deleted ones count as absent.
     """
     stored = _live(stored).combine_chunks()
     place = _one(pc.index_in(newer.column("key"), value_set=_one(stored.column("key"))))
@@ -119,13 +119,13 @@ def _live(rows: pa.Table) -> pa.Table:
 
 
 def _unreplaced(rows: pa.Table) -> tuple[pa.Table, I64]:
-    """Return statistics without the rows that a later row of their key replaces, and the number of each key."""
+    """Remove statistics rows that a later row with the same key replaces. Also return the number of each key."""
     numbers = _numbers(rows.column("key"))
     begins = np.flatnonzero(np.asarray(_one(pc.or_(rows.column("tight"), rows.column("deleted")).fill_null(False))))
     if len(begins) == 0:
         return rows, numbers
     first = np.zeros(int(numbers.max()) + 1, np.int64)
-    first[numbers[begins]] = begins  # NumPy assigns in order, so the last row of a key stays
+    first[numbers[begins]] = begins  # NumPy assigns in order, so the last row of each key remains
     is_newest = np.arange(len(numbers)) >= first[numbers]
     return rows.filter(pa.array(is_newest)).combine_chunks(), numbers[is_newest]
 
@@ -207,7 +207,7 @@ def _widened(older: pa.Table, newer: pa.Table) -> pa.Table:
 
 
 def _choice(older: pa.Table, newer: pa.Table, bound: str, is_better: Callable[..., Any]) -> tuple[Mask, Mask]:
-    """Return where the bound of the older row is taken, and where the merged row has no bound.
+    """Return the mask of rows that use the older row's bound, and the mask of merged rows without a bound.
 
     A row without bound has no values, or its values are unknown. In the latter case the merged row has no bound.
     """

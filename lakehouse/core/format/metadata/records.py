@@ -62,7 +62,7 @@ def decode_file_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.Table]:
 
 
 def places_of(parts: Sequence[pa.Table]) -> list[tuple[int, int]]:
-    """Return the first row and the row count of each table in their concatenation."""
+    """Return the first row and the row count of each table in the concatenation of all tables."""
     ends = np.cumsum([part.num_rows for part in parts]).tolist()
     return [(end - part.num_rows, part.num_rows) for part, end in zip(parts, ends, strict=True)]
 

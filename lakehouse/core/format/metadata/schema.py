@@ -83,7 +83,10 @@ def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bounds(*, arrays: bool) -> list[dict[str, Any]]:
-    """Return the fields of the lower and the upper bound. The first declares the wrappers, the second names them."""
+    """Return the fields of the lower and the upper bound.
+
+    The first declares the wrapper types, the second refers to them.
+    """
     kinds: tuple[Any, ...] = ("boolean", "int", "long", "float", "double", "bytes", _TEXT, "int", _DECIMAL)
     kinds += ({"type": "long", "logicalType": "time-micros"}, "long", "int")
     wrappers = [_record(name, _field("value", kind)) for name, kind in zip(WRAPPERS, kinds, strict=True)]
@@ -192,7 +195,7 @@ def record_node(schema: str) -> AvroNode:
 
 
 def schema_of_form(schema: str) -> RecordSchema | None:
-    """Return the record schema with the fields of an Avro schema; None if this package does not write its form."""
+    """Return the record schema with the fields of an Avro schema, or None if this package does not write that form."""
     forms = (form for form in (CURRENT, HUDI_1_0) if record_node(schema) == record_node(form.files))
     return next(forms, None)
 

@@ -67,7 +67,7 @@ _COUNTS = {
     "totalUncompressedSize": "uncompressed_bytes",
 }
 _ARRAY_WRAPPER = len(WRAPPERS) + 1
-#: Records that are decoded together.
+#: Number of records that are decoded together.
 _BATCH_ROWS = 16_384
 
 
@@ -220,13 +220,13 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
 
 
 def retyped_statistics(rows: pa.Table, kinds: Mapping[str, pa.DataType], version: str) -> pa.Table:
-    """Return statistics with bounds in the current types of the columns.
+    """Convert the bounds of statistics to the current types of the columns.
 
-    Bounds that cannot be converted are left out. A row of other values than nulls without bounds is unknown.
+    Bounds that cannot be converted are omitted. A row with values but without bounds counts as unknown.
 
     Args:
         rows: `STAT_ROWS` of several columns.
-        kinds: Column -> type. Rows of other columns stay as they are.
+        kinds: Types by column. Rows of other columns are not changed.
         version: The version of the index definition, "V1" or "V2".
     """
     tables = []
@@ -266,7 +266,10 @@ def _retyped(rows: pa.Table, kind: pa.DataType, version: str) -> pa.Table:
 
 
 def _is_suspicious(minima: pa.Array, maxima: pa.Array) -> pa.Array:
-    """Return where bounds of floats may be wrong: NaN, or 0 for both, which Hudi stores for files with NaN."""
+    """Return the mask of rows whose float bounds may be wrong:
+
+    NaN, or 0 for both, which Hudi stores for files with NaN.
+    """
     zero = pc.and_(pc.equal(minima, 0.0), pc.equal(maxima, 0.0))
     return pc.or_(zero, pc.or_(pc.is_nan(minima), pc.is_nan(maxima))).fill_null(False)
 

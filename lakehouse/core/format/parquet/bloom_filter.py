@@ -1,8 +1,8 @@
 """Bloom filters of record keys in base file footers (DATA-3.3, DATA-3.4).
 
-A filter is a list of equally long bit rows. A SIMPLE filter has one row. A DYNAMIC_V0 filter, which this package
+A filter is a list of bit rows with equal length. A SIMPLE filter has one row. A DYNAMIC_V0 filter, which this package
 writes, adds a row for every `entries` keys up to `dynamic_max` keys, then adds keys to its rows in turn. A key may be
-contained if one row has all its bits.
+in the file if at least one row has all bits of the key set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
 
 _VERSION = -1
-# Number of hashes for the minimum false-positive rate that a double holds; each lookup needs that many steps.
+# Maximum number of hashes: that of the minimum false-positive rate of a double. Each lookup needs as many steps.
 _MOST_HASHES = 1_100
 _MURMUR = 1
 _HEADER = struct.Struct(">iibi")  # version, number of hashes, type of hash, number of bits
@@ -40,7 +40,7 @@ _TEXT_STEP = 3 << 18
 _DYNAMIC_MAX = 100_000  # default of hoodie.bloom.index.filter.dynamic.max.entries
 #: Below one position per this many bits it is faster to set single bits than to expand the row to a byte per bit.
 _SPARSE = 16
-#: Rounds after which usually 15 of 16 keys outside of a full row are excluded.
+#: Number of rounds after which usually 15 of 16 keys that are not in a full row are excluded.
 _FIRST_ROUNDS = 4
 
 
@@ -86,7 +86,7 @@ class BloomFilter:
         return self.might_contain_blocks(list(key_blocks(keys)))
 
     def might_contain_blocks(self, blocks: Sequence[KeyBlock]) -> NDArray[np.bool_]:
-        """Return the same for keys that are prepared for hashing, so that many filters can be asked for one batch."""
+        """Return the same for keys that are prepared for hashing, so that a batch is tested against many filters."""
         self._refuse_other_hashes()
         results = np.zeros(sum(block.size for block in blocks), np.bool_)
         first = 0
@@ -213,12 +213,14 @@ def joined(filters: Sequence[BloomFilter], max_rows: int) -> BloomFilter | None:
     rows = tuple(row for bloom in filters for row in bloom.rows)
     if len(kinds) != 1 or filters[0].type_code != DYNAMIC or len(rows) > max_rows:
         return None
-    # Rows in the middle may not be full. They stay so, because the next key adds a row.
+    # Rows in the middle may not be full. They stay partly filled, because the next key adds a row.
     return replace(filters[0], rows=rows, count=len(rows) * filters[0].entries)
 
 
 def small_filters(keys: pa.Array, bounds: Sequence[int], builder: BloomBuilder) -> list[BloomFilter]:
-    """Return the filters for many small sets of keys, as `builder`, which stays empty, would build each filter.
+    """Return the filters for many small sets of keys.
+
+    Each equals the filter that `builder` would build; `builder` stays empty.
 
     Set n has the keys from `bounds[n]` up to `bounds[n + 1]`, at most as many as one row of a filter holds. All keys
     are hashed together, because hashing takes as long for a few keys as for a few thousand.
@@ -386,7 +388,7 @@ class FilterLayout:
 
 
 def read_layout(head: bytes, type_code: str | None) -> FilterLayout | None:
-    """Return the layout of a filter by its first bytes; None for one of several rows, or with another hash function.
+    """Return the layout of a filter from its first bytes, or None if it has several rows or a different hash function.
 
     Raises CorruptTableError for bytes that are not the headers of a filter.
     """

@@ -1,7 +1,7 @@
 """Test the same keys against many stored bloom filters, without decoding the filters (DATA-3.4).
 
-The hashes of a key do not depend on the filter, so the first ones are computed once for all filters. A filter then
-costs a division and one look at a character per key and round; rounds continue only for keys that no round excluded.
+The hashes of a key do not depend on the filter, so the first ones are computed once for all filters. Each filter then
+costs one division and one character access per key and round. Rounds continue only for keys that are not excluded yet.
 
     hash modulo bits --> bit of the stored bytes --> Base64 character (6 bits each), and the bit in it
 """
@@ -22,23 +22,23 @@ from lakehouse.errors import CorruptTableError
 
 U32 = NDArray[np.uint32]
 Bits = NDArray[np.uint8]
-#: Rounds that are computed. A filter that is as full as intended passes 1 of 65,536 other keys.
+#: Number of rounds that are computed. A filter with the intended fill then passes 1 of 65,536 absent keys.
 ROUNDS = 16
-#: Rounds after which excluded keys are dropped.
+#: Number of rounds after which excluded keys are dropped.
 _STEP = 4
-#: Keys that are tested together per filter; the steps take 200 bytes for each.
+#: Number of keys that are tested together per filter; each key needs 200 bytes.
 _AT_ONCE = 4_096
 _BITS_PER_CHARACTER = 6
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _INVALID = 0xFF
 _VALUES = np.full(256, _INVALID, np.uint8)
 _VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(len(_ALPHABET))
-#: Characters that are enough for both headers of a filter.
+#: Number of characters that contain both headers of a filter.
 _HEADER_CHARACTERS = 64
 
 
 class BloomProbe:
-    """Keys that many filters are asked for."""
+    """Keys that are tested against many filters."""
 
     def __init__(self, blocks: Iterable[KeyBlock]) -> None:
         """Hash the keys of the blocks; one block at a time is in memory if they are generated."""
@@ -46,9 +46,9 @@ class BloomProbe:
         self._size = sum(len(hashes[0]) for _, hashes in self._blocks)
 
     def candidates(self, text: bytes, type_code: str | None) -> NDArray[np.bool_] | None:
-        """Return for each key whether a filter may contain it; some excluded keys may be among them.
+        """Return for each key whether a filter may contain it. Some keys that the full test would exclude also pass.
 
-        Returns None for a filter that has to be decoded: one of several rows, or with another hash function.
+        Returns None for a filter that must be decoded, because it has several rows or a different hash function.
 
         Raises:
             CorruptTableError: The bytes are not a filter.

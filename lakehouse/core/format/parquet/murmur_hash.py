@@ -2,7 +2,7 @@
 
 A bloom filter hashes each key dozens of times, with the last hash as the next seed. Mixing a word does not depend on
 the seed, so it is computed once per block. A round then needs two operations per word, on arrays that stay in the
-cache. Keys of a block are ordered by their number of words, so that word j belongs to a prefix of the keys.
+cache. The keys of a block are sorted by their number of words, descending, so that the keys with a word j are a prefix.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from lakehouse.model.instant import Action, Instant, State
 
 #: The file that contains the number of the current manifest.
 VERSION_FILE = "_version_"
-#: Columns that identify an instant, without the contents of its timeline files.
+#: Columns that identify an instant and omit the contents of its timeline files.
 TIMES = ("instantTime", "completionTime", "action")
 
 _FILE = re.compile(r"(\d+)_(\d+)_(\d)\.parquet", re.ASCII)
@@ -221,7 +221,7 @@ def read_actions(
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Raise CorruptTableError for Arrow's parse errors. Errors of the system pass unchanged: they have an errno."""
+    """Raise CorruptTableError for Arrow's parse errors. System errors, which have an errno, pass unchanged."""
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError, KeyError, TypeError, OSError) as error:
@@ -250,7 +250,7 @@ def _instants(rows: pa.Table) -> list[Instant]:
             parsed = Action(action)
         except ValueError:
             raise CorruptTableError(f"the archived instant {requested} has the unknown action {action!r}") from None
-        # Rows that an upgrade from table version 6 copied may lack the completion time.
+        # In rows that an upgrade from table version 6 copied, the completion time may be missing.
         instants.append(
             Instant(requested=requested, action=parsed, state=State.COMPLETED, completed=completed or requested)
         )

@@ -48,7 +48,7 @@ def decode_files(data: bytes) -> pa.Table:
         stats = decode_avro_values(pa.array([datum], pa.binary()), _node(text), [_STATS]).column(_STATS)
         return _files(stats.combine_chunks())
     except (UnsupportedError, KeyError, pa.ArrowException):
-        # Other writers may have other fields and types; Avro resolves them to ours.
+        # Other writers may use other fields and types; Avro's schema resolution converts them to ours.
         return files_of(decode_commit(data).stats)
 
 
@@ -64,7 +64,7 @@ def _node(schema: bytes) -> AvroNode:
 
 
 def _files(column: Any) -> pa.Table:
-    """Return a map partition -> list of statistics, of one commit, as a table."""
+    """Convert a commit's map of partitions to lists of statistics to a table."""
     lists = column.items
     stats = lists.flatten()
     partitions = column.keys.take(pc.list_parent_indices(lists))

@@ -28,7 +28,7 @@ _WITHOUT_STATS = tuple(
 )
 #: The value that Hudi writes as the previous commit of a new file group.
 _NO_PREVIOUS = "null"
-#: Counters that this package does not fill in: 0, never null.
+#: Counters that this package does not fill: they are 0, never null.
 _ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs")
 
 
@@ -52,7 +52,7 @@ def encode_json_commit(metadata: CommitMetadata, *, replace: bool = False) -> by
 
 
 def _record(metadata: CommitMetadata, newer: dict[str, int], replace: bool) -> dict[str, Any]:
-    """Return the record of a commit; `newer` has the counters that older releases do not write."""
+    """Return the record of a commit. `newer` contains the counters that older releases do not write."""
     if metadata.replaced and not replace:
         raise CorruptTableError(f"only a replacecommit can replace file groups, got {dict(metadata.replaced)}")
     stats: dict[str, list[dict[str, Any]]] = {}
@@ -136,7 +136,8 @@ def _stat_to_record(stat: WriteStat) -> dict[str, Any]:
     }
     record: dict[str, Any] = {
         "fileId": stat.file_id,
-        # A stat of a profile describes a file that does not exist yet. Hudi writes neither its path nor its partition.
+        # A stat in a workload profile describes a file that does not exist yet. Hudi writes neither its path nor its
+        # partition.
         "path": stat.path or None,
         "partitionPath": stat.partition if stat.path else None,
         "prevCommit": _NO_PREVIOUS if stat.prev_commit is None else stat.prev_commit,
@@ -170,7 +171,8 @@ def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
     runtime = record.get("runtimeStats") or {}
     millis = sum(runtime.get(name) or 0 for name in ("totalScanTime", "totalCreateTime", "totalUpsertTime"))
     path = require_inside(record.get("path") or "", what=_COMMIT)
-    # A log version and log files that follow from the path are not repeated, so that a round trip gives equal stats.
+    # Log version and log files are omitted if they can be derived from the path, so that a round trip gives equal
+    # stats.
     version, names = _log_of(path)
     log_version, log_files = _count(record, "logVersion"), tuple(record.get("logFiles") or ())
     least, greatest = record.get("minEventTime"), record.get("maxEventTime")

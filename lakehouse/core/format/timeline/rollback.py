@@ -104,9 +104,9 @@ def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, 
 
 
 def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata:
-    """Decode rollback metadata: `deleted` has all partitions of the rollback, `failed` those with undeleted files.
+    """Decode rollback metadata. `deleted` contains all partitions of the rollback, `failed` those with undeleted files.
 
-    Raises CorruptTableError unless it names exactly one instant, as every rollback of Hudi does.
+    Raises CorruptTableError unless it contains exactly one instant, like every rollback of Hudi.
     """
     return rollback_metadata_of(read_record(data, ROLLBACK_METADATA), base_path=base_path)
 
@@ -144,7 +144,10 @@ def decode_rollback_target(data: bytes) -> tuple[str, str]:
 
 
 def decode_undone_instants(data: bytes) -> dict[str, str]:
-    """Return requested time -> action of the instants that a completed rollback undid; its files are not decoded."""
+    """Return the actions of the instants that a completed rollback undid, by requested time.
+
+    Its files are not decoded.
+    """
     record = read_record(data, ROLLBACK_METADATA)
     actions = {info["commitTime"]: info["action"] for info in record["instantsRollback"]}
     return {requested: actions.get(requested, "") for requested in record["commitsRollback"]}

@@ -21,7 +21,7 @@ from lakehouse.spec.table.bucket_rules import MAX_BUCKETS
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}((?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 _FILE_ID = re.compile(r"(\d{8})-[0-9a-fA-F-]+")
-#: The uuid of file groups whose id has to follow from the bucket alone.
+#: The uuid of file groups whose id must depend only on the bucket.
 NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -38,8 +38,8 @@ def bucket_ids(
     values of the hash fields are hashed in the order of the key. `__null__` is hashed as null and `__empty__` as "".
     Values may contain `,` and `:`.
 
-    A key of one field that is stored as `f:v` is hashed whole. Implementations differ in this, so do not combine the
-    bucket index with such keys.
+    If a key with one field is stored as `f:v`, the whole string is hashed. Implementations differ in this, so do not
+    combine the bucket index with such keys.
 
     Args:
         keys: Record keys.

@@ -30,7 +30,7 @@ class BucketIndex:
     def lookups(
         self, entries: Sequence[StagedEntry], slices: Sequence[FileSlice], *, parallelism: int, read_logs_of: Groups
     ) -> tuple[TagTask, ...]:
-        """Return no tasks: the task of a bucket finds the matches in its one base file itself."""
+        """Return no look-ups, because the task of a bucket finds the matches in its single base file itself."""
         return ()
 
     def groups(
@@ -70,7 +70,10 @@ class BucketIndex:
         return tuple(one for task in tasks for one in (task, *copies_for_resizes(self.setup, task)))
 
     def _new_file_id(self, partition: str, bucket: int, new_uuid: NewUuid) -> str:
-        """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite replaced."""
+        """Return the id of a new group.
+
+        With `fixed_ids` it is the first id of the bucket that no overwrite has replaced.
+        """
         if not self.setup.fixed_ids:
             return bucket_file_id(bucket, new_uuid())
         file_id, number = bucket_file_id(bucket, NO_UUID), 0
@@ -100,7 +103,7 @@ def bucket_task(
 
 
 def _groups_by_bucket(slices: Sequence[FileSlice], buckets: BucketRules) -> dict[tuple[str, int], FileSlice]:
-    """Return the slice of each (partition, bucket). Raises UserError if groups do not fit the bucket count."""
+    """Return the slices by (partition, bucket). Raises UserError if file groups contradict the bucket count."""
     groups: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         bucket = bucket_of(file_slice.file_id)
@@ -131,7 +134,7 @@ def copies_for_resizes(setup: IndexSetup, task: GroupTask) -> list[GroupTask]:
 def copied_deletes(resizes: Sequence[PendingResize], task: GroupTask) -> list[GroupTask]:
     """Return the tasks that delete the keys of `task` in all groups that will replace its group.
 
-    A delete without partition columns looks its keys up. Deleting a key in a group without this key is harmless.
+    A delete without partition columns looks up its keys. Deleting a key in a group without this key is harmless.
     """
     return [
         _copy(task, resize.instant, file_id)

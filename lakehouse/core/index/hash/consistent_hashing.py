@@ -1,4 +1,4 @@
-"""Consistent hashing: the hash of a key, and the ring of nodes that divides the hash values of a partition (MDT-12.3).
+"""Consistent hashing: the hash of a key, and the ring of nodes with the hash ranges of a partition (MDT-12.3).
 
 record key --> values of the hash fields, joined --> XXH32 & 0x7fffffff --> first node with value >= hash
                                                                            (none: the first node)
@@ -68,11 +68,11 @@ class Ring:
         return self.metadata.nodes[int(self.places(np.array([value], np.int32))[0])]
 
     def node_of_group(self, file_id: str) -> HashingNode | None:
-        """Return the node with this file id, None if the ring has none."""
+        """Return the node with this file id, or None."""
         return next((node for node in self.metadata.nodes if node.file_id == file_id), None)
 
     def middle(self, node: HashingNode) -> int | None:
-        """Return the hash value at which the range of a node is split; None if it cannot be split."""
+        """Return the hash value at which the range of a node is split, or None if it cannot be split."""
         position = self.metadata.nodes.index(node)
         previous = self.metadata.nodes[position - 1].value
         wrap = 0 if previous < node.value else LARGEST_HASH + 1
@@ -80,7 +80,7 @@ class Ring:
         return None if middle in (previous, node.value) else middle
 
     def are_neighbours(self, first: HashingNode, second: HashingNode) -> bool:
-        """Return whether the range of `second` comes after the range of `first`; the ring is closed."""
+        """Return whether the range of `second` follows the range of `first`. The first range follows the last one."""
         nodes = self.metadata.nodes
         return len(nodes) > 1 and nodes[(nodes.index(first) + 1) % len(nodes)] == second
 

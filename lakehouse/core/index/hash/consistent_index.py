@@ -26,7 +26,7 @@ class ConsistentBucketIndex:
     def lookups(
         self, entries: Sequence[StagedEntry], slices: Sequence[FileSlice], *, parallelism: int, read_logs_of: Groups
     ) -> tuple[TagTask, ...]:
-        """Return no tasks: the task of a range finds the matches in its one base file itself."""
+        """Return no look-ups, because the task of a range finds the matches in its single base file itself."""
         return ()
 
     def groups(
@@ -40,7 +40,7 @@ class ConsistentBucketIndex:
     ) -> tuple[GroupTask, ...]:
         """Return one task per file group that gets rows, and one per group that a pending resize will create.
 
-        The ids of new groups follow from the rings, so that concurrent writers choose the same.
+        The rings determine the ids of new groups, so that concurrent writers choose the same ids.
 
         Raises:
             CorruptTableError: A file group belongs to no node of its partition.

@@ -1,4 +1,4 @@
-"""The buckets of stored keys, to validate the files of a table, and the ranges of staged rows ordered by hash."""
+"""Determines the buckets of stored keys, to validate the files of a table, and the hash ranges of staged rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lakehouse.spec.table.bucket_rules import BucketRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlaces:
-    """Where keys have to be stored; without arguments a key may be in any file group of its partition.
+    """The file groups in which keys must be stored. By default a key may be in any file group of its partition.
 
     Attributes:
-        buckets: The bucket counts per partition; None without numbered buckets.
+        buckets: The bucket counts per partition; None without a simple bucket index.
         rings: The rings of partitions with consistent hashing.
         hash_fields: The key fields that are hashed; all if empty.
-        follows_paths: Rows are in the partition of their partition columns. With a global index that does not move
-            rows they may stay in another partition.
-        in_table: A key is unique in the table, not only in its partition.
+        follows_paths: Whether rows are in the partition of their partition columns. With a global index that does not
+            move rows, they may stay in another partition.
+        in_table: Whether a key is unique in the table, not only in its partition.
     """
 
     buckets: BucketRules | None = None
@@ -37,7 +37,7 @@ class KeyPlaces:
     in_table: bool = False
 
     def misplaced(self, file: BaseFile | LogFile, keys: pa.ChunkedArray, key_fields: tuple[str, ...]) -> int:
-        """Return the number of keys that do not belong to the bucket of a file; 0 without buckets or bucket number."""
+        """Return the number of keys that do not belong to the bucket of a file; 0 if the file has no bucket number."""
         ring = self.rings.get(file.partition)
         node = None if ring is None else ring.node_of_group(file.file_id)
         try:
@@ -56,7 +56,7 @@ class KeyPlaces:
 
 
 def _bucket_of(file_id: str) -> int | None:
-    """Return the bucket number of a file id; None if it has none, which another finding reports."""
+    """Return the bucket number of a file id, or None if it has none. A different finding reports that."""
     try:
         return bucket_of(file_id)
     except UserError:
@@ -64,7 +64,7 @@ def _bucket_of(file_id: str) -> int | None:
 
 
 def entries_by_range(entry: StagedEntry, hashes: Hashes, lasts: Iterable[int]) -> list[StagedEntry]:
-    """Divide an entry into one entry per range of hash values; `bucket` of each is the last value of its range.
+    """Split an entry into one entry per range of hash values. The `bucket` of each is the last value of its range.
 
     Args:
         entry: Rows ordered by hash, either only upserts or only deletes.

@@ -1,4 +1,4 @@
-"""Pending resizes: which file group will hold a row after a resize that is planned but not completed (MDT-12.5)."""
+"""Pending resizes: determine the file group of a row after a resize that is planned but not completed (MDT-12.5)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class PendingResize(Protocol):
 
     @property
     def whole_partitions(self) -> frozenset[str]:
-        """The partitions of which the resize replaces all groups, even groups that are created before it completes."""
+        """The partitions in which the resize replaces all groups, including groups created before it completes."""
         ...
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:
-        """Return the id of the group that will hold rows of `bucket`; None if they stay in group `file_id`."""
+        """Return the id of the group that will contain rows of `bucket`; None if they stay in the group `file_id`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingResize:
-    """A resize with consistent hashing: the rings of its partitions as they will be.
+    """A resize with consistent hashing: the future rings of its partitions.
 
     `replacing` are the ids of the groups that replace a group (partition, file id).
     """
@@ -55,18 +55,18 @@ class RingResize:
 
     @property
     def whole_partitions(self) -> frozenset[str]:
-        """No partitions: other ranges keep their groups."""
+        """None, because other ranges keep their groups."""
         return frozenset()
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:
-        """Return the id of the group that will hold the range of hash values that ends with `bucket`."""
+        """Return the id of the group that will contain the range of hash values that ends with `bucket`."""
         ring = self.rings.get(partition)
         future = None if ring is None else ring.node_of(bucket).file_id
         return None if future == file_id else future
 
 
 class BucketChange(Protocol):
-    """The change of one partition's numbered buckets."""
+    """The change of one partition's buckets in a simple bucket index."""
 
     @property
     def is_resize(self) -> bool:
@@ -74,13 +74,13 @@ class BucketChange(Protocol):
         ...
 
     def child(self, bucket: int) -> str | None:
-        """Return the new file id for `bucket`, None if its group stays."""
+        """Return the new file id for `bucket`, or None if its group stays."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedResize:
-    """A resize of numbered buckets: the change of each partition.
+    """A resize of a simple bucket index: the change of each partition.
 
     `replacing` are the ids of the groups that replace a group (partition, file id).
     """
@@ -100,6 +100,6 @@ class NumberedResize:
         return frozenset(partition for partition, change in self.changes.items() if change.is_resize)
 
     def child(self, partition: str, file_id: str, bucket: int) -> str | None:
-        """Return the id of the group that will hold rows of `bucket`, which counts by the staged number."""
+        """Return the id of the group that will contain rows of `bucket`, a number modulo the staged bucket count."""
         change = self.changes.get(partition)
         return None if change is None else change.child(bucket)

@@ -68,9 +68,10 @@ class BloomFiltersPartition:
                 yield groups[number], entries
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
-        """Return the records that tasks staged, and the deletes of removed files.
+        """Return the records that tasks staged, and the deletes for removed files.
 
-        Raises StagedRecordsError if the records are missing, or were made for other file groups than the index has.
+        Raises StagedRecordsError if the records are missing, or if they were staged for different file groups of the
+        index.
         """
         removed = commit.change.removed
         gone = removed.filter(pc.ends_with(removed.column("name"), _PARQUET))
@@ -132,7 +133,7 @@ def _footer_filter(storage: Storage, base: BaseFile) -> tuple[str, str] | None:
 
 
 def _by_group(bases: Sequence[BaseFile], groups: int) -> Iterator[tuple[int, tuple[BaseFile, ...]]]:
-    """Yield the number of an index file group and the files whose records it contains."""
+    """Yield the number of each index file group with the files whose records it contains."""
     keys = bloom_keys(
         pa.array([base.partition for base in bases], pa.string()), pa.array([base.name for base in bases], pa.string())
     )

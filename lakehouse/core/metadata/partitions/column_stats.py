@@ -70,7 +70,7 @@ class ColumnStatsPartition:
         if unsupported:
             deletes.append(one_array(commit.reader().ranges(unsupported).column("key").cast(pa.binary())))
         return Update(
-            # A row of a file never changes. While the partition is built, the build may also contain it.
+            # A file's row never changes, so it is harmless if a concurrent build of the partition also contains it.
             entries=_entries(
                 complete_files(bounds, commit.config, definition), definition, commit.schema, tight=commit.is_building
             ),
@@ -106,7 +106,7 @@ def _entries(
 
 
 def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bool:
-    """Return whether a file may have rows: all its bounds are known, and its rows are whole versions of records."""
+    """Return whether a file may have rows in the index: all its bounds are known, and its rows are complete records."""
     if file.bounds is None or file.is_partial or (file.is_log and mixed):
         return False
     return all(file.bounds[name].known for name in columns if name in file.bounds)
@@ -126,7 +126,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _keys(columns: Sequence[str], partitions: pa.Array, names: pa.Array) -> pa.Array:
-    """Return the keys of files, column by column; names are hashed once for all columns."""
+    """Return the record keys of files, column by column. File names are hashed once for all columns."""
     if not columns or not len(names):
         return pa.array([], pa.string())
     of_rows = pa.array(np.repeat(np.arange(len(columns)), len(names)))

@@ -53,8 +53,8 @@ _THREADS = 4
 #: The false-positive rate of filters, as in Hudi, and their minimum number of entries.
 _FPP, _MIN_ENTRIES, _CAPACITY_FACTOR = 1e-9, 1_000, 1.25
 
-#: Strings that no function returns. Filters of functions that depend on the time zone contain them if the zone is UTC.
-#: There are several, so that a filter of Hudi with a high false-positive rate does not contain all of them.
+#: Strings that no function returns. For functions that depend on the time zone, filters contain these strings if the
+#: zone is UTC. There are several strings, because a filter of Hudi may contain one of them as a false positive.
 _UTC_MARKS = pa.array([f"\0UTC{number}" for number in range(16)])
 
 
@@ -75,7 +75,7 @@ class ExpressionIndexPartition:
             function = function_of(definition)
         except UserError as error:
             return error.message
-        # The type of a column that was added later is checked when its values are read.
+        # The type of a column that does not exist yet is checked when its values are read.
         schema = avro_to_arrow(config.create_schema) if config.create_schema else pa.schema([])
         (column,) = definition.source_fields
         if column not in schema.names:
@@ -83,7 +83,7 @@ class ExpressionIndexPartition:
         return type_refusal(function, definition.index_type, schema.field(column).type, definition.version)
 
     def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:
-        """Return none: an index on an expression needs the columns of the table, so the service builds it."""
+        """Return no partitions: an expression index needs the columns of the table, so the index service builds it."""
         return ()
 
     def definition(self, name: str, table: TableFiles) -> Definition | None:
@@ -91,7 +91,7 @@ class ExpressionIndexPartition:
         return table.definitions.get(name)
 
     def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
-        """Return the file groups; their number is Hudi's."""
+        """Return the file groups, as many as Hudi creates."""
         return tuple(metadata_file_id(name, number) for number in range(_GROUPS))
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
@@ -155,7 +155,7 @@ def function_of(definition: Definition) -> IndexFunction:
 
 
 def type_refusal(function: IndexFunction, index_type: str, kind: pa.DataType, version: str) -> str | None:
-    """Return why an index of this type cannot store results of the function for a column type; None if it can."""
+    """Return why an index of this type cannot store results of the function for a column type, or None if it can."""
     why = function.refusal(kind)
     if why is not None:
         return why
@@ -206,7 +206,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, task: tuple[int, list[I
 
 
 def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile) -> tuple[str, bytes] | None:
-    """Return the type of a file's filter and the serialized filter; None if a result depends on the engine."""
+    """Task: return the type of a file's filter and the serialized filter, or None if a result depends on the engine."""
     results = distinct_results(expression, file)
     if results is None:
         return None
@@ -236,7 +236,7 @@ def _encoded_filters(
 
 
 def _by_group(files: Iterable[IndexedFile], groups: int) -> Iterator[tuple[int, list[IndexedFile]]]:
-    """Yield the number of an index file group and the base files whose filters it contains."""
+    """Yield the number of each index file group with the base files whose filters it contains."""
     bases = [file for file in files if not file.is_log]
     keys = bloom_keys(
         pa.array([file.partition for file in bases], pa.string()), pa.array([file.name for file in bases], pa.string())

@@ -4,8 +4,8 @@
     partition   bounds of the results in the files of its newest slices
 
 Engines skip a partition that has no row, so each partition with rows has one. A commit computes the rows of the
-partitions that it touches. If it cannot, it writes a row that readers unite with the stored one: the bounds are then
-wider than the values, never narrower. This applies while the index is being built, and while an older write is
+partitions that it touches. If that is not possible, it writes a row that readers merge with the stored row: the bounds
+are then wider than the values, never narrower. This applies while the index is being built, and while an older write is
 pending: its row would be merged below a complete row of this commit.
 """
 
@@ -69,7 +69,7 @@ def _values(files: Sequence[IndexedFile], bounds: Sequence[ColumnBounds], kind: 
             "null_count": pa.array([of_file.nulls for of_file in bounds], pa.int64()),
             "size_bytes": pa.array([of_file.size_bytes for of_file in bounds], pa.int64()),
             "uncompressed_bytes": pa.array([of_file.raw_bytes for of_file in bounds], pa.int64()),
-            # The row of a file never changes, so a build and a commit may both write it; the second replaces the first.
+            # A file's row never changes, so a build and a commit may both write it.
             "tight": pa.array(np.ones(len(files), np.bool_)),
         }
     )
@@ -78,9 +78,10 @@ def _values(files: Sequence[IndexedFile], bounds: Sequence[ColumnBounds], kind: 
 def evaluated_in_utc(rows: pa.Table) -> pa.Array:
     """Return for each row whether this package evaluated the function, in UTC, for all of its files.
 
-    Definitions contain no time zone: Hudi evaluates functions on times in its session time zone. The uncompressed data
-    size identifies the writer, because no engine uses it: Hudi writes twice the file size, this package the file size
-    itself. Engines add file sizes for a partition row, so both are equal only if this package wrote all files.
+    Definitions contain no time zone: Hudi evaluates functions on times in its session time zone. The field for the
+    uncompressed data size, which no engine uses, identifies the writer: Hudi writes twice the file size, this package
+    the file size itself. For a partition row engines add up both sizes, so they are equal only if this package wrote
+    all rows.
     """
     sizes, uncompressed = (one_array(rows.column(name)) for name in _SIZES)
     return pc.and_(pc.greater(sizes, 0), pc.equal(sizes, uncompressed)).fill_null(False)
@@ -111,7 +112,7 @@ def rows_of_commit(
         name: The index partition.
         commit: The commit.
         written: The files that it writes.
-        statistics: The statistics of these files that have rows; None if it writes no file.
+        statistics: The statistics of the written files that contain rows; None if it writes no file.
     """
     definition = commit.definitions[name]
     touched = {file.partition for file in written} | set(commit.change.replaced.column("partition").to_pylist())
@@ -152,7 +153,8 @@ def _live_values(
     is_new = pc.is_in(places, value_set=pa.array([f"{file.partition}\0{file.name}" for file in written], pa.string()))
     old = live.filter(pc.invert(is_new))
     if statistics is None:
-        # The type of the results is not known. The rows of partitions with files stay as they are.
+        # The type of the function's results is unknown, so the statistics of partitions that contain files stay
+        # unchanged.
         complete[[number[path] for path in pc.unique(old.column("partition")).to_pylist()]] = False
         return _values([], [], pa.null()), complete
     new = statistics.filter(pc.is_in(_places(statistics), value_set=places))
@@ -228,7 +230,7 @@ def _partition_rows(definition: Definition, values: pa.Table, *, tight: bool) ->
 
 
 def _typed_rows(definition: Definition, values: pa.Table, keys: pa.Array, *, of_files: bool) -> pa.Table:
-    """Return `STAT_ROWS`. In version V2 each row has the result type, even a row of nulls."""
+    """Convert values to `STAT_ROWS`. In version V2 each row has the result type, even a row of nulls."""
     rows = statistics_of(
         values, definition.source_fields[0], keys, version=definition.version, partition_stats=not of_files
     )

@@ -1,4 +1,4 @@
-"""Bounds of files for the partitions `column_stats` and `partition_stats`: which columns, and from where (MDT-4)."""
+"""File bounds for `column_stats` and `partition_stats`: the indexed columns, and the source of their bounds (MDT-4)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTHING = ColumnBounds(low=None, high=None, nulls=0, values=0)
 class FileBounds:
     """A base file or log file with the bounds of its columns; None if they are not known.
 
-    `is_partial`: rows of a log file lack columns, in which stored rows keep their values.
+    `is_partial` means that rows of a log file lack columns; stored rows keep their values in these columns.
     """
 
     partition: str
@@ -81,7 +81,8 @@ def measured_columns(
 ) -> tuple[str, ...] | None:
     """Return the columns that the tasks of a write measure; None if the metadata table has no statistics.
 
-    The definition is read again before the commit. Columns that were not measured are then read from the files.
+    The definition is read again before the commit. If it contains unmeasured columns then, they are read from the
+    files.
     """
     if COLUMN_STATS not in config.metadata_partitions:
         return None
@@ -98,10 +99,10 @@ def definition_of_new(table: TableFiles) -> Definition:
 
 
 def indexed_columns(commit: MetadataCommit) -> Definition:
-    """Return the definition with the columns that this commit adds to the table, if their number is not exceeded.
+    """Add the columns that this commit adds to the table to the definition, up to the maximum number of columns.
 
-    A column that is new in the table is null in all stored files, as readers assume for a missing row. Stored files
-    contain values for earlier columns of the table, so these are not added. A column is removed if its new type has no
+    A column that is new in the table is null in all stored files, as readers assume for a missing row. Earlier columns
+    of the table are not added, because stored files contain values for them. A column is removed if its new type has no
     statistics in this version of the index; see `unsupported_columns`.
     """
     definition = commit.definitions[COLUMN_STATS]
@@ -123,7 +124,7 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
 
 
 def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
-    """Return the indexed columns whose type became one without statistics in this version of the index.
+    """Return the indexed columns whose new type has no statistics in this version of the index.
 
     Version V1 does not support bounds for decimals with many digits. All stored rows of such a column are deleted: if
     only some files have rows for a column, engines treat it as null in the others.
@@ -139,7 +140,7 @@ def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def indexed_types(schema: pa.Schema | None) -> Mapping[str, pa.DataType]:
-    """Return dotted path -> type for the columns of a table, with meta columns."""
+    """Return the types of a table's columns, including meta columns, by dotted path."""
     return {} if schema is None else leaf_types(with_meta_fields(schema))
 
 
@@ -172,8 +173,8 @@ def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat
     is_partial = stat.is_partial
     bounds = None if stat.bounds is None else _in_table_types(stat.bounds, kinds)
     if bounds is None or not (is_partial or bounds.keys() >= kinds.keys()):
-        # The tasks did not measure a column, for example because an index was created in between, or another writer
-        # changed the type of a column meanwhile.
+        # The tasks did not measure a column, for example because an index was created or another writer changed the
+        # type of a column in between.
         bounds, is_partial = _read(storage, stat.path, kinds)
     return FileBounds(
         partition=stat.partition,
@@ -188,7 +189,7 @@ def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat
 def _in_table_types(
     bounds: Mapping[str, ColumnBounds], kinds: Mapping[str, pa.DataType]
 ) -> Mapping[str, ColumnBounds] | None:
-    """Return measured bounds with the column types at the commit; None if one cannot be converted."""
+    """Convert measured bounds to the column types at the commit. Return None if one cannot be converted."""
     others = {
         name: of_column
         for name, of_column in bounds.items()
@@ -209,7 +210,7 @@ def bounds_of_files(table: TableFiles, columns: Sequence[str]) -> list[FileBound
 def bounds_of_live(
     storage: Storage, files: pa.Table, columns: Sequence[str], schema: pa.Schema | None
 ) -> list[FileBounds]:
-    """Return the bounds of files, read from them; `files` has `partition`, `name` and maybe `size_bytes`.
+    """Read the bounds of files. `files` has the columns `partition`, `name` and optionally `size_bytes`.
 
     The bounds have the types of `schema`, the data columns of the table.
     """
@@ -244,7 +245,7 @@ def _read(
 def column_values(
     files: Sequence[FileBounds], names: Sequence[str], columns: Sequence[str], kind: pa.DataType, *, tight: bool
 ) -> pa.Table:
-    """Return the bounds of columns with one type, column by column, in the form of `statistics_of`.
+    """Return the bounds of columns with the same type, column by column, in the form of `statistics_of`.
 
     A column that a file lacks is null.
     """
@@ -253,7 +254,7 @@ def column_values(
 
 
 def columns_by_type(columns: Iterable[str], kinds: Mapping[str, pa.DataType]) -> Mapping[pa.DataType, Sequence[str]]:
-    """Return the columns of each type, so that a kernel runs once for all of them; unknown columns are strings."""
+    """Group the columns by type, so that a kernel runs once per type. Unknown columns count as strings."""
     by_type: dict[pa.DataType, list[str]] = {}
     for column in columns:
         by_type.setdefault(kinds.get(column, pa.string()), []).append(column)

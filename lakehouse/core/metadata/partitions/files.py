@@ -16,7 +16,7 @@ from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 FILES = "files"
-#: Operations that may write no file and still are recorded with an empty list of partitions, as in Hudi.
+#: Operations that are recorded with an empty list of partitions even if they write no file, as in Hudi.
 CLEAN = "clean"
 
 

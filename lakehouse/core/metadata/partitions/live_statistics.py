@@ -29,10 +29,10 @@ _SUMS = ("value_count", "null_count", "size_bytes", "uncompressed_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveStatistics:
-    """Statistics of partitions that were computed.
+    """Computed statistics of partitions.
 
     Attributes:
-        columns: Per column a table in the form of `statistics_of`; `name` is the partition.
+        columns: By column, a table in the form of `statistics_of`, in which `name` is the partition.
         empty: Partitions in which no file is left.
     """
 
@@ -43,7 +43,7 @@ class LiveStatistics:
 def live_statistics(
     commit: MetadataCommit, columns: Sequence[str], kinds: Mapping[str, pa.DataType], added: Sequence[FileBounds]
 ) -> LiveStatistics:
-    """Return the statistics of the superseded partitions, without partitions whose rows have to be widened.
+    """Return the statistics of the superseded partitions, except partitions whose rows must be widened.
 
     `added` are the bounds of the files that the action writes.
     """
@@ -84,7 +84,7 @@ class _Places:
 def _column_rows(
     column: str, kind: pa.DataType, stored: pa.Table | None, places: _Places
 ) -> tuple[pa.Table, np.ndarray[Any, Any]]:
-    """Return the rows of one column with the number of their partition, and which partitions are complete."""
+    """Return the rows of one column with their partition numbers, and whether each partition is complete."""
     number = places.number
     is_complete = np.ones(len(number), np.bool_)
     usable = [file for file in places.new if _is_known(file, column)]
@@ -137,7 +137,7 @@ def grouped_rows(rows: pa.Table, is_complete: np.ndarray[Any, Any], paths: Seque
     for name, order in (("min", "ascending"), ("max", "descending")):
         ranked = pc.sort_indices(rows, sort_keys=[("partition", "ascending"), (name, order)])
         if name == "max" and pa.types.is_floating(rows.schema.field(name).type):
-            # Arrow sorts NaN behind the numbers in both orders.
+            # Arrow sorts NaN after the numbers in ascending and in descending order, so NaN gets its own sort key.
             key = pc.if_else(pc.is_nan(rows.column(name)), 1, 0)
             with_key = rows.append_column("is_nan", key)
             keys = [("partition", "ascending"), ("is_nan", "descending"), (name, order)]

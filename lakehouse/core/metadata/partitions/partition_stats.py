@@ -5,10 +5,10 @@ rows. A commit that supersedes files computes the rows of the partition (`live_s
 not possible: the bounds may then be wider than the values in the newest rows, never narrower. Rows of a partition
 without files are deleted. If a column's type changed, stored rows with bounds of the old type are converted first.
 
-A commit reads the rows that it widens, and writes complete rows that replace them (`tight`). A commit could instead
-write partial rows that readers unite, without reading. But Hudi fails to unite a row of nulls with a row of values:
-their types differ. While an older write is pending, a commit writes partial rows, because a complete row would replace
-the rows of the older write, which completes later.
+A commit reads the rows that it widens, and writes complete rows that replace them (`tight`). Without reading, a commit
+could write partial rows that readers merge. But Hudi fails to merge a row of nulls with a row of values, because their
+types differ. While an older write is pending, a commit writes partial rows, because a complete row would replace the
+rows of the older write, which completes later.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class PartitionStatsPartition:
 
 
 def emptied_partitions(commit: MetadataCommit) -> set[str]:
-    """Return the partitions that the action removes, or whose files it removes all."""
+    """Return the partitions that the action removes, or in which it removes all files."""
     gone = set(commit.change.removed_partitions)
     if commit.change.operation == Operation.DELETE_PARTITION:
         gone |= set(commit.change.touched_partitions)
@@ -142,7 +142,7 @@ def _rows(
     tight: bool,
     computed: Mapping[str, Collection[str]] | None = None,
 ) -> pa.Table:
-    """Return the rows for the partitions with these files; `computed` contains partitions to leave out, by column."""
+    """Return the rows for the partitions with these files. `computed` contains the partitions to skip, by column."""
     of_partition = dict[str, list[FileBounds]]()
     for file in files:
         of_partition.setdefault(file.partition, []).append(file)
@@ -169,7 +169,7 @@ def _stat_rows(values: pa.Table, columns: pa.Array, definition: Definition) -> p
 
 
 def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Return rows with the bounds and counts of stored rows added. A row with bounds has the type of its column."""
+    """Add the bounds and counts of stored rows to new rows. A row with bounds has the type of its column."""
     if not loose.num_rows:
         return loose
     # New rows without bounds have nulls only. Without counts they change no bound, even of a string column.
@@ -204,11 +204,11 @@ def _is_all_null(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _doubtful(stored: pa.Table, loose: pa.Table) -> pa.Table:
-    """Return the new rows whose stored row has no bounds although it may have values.
+    """Return the new rows whose stored row has no bounds but may describe values.
 
     The stored row of a string column may be a row of nulls, or a row of Hudi for strings whose bounds the footer omits
-    (MDT-14). Bounds that cannot be converted to the column type are missing as well. A row without bounds
-    for values that are not null would make Hudi skip the partition.
+    (MDT-14). Bounds that cannot be converted to the column type are missing as well. If a partition contains values
+    that are not null, a row without bounds would make Hudi skip it.
     """
     is_text = pc.is_in(loose.column("min_wrapper"), value_set=_TEXTS)
     lacks = pc.or_(pc.equal(stored.column("min_wrapper"), 0), pc.equal(stored.column("max_wrapper"), 0))
@@ -223,7 +223,7 @@ def _doubtful(stored: pa.Table, loose: pa.Table) -> pa.Table:
 
 
 def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Table) -> pa.Table:
-    """Return these rows, computed from the files in the newest slices of their partitions."""
+    """Compute these rows from the files in the newest slices of their partitions."""
     if not doubtful.num_rows:
         return STAT_ROWS.empty_table()
     partitions = set(doubtful.column("name").to_pylist())
@@ -263,7 +263,7 @@ def bounds_of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
                 f"{PARTITION_STATS} would be wrong; drop it with `lakehouse index drop`",
                 column=column,
             )
-        # In a column that a row lacks, a stored row keeps its value, and a new row has a null.
+        # If a row lacks a column, an existing record keeps its stored value, and a new record has a null.
         added = bounds or absent(file)
         total = added if total is None else united(total, added)
     return total or ColumnBounds(low=None, high=None, nulls=0, values=0)

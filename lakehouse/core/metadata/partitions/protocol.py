@@ -19,7 +19,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
-#: Records as they are stored in an HFile: the key and the encoded value.
+#: Records in the form of an HFile: the key and the encoded value.
 ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 #: Record keys that are deleted.
 KEYS = pa.binary()
@@ -42,10 +42,10 @@ class Update:
 
     Attributes:
         entries: New records: key, value. A mapping is allowed if the hash of a key selects its file group (`shard_of`).
-        rows: The decoded `entries`, ascending by key, for readers of the next commit; None if they are not at hand.
+        rows: The decoded `entries`, ascending by key, for readers of the next commit; None if they were not decoded.
         deletes: Keys of deleted records.
         new_groups: File ids of file groups that the action creates, as in a partitioned record index.
-        definition: The changed index definition, such as with a new column; None if it stays.
+        definition: The changed index definition, for example with a new column; None if it does not change.
         staged: Log files that tasks prepared; their records are not in `entries`.
     """
 
@@ -59,7 +59,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataCommit:
-    """One commit to the metadata table, as index partitions see it; it exists only under the table lock.
+    """The inputs of index partitions for one commit to the metadata table. It exists only under the table lock.
 
     Attributes:
         env: The environment of the data table.
@@ -70,7 +70,7 @@ class MetadataCommit:
         groups: The sorted file ids per listed index partition; the position is the shard.
         policies: The options of the table.
         schema: The data columns after the action; None if the commit contains no schema.
-        previous_schema: Returns the data columns before the action; None without an earlier write.
+        previous_schema: Returns the data columns before the action, or None if there is no earlier write.
         reader: Returns a reader of the metadata table as it is before this commit (`MetadataTable`).
         shared: Values that several partitions derive from the change, computed once.
         is_last: No write with a smaller requested time is pending. Such a write could complete later, and its records
@@ -78,8 +78,9 @@ class MetadataCommit:
         is_building: The partition is being built. The base files of the build may contain the files of this action, and
             its records are merged over them; `is_last` is false.
         live_files: Returns the files in the newest slices of some partitions after the action, with the columns
-            `partition` and `name`; None if they cannot be determined.
-        stored_ranges: Returns the `column_stats` rows for some columns of some files; None if it is damaged.
+            `partition` and `name`, or None if they cannot be determined.
+        stored_ranges: Returns the `column_stats` rows for some columns of some files, or None if `column_stats` is
+            damaged.
     """
 
     env: Env
@@ -110,8 +111,8 @@ class TableFiles:
         files: All files of completed instants: partition, name, size_bytes.
         newest: The files of the newest slices, a part of `files`.
         slices: The newest slices.
-        read: The settings for reading their rows; None for a table without commit.
-        engine: Runs the tasks that read rows; None: this process does.
+        read: The settings for reading their rows; None for a table without commits.
+        engine: Runs the tasks that read rows; None means this process.
         schema: The schema of the data columns; None if the table has no commit.
         definitions: The index definitions by name of the index partition.
         policies: The options of the table, such as declared columns and numbers of file groups.
@@ -152,7 +153,7 @@ class IndexPartition(Protocol):
         ...
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
-        """Return why this package cannot maintain the partition, such as an unknown function; None if it can."""
+        """Return why this package cannot maintain the partition, such as an unknown function, or None if it can."""
         ...
 
     def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:

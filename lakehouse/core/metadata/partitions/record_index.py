@@ -52,11 +52,11 @@ _IS_PARTITIONED = "isPartitioned"
 _READERS = 8
 #: The minimum number of tasks, so that all cores work.
 _TASKS = 64
-#: Footers that are read to estimate a table's number of rows.
+#: Number of footers that are read to estimate a table's number of rows.
 _SAMPLED_FILES = 16
-#: A task that builds or encodes keeps the entries of one file group in memory.
+#: Maximum number of entries per file group of the index, because a task keeps the entries of one file group in memory.
 _ENTRIES_PER_GROUP = 10_000_000
-#: File groups of the table whose changed keys one task finds.
+#: Number of table file groups per task that finds changed keys.
 _MAX_GROUPS_PER_TASK = 256
 
 
@@ -134,7 +134,7 @@ class RecordIndexPartition:
     def update(self, name: str, commit: MetadataCommit) -> Update:
         """Return the records that tasks staged.
 
-        Raises StagedRecordsError if they are missing, or were made for other file groups than the index has.
+        Raises StagedRecordsError if they are missing, or if they were staged for different file groups of the index.
         """
         staged = commit.change.staged.get(name)
         if staged is None and not changes_keys(commit):
@@ -211,7 +211,7 @@ def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple
 class _Encoding:
     """The settings of the tasks that encode changed keys.
 
-    `allows_repeated`: several rows may have one key, because a clustering rewrites existing rows.
+    `allows_repeated` means that several rows may have the same key, because a clustering rewrites existing rows.
     """
 
     context: ChangedKeysContext
@@ -260,7 +260,7 @@ def _not_repeated(added: pa.Table) -> pa.Table:
 
 
 def _sharding(staging: Staging, partitions: Iterable[str]) -> tuple[Sharding, tuple[str, ...]]:
-    """Return how keys are divided among the file groups of the index, and the ids of groups to create."""
+    """Return how keys are distributed over the file groups of the index, and the ids of groups to create."""
     if not staging.is_partitioned:
         return Sharding(is_partitioned=False, groups={"": staging.groups}), ()
     groups = {name: tuple(ids) for name, ids in data_partitions_of_groups(RECORD_INDEX, list(staging.groups)).items()}

@@ -3,8 +3,8 @@
     key    escaped value $ escaped record key
     value  the same for all entries: the entry is not deleted
 
-The record index leads from a record key to its file group, so a secondary index needs one. Surplus entries
-are harmless, because a reader checks the value of each row. A missing entry would hide a row.
+The record index maps a record key to its file group, so a secondary index needs a record index. Surplus entries are
+harmless, because a reader checks the value of each row. A missing entry would hide a row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX
 from lakehouse.model.partition_kind import PartitionKind, index_name
 from lakehouse.spec.options.policies import Policies
 
-#: File groups of the table whose values one task compares.
+#: Number of table file groups per task that compares values.
 _GROUPS_AT_ONCE = 8
 _THREADS = 4
 #: Bounds for the number of file groups, as in Hudi, and the minimum bytes per row.
@@ -78,7 +78,7 @@ class SecondaryIndexPartition:
         return tuple(metadata_file_id(name, shard) for shard in range(count))
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
-        """Return an entry for each row of the newest slices, without files of tasks: a validation writes nothing."""
+        """Return an entry for each row of the newest slices. Writes no task files, because validation uses this."""
         if table.read is None:
             return _encoded(pa.array([], pa.string()))
         column = _column(table.definitions[name], table.read, "", 1)
@@ -105,8 +105,8 @@ class SecondaryIndexPartition:
     def update(self, name: str, commit: MetadataCommit) -> Update:
         """Return the records that tasks staged.
 
-        Raises StagedRecordsError if they are missing, because the index was declared after the write began, or if they
-        were made for another definition.
+        Raises StagedRecordsError if they are missing because the index was declared after the write began, or if they
+        were staged for a different definition.
         """
         change, definition = commit.change, commit.definitions[name]
         if change.operation in REWRITES or not (change.stats or change.replaced.num_rows):
@@ -157,7 +157,7 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedL
     removed = changed.column("removed")
     added = pc.unique(changed.column("key").filter(pc.invert(removed)))
     gone = pc.unique(changed.column("key").filter(removed))
-    # A row that moved to another file group with the same value is removed there and added here.
+    # A row that moved between file groups with the same value occurs as removed and as added, so nothing changes.
     gone = gone.filter(pc.invert(pc.is_in(gone, value_set=added)))
     return encoding.logs.write(attempt, number, _encoded(added), gone)
 

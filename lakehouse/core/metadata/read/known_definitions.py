@@ -1,4 +1,4 @@
-"""The index definitions of a metadata table, including statistics that Hudi 0.x built without definition (MDT-6)."""
+"""The index definitions of a metadata table; statistics of Hudi 0.x get a derived definition (MDT-6)."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from lakehouse.core.metadata.read.layers import FileLayer, MetadataCache, Select
 from lakehouse.core.state.data_files import one_array
 from lakehouse.errors import CorruptTableError
 
-#: Files with more entries are searched in their blocks each time.
+#: Maximum number of entries to cache per file; larger files are searched block by block each time.
 _MOST_ROWS = 100_000
-#: A look-up of more keys than this share of the entries reads nearly all compressed blocks of a file.
+#: Share of a file's entries above which a look-up reads nearly all compressed blocks of the file.
 _SHARE = 64
 
 
@@ -46,10 +46,10 @@ class Located:
 
 
 def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCache) -> list[Located]:
-    """Return the entries of keys (sorted binary values) in the layers of a file group.
+    """Return the entries with some keys (sorted binary values) in the layers of a file group.
 
     The newest record of a key is its location. So layers are searched from the newest one to the oldest one, each for
-    the keys that no newer layer contains or deletes. No key is in two of the results.
+    the keys that no newer layer contains or deletes. Each key is in at most one result.
     """
     located = []
     for file in reversed(files):
@@ -66,8 +66,8 @@ def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCach
 def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
     """Return the entries of keys (sorted binary values) in one layer.
 
-    The entries of a compressed log file are cached when a look-up reads a large share of its blocks, or searches it for
-    the second time. Uncompressed blocks are searched in place.
+    The entries of a compressed log file are cached when a look-up reads a large share of its blocks, or when the file
+    is searched for the second time. Uncompressed blocks are searched in place.
     """
     select = Select(keys=keys)
     if file.hfile is None:
@@ -79,7 +79,7 @@ def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
         return Located(file=file, entries=select.entries(file.hfile))
     key = ("locations", id(file))
     held = cache.peek(key)
-    # The kept value holds the file, so that no other file gets its identity.
+    # The cached value refers to the file object, so that no other object gets the same id.
     is_known = held is not None and held[0] is file
     if not is_known and not is_dense:
         cache.put(key, (file, None), 0)
@@ -87,7 +87,7 @@ def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
     opened: OpenedEntries | None = held[1] if is_known else None
     if opened is None:
         opened = file.hfile.opened()
-        # The bytes of a file that is not compressed are counted already.
+        # The bytes of an uncompressed file are already counted.
         shared = 0 if file.hfile.is_compressed else int(opened.cells.data.nbytes)
         cache.put(key, (file, opened), opened.nbytes - shared)
     return Located(file=file, entries=opened.find(keys))
@@ -135,7 +135,7 @@ def _one(column: Any) -> Any:
 def newest_statistics(
     tasks: Iterable[tuple[Sequence[FileLayer], pa.Array | None]], decoded: Callable[[FileLayer, pa.Array], Layer]
 ) -> pa.Table | None:
-    """Return the records for keys as `STAT_ROWS`; None if records have to be united with older ones.
+    """Return the records for keys as `STAT_ROWS`, or None if records have to be merged with older ones.
 
     A commit repeats the rows of its partitions with tight bounds, which replace older rows. So keys are usually in the
     newest layers, and older layers are neither searched nor decoded.

@@ -1,6 +1,6 @@
 """Read the files of a metadata slice as layers: the entries of the base file and the log blocks (MDT-5.3).
 
-A layer reads entries only when they are asked for. A look-up of a few keys reads the blocks of the base file that can
+A layer reads entries only when they are needed. A look-up of a few keys reads the blocks of the base file that can
 contain them; log files are small and are kept in memory.
 """
 
@@ -35,22 +35,23 @@ from lakehouse.model.files import BaseFile, LogFile
 
 T = TypeVar("T")
 
-#: The maximum number of kept bytes, by the estimates of the callers.
+#: The maximum number of cached bytes, as estimated by the callers.
 CACHE_BYTES = 192 << 20
-#: The same for bloom filters, which have a share of their own: the filters of a look-up would displace the rest.
+#: The maximum number of cached bytes of bloom filters. The limit is separate, because filters would displace all other
+#: entries.
 FILTER_BYTES = 64 << 20
 #: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
-#: The same for a local storage, whose larger files are mapped: a look-up needs only some pages of them.
+#: The same for local storage. Larger local files are memory-mapped, because a look-up needs only some of their pages.
 MAPPED_BYTES = 256 << 10
 
-#: Files up to this number of entries are decoded once, as a whole.
+#: Maximum number of entries of files that are decoded once, as a whole.
 DECODED_ROWS = 2000
 #: Estimated maximum size of a decoded row in bytes.
 _ROW_BYTES = 400
-#: Bytes of entries that are decoded at a time.
+#: Number of bytes that are decoded at a time.
 _DECODED_AT_ONCE = 1 << 20
-#: With more prefixes than this, the index of a file finds entries faster than a comparison of all rows.
+#: Number of prefixes above which the file's index finds entries faster than a comparison of all rows.
 _FEW_PREFIXES = 8
 
 Decode = Callable[[pa.Table, str], pa.Table]
@@ -158,10 +159,10 @@ class FileLayer:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The blocks of one log file, each with its layer; blocks without records have none."""
+    """The blocks of one log file, each with its layer, or None if the block contains no records."""
 
     blocks: tuple[tuple[LogBlock, FileLayer | None], ...]
-    #: The layers, if all blocks have the instant of the file and contain records or deletes; None for other files.
+    #: The layers, or None unless all blocks have the instant of the file and contain records or deletes.
     own_layers: tuple[FileLayer, ...] | None
 
 
@@ -190,7 +191,10 @@ class LayerReader:
         self._small = SMALL_BYTES if "://" in storage.root else MAPPED_BYTES
 
     def identity(self, file: BaseFile | LogFile) -> tuple[str, int, str]:
-        """Return the identity of a file's content. A metadata table that is built again has the same file names."""
+        """Return the identity of a file's content.
+
+        File names alone are not sufficient, because a metadata table that is built again has the same names.
+        """
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
 
     def keep_base(self, base: BaseFile, entries: Entries) -> None:
@@ -338,7 +342,7 @@ class MetadataCache:
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self._filters: MetadataCache | None = None
-        #: The result of the last load: the loaded table, and its reader or the reason that there is none.
+        #: The result of the last load: the loaded table, and its reader or the reason why there is no reader.
         self.opened: tuple[Any, Any] | None = None
 
     @property
@@ -370,12 +374,12 @@ class MetadataCache:
                 self._used -= self._values.popitem(last=False)[1][1]
 
     def drop(self, key: Hashable) -> None:
-        """Forget the value of a key, if there is one."""
+        """Remove the value of a key, if there is one."""
         with self._lock:
             self._used -= self._values.pop(key, (None, 0))[1]
 
     def peek(self, key: Hashable) -> Any:
-        """Return the value of a key, None if it is missing."""
+        """Return the value of a key, or None if it is missing."""
         with self._lock:
             return self._values[key][0] if key in self._values else None
 
@@ -406,7 +410,7 @@ def kept_filters(
 
 
 def decoded_layer(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:
-    """Return the selected entries of a file, decoded; raise MetadataUnusableError, which names the file, for damage."""
+    """Decode the selected entries of a file; raise MetadataUnusableError, with the file name, if it is damaged."""
     if not file.has_entries:
         return Layer(schema.empty_table(), file.deletes)
     text = file.schema
@@ -434,7 +438,7 @@ def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Tabl
     del entries
     decoded = pa.concat_tables(parts).combine_chunks()
     parts.clear()
-    # The allocator of Arrow keeps the memory that the parts took.
+    # Arrow's allocator still holds the memory that the parts needed.
     release_unused(after=decoded)
     return decoded
 

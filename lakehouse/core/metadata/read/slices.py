@@ -73,7 +73,10 @@ def metadata_slices(
 
 @lru_cache(maxsize=4096)
 def metadata_file(name: str, partition: str, size_bytes: int) -> BaseFile | LogFile | None:
-    """Return the metadata table's file for a name; None for others. Cached, because each commit repeats names."""
+    """Parse a file name of the metadata table; return None for other names.
+
+    Cached, because each commit repeats names.
+    """
     base = parse_base_file(name, partition, size_bytes)
     if base is not None:
         return base if base.extension == "hfile" else None
@@ -94,7 +97,7 @@ def _slice(
 
 
 def slices_by_partition(groups: Sequence[MetadataSlice]) -> dict[str, list[MetadataSlice]]:
-    """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
+    """Return the file groups of each data partition in a partitioned record index; {} for a global record index."""
     by_partition: dict[str, list[MetadataSlice]] = {}
     for slice_ in groups:
         path = data_partition_of(PartitionKind.RECORD_INDEX, slice_.file_id)

@@ -64,7 +64,7 @@ BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLO
 MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
 
 _READERS = 8
-#: With more partitions than this, all files are read and kept.
+#: Maximum number of partitions to look up; for more partitions all files are read and cached.
 _FEW_PARTITIONS = 256
 
 #: Converts the merged rows of one file group into another table.
@@ -130,7 +130,7 @@ class MetadataTable:
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:
-        """The index definitions by name of the index partition; one request, when they are needed first."""
+        """The index definitions by the name of their index partition. They are read when they are first needed."""
         with reading():
             return read_definitions(self._store.env.storage)
 
@@ -280,14 +280,15 @@ class MetadataTable:
     def records(self, partition: str, prefixes: pa.Array | None = None) -> pa.Table:
         """Return the merged and decoded records of an index partition: all, or records whose key begins with a prefix.
 
-        In `files` they include tombstones that met no file. Each key is checked to be in the file group of its shard.
+        For the partition `files` they include tombstones without a matching file. Each key is checked to be in the file
+        group of its shard.
         """
         with reading():
             tasks = [(slice_, Select(prefixes=prefixes)) for slice_ in self.slices(partition)]
             return self._merged(partition, tasks, check=True)
 
     def records_of_groups(self, partition: str) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the ids of file groups with their records as `records` returns them; one group is in memory."""
+        """Yield the id and the records (see `records`) of each file group; only one group is in memory at a time."""
         with reading():
             groups = self.slices(partition)
         for slice_ in groups:
@@ -302,7 +303,7 @@ class MetadataTable:
             return self._layers.layers(group, self._validity.is_valid)
 
     def slices(self, partition: str) -> tuple[MetadataSlice, ...]:
-        """Return the file slices of an index partition, sorted by file id; its folder is listed when it changed."""
+        """Return the file slices of an index partition, sorted by file id. Lists its folder again if it changed."""
         if partition not in self._slices:
             self._slices[partition] = self._listed(partition)
         return self._slices[partition]
@@ -399,7 +400,7 @@ class MetadataTable:
     def small_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic] | None:
         """Return the merged statistics of a few keys; keys without record are left out.
 
-        None: `found` has to be used, because records have to be united or were written by another release.
+        Returns None if `found` has to be used, because records have to be merged or were written by another release.
         """
         with reading():
             groups = self.slices(partition)
@@ -447,7 +448,7 @@ class MetadataTable:
         *,
         prefixes: bool = False,
     ) -> list[tuple[MetadataSlice, Select]]:
-        """Return the file groups that may contain keys or prefixes, each with its part."""
+        """Return the file groups that may contain keys or prefixes, each with its keys or prefixes."""
         shard = partition_shards(partition, wanted, len(groups), version)
         numbers = np.unique(shard).tolist()
         parts = [wanted.filter(pa.array(shard == number)) for number in numbers]
@@ -487,7 +488,8 @@ class MetadataTable:
             return rows
 
         if len(tasks) <= 1 or self._store.inner.storage.root.startswith("/"):
-            # The allocator keeps the memory of threads, and files of a local disk are read without waiting.
+            # Threads would not help: local files are read without waiting, and the allocator would keep the memory of
+            # each thread.
             if not tasks:
                 return schema.empty_table() if each is None else each(schema.empty_table())
             return pa.concat_tables([merged(task) for task in tasks])
@@ -540,7 +542,7 @@ class TaskLocations:
     slices: tuple[MetadataSlice, ...]
 
     def locations(self, record_keys: Any, partitions: Iterable[str] | None = None) -> pa.Table:
-        """Return where records are, as `MetadataTable.locations` does."""
+        """Return where records are; see `MetadataTable.locations`."""
         store = MetadataStore(Env(storage=self.storage), self.config)
         table = MetadataTable(store, (RECORD_INDEX,), self.validity, {RECORD_INDEX: self.slices})
         return table.locations(record_keys, partitions)
@@ -556,7 +558,7 @@ class TaskFilters:
     slices: tuple[MetadataSlice, ...]
 
     def bloom_filters(self, files: pa.Table) -> pa.Table:
-        """Return the filters of base files, as `MetadataTable.bloom_filters` does."""
+        """Return the filters of base files; see `MetadataTable.bloom_filters`."""
         store = MetadataStore(Env(storage=self.storage), self.config)
         return MetadataTable(store, (BLOOM_FILTERS,), self.validity, {BLOOM_FILTERS: self.slices}).bloom_filters(files)
 
@@ -570,7 +572,7 @@ def _one(column: Any) -> Any:
 
 
 def _ordered_rows(rows: pa.Table) -> pa.Table:
-    """Return `FILE_ROWS` ordered by key and name, live files first: views of a large table then share their columns."""
+    """Return `FILE_ROWS` sorted by key and name, live files first: a listing is then a slice without a copy."""
     ranked = rows.select(["key", "name"]).append_column("dead", pa.array(~_live(rows)))
     order = np.asarray(pc.sort_indices(ranked, [(name, "ascending") for name in ("dead", "key", "name")]))
     return rows if np.array_equal(order, np.arange(len(order))) else rows.take(pa.array(order)).combine_chunks()
@@ -585,6 +587,6 @@ def _listing_of_rows(rows: pa.Table) -> pa.Table:
 
 
 def _live(rows: pa.Table) -> NDArray[np.bool_]:
-    """Return which rows are files of the table: neither tombstones nor the names of partitions."""
+    """Return a mask of the rows that are files of the table, and neither tombstones nor partition names."""
     is_file = pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS)
     return np.asarray(pc.and_(pc.invert(rows.column("deleted")), is_file)).astype(bool)

@@ -42,7 +42,7 @@ class Validity:
     oldest: str
 
     def is_valid(self, instant: str) -> bool:
-        """Return whether the blocks of an instant count."""
+        """Return whether readers use the blocks of an instant."""
         if instant.startswith(INIT_PREFIX) or instant in self.completed:
             return True
         # The remaining instants are archived on the data timeline, or belong to the metadata table itself. In version 6
@@ -55,7 +55,7 @@ class Validity:
         return instant not in self.completions and instant < self.oldest
 
     def first_invisible(self) -> str:
-        """Return the completion time of the first completed instant that is not valid; "~" if all are.
+        """Return the completion time of the first completed instant that is not valid; "~" if all are valid.
 
         A base file of a later compaction contains its records.
         """
@@ -101,7 +101,7 @@ def missing_instants(metadata: Timeline, data: Timeline) -> list[Instant]:
 def stale_instants(timeline: Timeline, data: Timeline) -> list[str]:
     """Return the pending delta commits whose action another process rolled back before they were created.
 
-    A process that loses the lock removes its own. It cannot if it is killed.
+    A process that loses the lock removes its own delta commits, unless it is killed.
     """
     pending = timeline.where(action=Action.DELTACOMMIT, pending=True)
     return [
@@ -117,7 +117,7 @@ def _is_build(instant: Instant) -> bool:
 
 
 def _end_of_build(instant: Instant) -> str:
-    """Return the completion time up to which data instants are in a build.
+    """Return the completion time up to which a build includes the instants of the data table.
 
     In version 6 there are no completion times; the time of a build begins with the newest instant that it contains.
     """

@@ -1,4 +1,4 @@
-"""Clean of the metadata table: files of slices before the newest two of each group are deleted (MDT-10.3).
+"""Clean of the metadata table: deletes the files of all slices except the newest two per file group (MDT-10.3).
 
     <t>.clean.requested   <t>.clean.inflight   files are deleted   <t>_<c>.clean
 
@@ -33,7 +33,7 @@ def clean(state: ServiceState, lock: TableLock) -> Instant | None:
 
 
 def finish_clean(state: ServiceState, pending: Instant, lock: TableLock) -> Instant | None:
-    """Execute the plan of a clean that a crash left; return None if it has no plan."""
+    """Execute the plan of a crashed clean; return None if it has no plan."""
     data = state.store.timeline_store.read(pending, State.REQUESTED)
     if not data:
         state.remove_plan(pending, lock)
@@ -58,7 +58,7 @@ def _plan(state: ServiceState) -> CleanPlan | None:
 
 
 def _archived_completions(state: ServiceState, files: Collection[DataFile]) -> Mapping[str, str]:
-    """Return requested time -> completion time of the archived instants whose files exist."""
+    """Return the completion times, by requested time, of archived instants whose files exist."""
     oldest = first_write(state.timeline)
     wanted = {file.instant for file in files if file.instant < oldest}
     history = state.store.timeline_store.archived_timeline

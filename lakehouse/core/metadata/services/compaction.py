@@ -1,7 +1,7 @@
 """Compaction and log compaction of the metadata table: the new files of one file group (MDT-10.1, MDT-10.2).
 
 A compaction writes a base file for every file group, with all completed logs. A log compaction, which is off by
-default, writes one log file with the blocks of many. Its blocks name the instants of the blocks that they replace; the
+default, writes one log file with the blocks of many. Its blocks list the instants of the blocks that they replace; the
 replaced files stay until a clean. Deletes come before records, because a record may have been written after its key was
 deleted.
 """
@@ -33,7 +33,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.compaction import CompactionPolicy
 
-#: Bytes in a group's files up to which it is merged without kernels.
+#: Maximum size in bytes of a file group that is merged without Arrow kernels.
 _FEW_BYTES = 1024 * 1024
 
 
@@ -113,7 +113,10 @@ def _write(rewrite: Rewrite, path: str, kind: RecordKind, batches: Iterable[pa.T
 def _stat(
     operation: CompactionOperation, path: str, size: int, counts: tuple[int, int | None], logged: tuple[int, int]
 ) -> WriteStat:
-    """Return the statistic of a new base file; `counts` are its entries and the previous base file's entries."""
+    """Return the write statistic of a new base file.
+
+    `counts` are its number of entries and that of the previous base file.
+    """
     count, before = counts
     return WriteStat(
         partition=operation.partition,
@@ -134,7 +137,7 @@ def _plan_logs(slices: Sequence[FileSlice], policy: CompactionPolicy) -> Compact
 
 
 def _rewrite_logs(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten | None:
-    """Write the log file of one group; None if its logs have no blocks."""
+    """Write the log file of one file group. Return None if its logs have no blocks."""
     state, store, partition = rewrite.state, rewrite.state.store, operation.partition
     storage, requested = store.inner.storage, rewrite.instant.requested
     paths = [log.path for log in rewrite.slice_of(operation).logs]

@@ -31,12 +31,12 @@ from lakehouse.spec.options.compaction import CompactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: A time after every instant.
+#: A time that sorts after every instant.
 _AFTER_ALL = "9" * 17
-#: File groups that are rewritten at the same time; each needs the memory of its logs and a batch.
+#: Maximum number of file groups that are rewritten concurrently. Each needs memory for its logs and one batch.
 _WRITERS = 4
-#: Bytes of logs above which file groups are rewritten at the same time on a local disk, too. Threads that merge small
-#: groups wait for each other, which nearly doubles the CPU time.
+#: Bytes of logs above which file groups are also rewritten concurrently on a local disk. For small groups the threads
+#: would wait for each other, which nearly doubles the CPU time.
 _PARALLEL_BYTES = 32 * 1024 * 1024
 
 
@@ -83,7 +83,7 @@ class Rewritten:
 class RewriteKind:
     """The differences between compaction and log compaction.
 
-    `plan` is the planner of data tables. `task` rewrites one file group; None if there is nothing to write.
+    `plan` is the planner of data tables. `task` rewrites one file group, and returns None if there is nothing to write.
     """
 
     action: Action
@@ -92,16 +92,16 @@ class RewriteKind:
     task: Callable[[Rewrite, CompactionOperation], Rewritten | None]
 
 
-# parameters: the table and its policy, which rewrite, at which time, and under which lock
+# parameters: the table and its policy, the kind and the time of the rewrite, and the lock
 def rewrite(
     state: ServiceState, kind: RewriteKind, policy: CompactionPolicy, lock: TableLock, time: str = ""
 ) -> Instant | None:
     """Plan and execute a rewrite; return None if no file group qualifies.
 
-    `time` is the instant time of the rewrite; "" stands for a new one. A plan contains the logs that completed before.
+    `time` is the instant time of the rewrite; "" means a new time. A plan contains the logs that completed before it.
     """
     timelines, files = state.store.timeline_store, state.files()
-    # No delta commit can complete under the lock, so the plan does not depend on a new time.
+    # Under the lock no delta commit can complete, so the plan does not depend on the instant time.
     plan = kind.plan(state.newest_slices(files.values(), time or _AFTER_ALL), policy)
     if plan is None:
         return None
@@ -112,7 +112,7 @@ def rewrite(
 
 
 def finish_rewrite(state: ServiceState, kind: RewriteKind, pending: Instant, lock: TableLock) -> Instant | None:
-    """Execute the plan that a crash left; return None if it was removed instead.
+    """Execute the plan of a crashed rewrite; return None if the plan was removed instead.
 
     A plan whose files were deleted cannot be executed. It is removed, which changes nothing: readers still merge its
     logs, and the next plan contains them.
@@ -139,7 +139,7 @@ def planned_paths(operation: CompactionOperation) -> list[str]:
     return [f"{operation.partition}/{name}" for name in names]
 
 
-# parameters: the plan with the listed files of its groups, and under which lock
+# parameters: the plan with the listed files of its groups, and the lock
 def _execute(
     state: ServiceState,
     kind: RewriteKind,

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _REWRITES = {Action.COMPACTION: COMPACTION, Action.LOGCOMPACTION: LOG_COMPACTION}
 _SERVICES = (*_REWRITES, Action.CLEAN)
-#: Delta commits after a compaction before a clean.
+#: Number of delta commits between a compaction and the next clean.
 _COMMITS_BEFORE_CLEAN = 3
 
 
@@ -115,8 +115,9 @@ def _pending(timeline: Timeline) -> list[Instant]:
 def compaction_time(state: ServiceState, policy: CompactionPolicy) -> str | None:
     """Return the instant time of a compaction if it is due now; "" stands for a new time.
 
-    A delta commit may be completed whose data instant is pending: after a crash, or in another process between the two.
-    It must stay removable, so the compaction gets a time just before it. None if that time cannot be used.
+    The data instant of a completed delta commit may still be pending, after a crash or between the two steps of another
+    process. That delta commit must stay removable, so the compaction gets a time just before it. The result is None if
+    that time cannot be used.
 
     A compaction waits while an index is being built. The base files of the build have the time of the indexing, and a
     compaction writes base files of all usable partitions, so a later one would hide them, or miss the new partition.

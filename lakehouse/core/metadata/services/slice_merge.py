@@ -1,7 +1,7 @@
 """Merge the base file and the logs of a file group, batch by batch (MDT-5).
 
-The logs are in memory. The base file is read in batches; entries whose key is in no log are passed on as they are
-stored. So a record index with millions of entries needs memory for one batch and the logs, and is mostly not decoded.
+The logs are in memory. The base file is read in batches, and entries with a key in no log are copied without decoding.
+So merging a record index with millions of entries needs memory for one batch and the logs only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DECODED_AT_ONCE = 50_000
 
 
 class UnorderedError(Exception):
-    """Raised if a base file has the order of Java strings, so that its batches do not follow each other."""
+    """A base file has the order of Java strings, so its batches are not in the order of their bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _merged(entries: pa.Table, schema: str, changed: Any, layers: Sequence[LogLa
     is_changed = pc.is_in(entries.column("key"), value_set=changed)
     passed = entries.filter(pc.invert(is_changed))
     if record_node(schema) != record_node(SCHEMA):
-        # A file of another release: its records are encoded again.
+        # A different release wrote the file, so its records are decoded and encoded again.
         passed = kind.encode(kind.decode(passed, schema)).cast(ENTRIES) if passed.num_rows else passed
     if len(changed) == 0:
         return passed
@@ -149,9 +149,9 @@ def _parts(layers: Sequence[LogLayer], changed: Any) -> list[LogLayer]:
     return parts
 
 
-# parameters: the entries of the base file with their schema, and those above them
+# parameters: the entries of the base file with their schema, and the entries of logs
 def _newest(entries: pa.Table, schema: str, parts: Sequence[LogLayer], kind: RecordKind) -> pa.Table | None:
-    """Return the merged entries as they are stored, without merging rows; None if a record has to be merged.
+    """Return the merged entries in stored form, without merging rows. Return None if a record must be merged.
 
     A statistics record is usually the only one for its key, or replaces older ones. Only the newest are decoded.
     """

@@ -1,7 +1,7 @@
-"""The metadata table as its services see it: file groups, file slices, and the completion of an instant (MDT-5).
+"""The state of the metadata table for its services: file groups, file slices, and the completion of an instant (MDT-5).
 
-Planners of data tables make the plans (`core/planning`). They get the policies below and the file slices of the file
-system view, as for a data table.
+Planners of data tables make the plans (`core/planning`). Their inputs are the policies below and the file slices of the
+file system view, as for a data table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakehouse.spec.options.metadata import MetadataPolicy
 
 #: A reader that loaded the timeline before a compaction reads the slice before the newest one.
 CLEAN = CleanPolicy(policy=FILE_VERSIONS, versions_retained=2)
-#: Hudi's numbers for the data table and one more.
+#: Hudi's defaults for the data table, plus one.
 ARCHIVE = ArchivePolicy(max_commits=31, min_commits=21)
 
 
@@ -81,7 +81,7 @@ class ServiceState:
         return all_slices(files, visible, layout=self.store.config.layout)
 
     def newest_slices(self, files: Collection[DataFile], before: str) -> list[FileSlice]:
-        """Return the newest slice of each group whose base file was requested, and logs completed, before a time.
+        """Return the newest slice of each group with a base file requested, and logs completed, before a time.
 
         The logs of archived instants are in older slices: the archive keeps all instants since the last compaction.
         """

@@ -19,7 +19,7 @@ from lakehouse.core.metadata.small.records import (
     refuse,
 )
 
-#: Partitions whose files are looked up one by one.
+#: Maximum number of partitions whose files are looked up one by one.
 _FEW_KEYS = 16
 
 
@@ -27,7 +27,7 @@ _FEW_KEYS = 16
 def small_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[bytes, Statistic]:
     """Return the merged statistics of keys, from the layers of a file group; keys without record are left out.
 
-    It is None if records have to be united, or were written by another release.
+    It is None if records must be merged, or were written by a different release.
     """
     rows: dict[bytes, Statistic] = {}
     rest, loose = list(keys), set[bytes]()
@@ -53,7 +53,7 @@ def small_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict
 def small_listing(layers: Callable[[], Sequence[FileLayer]], partitions: Sequence[str], schema: pa.Schema) -> pa.Table:
     """Return the files of partitions as a table with partition, name and size.
 
-    It is None for many partitions or files, and if the records were written by another release.
+    It is None for many partitions or files, and if the records were written by a different release.
     """
     if len(partitions) > _FEW_KEYS:
         refuse()

@@ -23,7 +23,7 @@ from lakehouse.core.format.metadata.schema import WRAPPERS
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: The null meta columns and the empty key.
+#: Encoded prefix of each record: the null meta columns and the empty key.
 _HEAD = bytes(6)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _FLAGS = (b"\0", b"\1")
@@ -34,7 +34,7 @@ FEW_BYTES = 32_768
 
 
 class Bound(NamedTuple):
-    """A bound with the number of its wrapper; wrapper 0 and None for no bound. Strings and decimals are bytes."""
+    """A bound with the number of its Avro wrapper type; 0 and None mean no bound. Strings and decimals are bytes."""
 
     wrapper: int = 0
     value: Any = None
@@ -58,7 +58,7 @@ class Statistic(NamedTuple):
     type_info: str | None = None
 
 
-#: Stored record -> row, for records that this process wrote or decoded.
+#: Cached rows by stored record, for records that this process wrote or decoded.
 _statistics: dict[bytes, Statistic] = {}
 
 
@@ -67,7 +67,7 @@ class UnusualRecordError(Exception):
 
 
 def refuse() -> NoReturn:
-    """Leave the fast path; its door returns None."""
+    """Leave the fast path: its entry function returns None."""
     raise UnusualRecordError
 
 
@@ -171,9 +171,9 @@ def _decoded_statistic(data: bytes) -> Statistic:
 
 
 def merged_statistics(key: bytes, versions: Sequence[bytes]) -> bytes | None:
-    """Merge the versions of a statistics record, oldest first; None if it is deleted.
+    """Merge the versions of a statistics record, oldest first. Return None if the record is deleted.
 
-    Versions that have to be united are refused.
+    Versions that must be combined are refused.
     """
     newest = decode_statistic(versions[-1])
     if newest.deleted:
@@ -184,9 +184,9 @@ def merged_statistics(key: bytes, versions: Sequence[bytes]) -> bytes | None:
 
 
 def merged_file_maps(key: bytes, versions: Sequence[bytes]) -> bytes | None:
-    """Merge the versions of a `files` record, oldest first; None if no file is left.
+    """Merge the versions of a `files` record, oldest first. Return None if no file is left.
 
-    Tombstones that met no file are kept.
+    Tombstones without a matching file are kept.
     """
     if len(versions) == 1:
         return versions[0]
@@ -202,7 +202,7 @@ def merged_file_maps(key: bytes, versions: Sequence[bytes]) -> bytes | None:
 
 
 def add_files(files: dict[str, tuple[int, bool]], newer: Mapping[str, tuple[int, bool]]) -> None:
-    """Unite the files in two versions of a record: a tombstone removes the file that it meets."""
+    """Merge the files of two versions of a record: a tombstone removes the file with the same name."""
     for name, (size, deleted) in newer.items():
         older = files.get(name)
         is_live = older is not None and not older[1]
@@ -215,7 +215,7 @@ def add_files(files: dict[str, tuple[int, bool]], newer: Mapping[str, tuple[int,
 
 
 def encode_file_map(files: Mapping[str, tuple[int, bool]], *, partitions: bool = False) -> bytes:
-    """Return the stored record of `files` with file name -> (size, deleted), or with the names of partitions."""
+    """Encode a record of `files` from (size, deleted) by file name, or from the names of partitions."""
     parts = [_HEAD, _long(PARTITION_LIST if partitions else FILE_LIST), b"\2"]
     if files:
         parts.append(_long(len(files)))
@@ -226,7 +226,7 @@ def encode_file_map(files: Mapping[str, tuple[int, bool]], *, partitions: bool =
 
 
 def decode_file_map(data: bytes) -> dict[str, tuple[int, bool]]:
-    """Return file name -> (size, deleted) for a stored record of `files`."""
+    """Decode a record of `files` to (size, deleted) by file name."""
     source = _Source(data)
     source.expect(_HEAD)
     kind = source.long()

@@ -44,7 +44,7 @@ from lakehouse.core.metadata.small.records import (
 )
 from lakehouse.model.commit import ColumnBounds
 
-#: Files of an action, and rows of files and columns, up to which plain values are used.
+#: Maximum numbers of files, and of rows (files times columns), for which plain values are used.
 FEW_FILES, FEW_ROWS = 64, 512
 
 _VERSION = "V2"
@@ -146,7 +146,10 @@ def _few_bounds(commit: MetadataCommit, definition: Definition) -> Sequence[File
 
 
 def _few_changes(commit: MetadataCommit, definition: Definition, added: Sequence[FileBounds]) -> FewChanges:
-    """Return the input for the rows of a commit with few files; no partition is superseded if its rows are widened."""
+    """Return the input for the rows of a commit with few files.
+
+    If rows are widened, no partition counts as superseded.
+    """
     columns = definition.source_fields
     changes = FewChanges(definition=definition, kinds=indexed_types(commit.schema), added=added)
     wanted = commit.change.superseded_partitions()
@@ -178,7 +181,7 @@ def _stored(commit: MetadataCommit, partition: str, keys: Sequence[bytes]) -> Ma
 class Form(NamedTuple):
     """How bounds of a column are stored in version V2.
 
-    `is_text`: rows of nulls and rows with unknown bounds look alike.
+    `is_text` means that rows of nulls and rows with unknown bounds cannot be distinguished.
     """
 
     wrapper: int
@@ -207,7 +210,7 @@ def statistic_of(
 ) -> Statistic:
     """Return the row of one file, or of one partition, as `statistics_of` does."""
     low, high = _bound(bounds.low, form), _bound(bounds.high, form)
-    # Hudi cannot merge rows of different types, and rows that are not tight are merged.
+    # Set the type even without bounds: Hudi merges rows that are not tight, but cannot merge rows of different types.
     is_typed = bool(low.wrapper or high.wrapper) or (of_partition and not tight)
     return Statistic(
         type=PARTITION_RECORD if of_partition else FILE_RECORD,
@@ -270,10 +273,10 @@ class FewChanges:
 
     Attributes:
         definition: The definition of the statistics.
-        kinds: Column -> type.
+        kinds: Types by column.
         added: The files that the action writes.
         gone: Partitions whose rows are deleted.
-        superseded: Partitions whose rows are computed, each with the names of its files after the action.
+        superseded: Partitions whose rows are recomputed, each with the names of its files after the action.
         files: The stored rows of these files, by column, partition and name.
     """
 
@@ -286,7 +289,7 @@ class FewChanges:
 
 
 def computed_rows(changes: FewChanges) -> dict[tuple[str, str], Statistic]:
-    """Return (column, partition) -> row of the superseded partitions; columns without known bounds are left out."""
+    """Return the rows of the superseded partitions by (column, partition). Columns with unknown bounds are omitted."""
     new = {(file.partition, file.name): file for file in changes.added}
     rows = {}
     for column in changes.definition.source_fields:
@@ -322,7 +325,7 @@ def _of_file(
 
 
 def widened_row(stored: Statistic | None, added: Statistic, form: Form) -> Statistic:
-    """Return a stored row of a partition with the bounds and counts of new values, as a row that replaces it."""
+    """Return the row that replaces a partition's stored row: its bounds and counts extended by new values."""
     whole = added._replace(tight=True)
     if stored is None:
         return whole
@@ -331,7 +334,7 @@ def widened_row(stored: Statistic | None, added: Statistic, form: Form) -> Stati
         (bounds.low is None) != (bounds.high is None) or (bounds.low is None and bounds.nulls != bounds.values)
         for bounds in (old, new)
     )
-    # Hudi's row for long strings looks like a row of nulls; the bounds have to be read from the files.
+    # Hudi's row for long strings looks like a row of nulls, so the bounds must be read from the files.
     if is_doubtful or (old.low is None and new.low is not None and form.wrapper in DATA):
         refuse()
     total = united(old, new)

@@ -76,10 +76,10 @@ _NO_KEYS = pa.array([], KEYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """The metadata table as it is on storage, under the lock.
+    """The stored state of the metadata table, read under the lock.
 
     Attributes:
-        names: The listed index partitions, including `building`; () without metadata table.
+        names: The listed index partitions, including `building`; () if there is no metadata table.
         building: The index partitions that are being built.
         timeline: The timeline of the metadata table.
         definitions: The index definitions.
@@ -128,12 +128,12 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
 def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
     """Give new files the record schema of the stored files.
 
-    New metadata tables have the schema of the first Hudi release with the table version. A table of version 8 may
-    have been written by Hudi 1.0 or by a newer release, so the newest base file of `files` is read, which readers keep:
-    all files of a slice have one schema. Tables of version 9 have one schema.
+    New metadata tables have the schema of the first Hudi release with the table version. A table of version 8 may have
+    been written by Hudi 1.0 or by a newer release. So the schema is read from the newest base file of `files`, which
+    readers cache. All files of a slice have the same schema. Tables of version 9 have one schema.
 
     Args:
-        store: The metadata table; its `records` is set.
+        store: The metadata table; this function sets its attribute `records`.
         names: The index partitions that the properties list; without `files` there is no metadata table.
         timeline: The timeline of the metadata table.
         data: The timeline of the data table.
@@ -145,7 +145,7 @@ def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Time
     try:
         layers = [layer for slice_ in table.slices(FILES) for layer in table.layers(FILES, slice_.file_id)]
     except MetadataUnusableError:
-        # The action that needs the files reports the damage.
+        # Ignored here: the action that needs the files reports the damage.
         return
     schemas = [layer.hfile.schema for layer in layers if layer.hfile is not None and layer.hfile.schema]
     store.records = next((form for form in map(schema_of_form, schemas) if form is not None), store.records)
@@ -162,7 +162,7 @@ def commit_metadata(
     previous_schema: Callable[[], pa.Schema | None] = lambda: None,
     replaced: Callable[[], Iterable[Replaced]] = lambda: (),
 ) -> Recorded | None:
-    """Write the delta commit of an action with the requested time of the action; None without a metadata table.
+    """Write the delta commit of an action, with the action's requested time. Return None if there is no metadata table.
 
     `previous_schema` returns the data columns before the action, `replaced` the file groups that completed
     replacecommits replaced.
@@ -214,8 +214,9 @@ def commit_metadata(
         store.definitions = {**opened.definitions, **changed}
         write_definitions(store.env.storage, store.definitions)
     if any(instant.requested == action.requested for instant in opened.timeline):
-        # An earlier try of this action completed its delta commit and crashed before the action completed. An executor
-        # that lost the lock here would remove the record of another one; the next write then finds it missing.
+        # An earlier try of this action completed its delta commit and crashed before the action completed. If this
+        # executor has lost the lock, it removes the record of another executor; the next write then detects that the
+        # record is missing.
         lock.check()
         remove_instant(store, action.requested, opened.names)
         opened = replace(opened, timeline=store.timeline_store.load())
@@ -231,7 +232,10 @@ def withdraw(store: MetadataStore, recorded: Recorded) -> None:
 
 
 def _guarded(store: MetadataStore, opened: Opened, data: Timeline, lock: TableLock) -> Opened:
-    """Return the metadata table without partitions that cannot be maintained: these are dropped, or the write fails."""
+    """Drop the partitions that cannot be maintained, or raise an error if the options do not allow it.
+
+    Return the remaining metadata table.
+    """
     lost = [
         name
         for name in opened.names
@@ -331,7 +335,7 @@ def _write(
         timeline = Timeline((*opened.timeline.instants, instant))
         done = timelines.complete(instant, timeline, data, lock.below(METADATA))
     except LakehouseError as error:
-        # The action is pending in any case. Its log files must not remain next to the files of another attempt.
+        # The action is still pending. Its log files must not remain next to the files of another attempt.
         with suppress(LakehouseError):
             store.remove_files(paths)
         if not isinstance(error, CommitStateUnknownError):
@@ -374,7 +378,7 @@ def _call(request: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTask:
-    """The records of one file group, ascending by key, with their decoded rows if these are at hand; its deletes."""
+    """The records of one file group, ascending by key, with decoded rows if available, and its deletes."""
 
     partition: str
     file_id: str
@@ -384,7 +388,7 @@ class GroupTask:
 
 
 def _tasks_of_mapping(name: str, update: Update, groups: Sequence[str]) -> list[GroupTask] | None:
-    """Return the file groups that the entries of a mapping touch; None if a kernel has to hash the keys."""
+    """Return the file groups that the entries of a mapping touch, or None if a kernel must hash the keys."""
     if not isinstance(update.entries, Mapping) or update.new_groups:
         return None
     deletes = update.deletes.to_pylist() if len(update.deletes) else []

@@ -14,12 +14,12 @@ from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.partition_kind import PartitionKind
 
-#: The token of the log files with which file groups begin.
+#: Write token of the initial log files of file groups.
 INIT_TOKEN = "0-0-0"
 _TOKEN_DIGITS = 7
-#: Entries up to this number are sorted without kernels.
+#: Maximum number of entries that are sorted without Arrow kernels.
 _FEW_ENTRIES = 256
-#: Locations up to this number are read by one request; readers keep them.
+#: Maximum number of locations in a file that readers read by one request and cache.
 _FEW_LOCATIONS = 2000
 
 
@@ -49,8 +49,8 @@ def log_bytes(
 ) -> bytes:
     """Return a log file with the records of one file group: a data block, then a delete block, if not empty.
 
-    `log_headers` returns the headers. The keys of the entries are ascending. Large files of the record index are
-    looked up by key as their base files are.
+    `log_headers` returns the headers. The keys of the entries are ascending. Large log files of the record index
+    support look-ups by key, like base files.
     """
     count = entry_count(entries)
     is_looked_up = partition == PartitionKind.RECORD_INDEX and count > _FEW_LOCATIONS
@@ -79,7 +79,7 @@ def ascending(entries: Entries) -> pa.Table:
 
 
 def init_log_bytes(instant: str) -> bytes:
-    """Return the log file with which a file group begins: a delete block without keys."""
+    """Return the initial log file of a file group: a delete block without keys."""
     content = encode_deletes(pa.array([], pa.string()), "")
     return encode_block(BlockType.DELETE, {BlockHeader.INSTANT_TIME: instant}, content)
 
@@ -97,7 +97,7 @@ def base_bytes(entries: Entries, schema: str, created_ms: int, layout: Layout = 
 def log_stat(
     partition: str, file_id: str, name: str, instant: str, *, size_bytes: int, counts: tuple[int, int]
 ) -> WriteStat:
-    """Return the statistic of a log file; `counts` are its records and deletes."""
+    """Return the write statistic of a log file. `counts` are its numbers of records and deletes."""
     records, deletes = counts
     return WriteStat(
         partition=partition,

@@ -70,7 +70,7 @@ def open_partitions(
     if definitions != stored:
         write_definitions(storage, definitions)
     for name in new:
-        # A drop that crashed after it changed the properties left files.
+        # Delete files that remain from a drop that crashed after it changed the properties.
         delete_leftovers(storage, [file.path for file in storage.list(f"{METADATA}/{name}")])
     timeline = store.timeline_store.load()
     used = {instant.requested for instant in timeline}
@@ -90,14 +90,14 @@ def open_partitions(
 def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: Timeline) -> list[WriteStat]:
     """Write the base files of a partition with the time `build.instant`; return their statistics.
 
-    Readers ignore the files until `complete_build`. A stale executor may write such files with another token: it has
-    the state of a snapshot that was taken after the partition was listed, too, so its files are correct as well.
+    Readers ignore the files until `complete_build`. A stale executor may write such files with a different token. Its
+    snapshot was also taken after the partition was listed, so its files are correct as well.
     """
     ((_, kind),) = ordered_kinds([name])
     timeline = store.timeline_store.load()
     groups = store.groups([name], timeline, data)[name]
     if not groups:
-        # The partition was dropped meanwhile; the plan cannot be completed.
+        # The partition was dropped in between, so the plan cannot be completed.
         return []
     use_stored_schema(store, build.config.metadata_partitions, timeline, data)
     left = [path for path in store.inner.storage.list_names(name) if path.endswith(f"_{build.instant}.hfile")]
@@ -108,13 +108,13 @@ def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: T
 
 
 def is_recorded(store: MetadataStore, requested: str) -> bool:
-    """Return whether the delta commit of an indexing action is completed: an executor crashed right after it."""
+    """Return whether the delta commit of an indexing action is already completed, after a crash of an executor."""
     delta = store.timeline_store.load().find(requested)
     return delta is not None and delta.is_completed
 
 
 def compaction_since(store: MetadataStore, requested: str) -> str | None:
-    """Return the requested time of a metadata table compaction newer than `requested`; None if there is none.
+    """Return the requested time of a metadata table compaction newer than `requested`, or None.
 
     Compactions by this package wait until index builds finish. A compaction by another engine may have written newer
     base files, which readers use instead of the build's base files although they contain none of its records.
@@ -126,7 +126,7 @@ def compaction_since(store: MetadataStore, requested: str) -> str | None:
 def complete_build(store: MetadataStore, requested: str, stats: Sequence[WriteStat], lock: TableLock) -> Instant:
     """Complete the delta commit of an indexing action; call under the table lock, before the action is completed.
 
-    A delta commit that an earlier executor completed stays, with the base files that it names.
+    A delta commit that an earlier executor completed is kept, with its base files.
     """
     timeline = store.timeline_store.load()
     delta = timeline.find(requested)

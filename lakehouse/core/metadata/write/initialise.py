@@ -1,7 +1,7 @@
 """Initialise the metadata table, or single index partitions, from the committed files of a table (MDT-2, MDT-11).
 
-A partition gets partition metadata, and for each file group an empty log file and, with records, a base file. Its delta
-commit has a unique time. The properties name the partition afterwards.
+A partition gets partition metadata and, for each file group, an empty log file and a base file if there are records.
+Its delta commit has a unique time. Afterwards the partition is listed in the properties.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ logger = logging.getLogger(__name__)
 _WRITERS = 8
 _OPERATION = "BULK_INSERT_PREPPED"
 _PROPERTIES = ".hoodie/hoodie.properties"
-#: A new table gets the same tokens from every process that creates it.
+#: All processes that create the same new table must use the same write token.
 _NEW_TOKEN = "0-0-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """The partitions that were built, and the properties of the data table that name them."""
+    """The partitions that were built, and the resulting properties of the data table."""
 
     names: tuple[str, ...]
     definitions: Mapping[str, Definition]
 
     def properties(self, usable: Iterable[str] = ()) -> dict[str, str]:
-        """Return the new properties of the data table; `usable` are its present index partitions."""
+        """Return the new properties of the data table. `usable` are its current index partitions."""
         properties = {PARTITIONS_KEY: ",".join(sorted({*usable, *self.names}))}
         return {**properties, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.definitions else properties
 
@@ -103,7 +103,7 @@ def build_partitions(
 ) -> Built:
     """Build index partitions from the committed files, and list them in the properties; call under the table lock.
 
-    Raises UserError for a partition that the properties list already: drop it first.
+    Raises UserError for a partition that the properties already list; drop it first.
     """
     storage = store.env.storage
     usable, building = listed_partitions(read_properties(storage) or {})
@@ -154,7 +154,7 @@ def record_build(
 ) -> Timeline:
     """Write the files of a build as a delta commit with the time `instant`, and return the timeline with it.
 
-    `made` are the files that are not written yet, and the statistics of all base files. Call under the table lock.
+    `made` contains the files that are not written yet, and the statistics of all base files. Call under the table lock.
     """
     files, stats = made
     store.timeline_store.begin(instant, Action.DELTACOMMIT)
@@ -188,7 +188,7 @@ def index_definitions(
 
 
 def group_files(name: str, groups: Sequence[str], instant: str) -> dict[str, bytes]:
-    """Return path -> content of the partition metadata and the empty log files with which file groups begin."""
+    """Return the contents of the partition metadata and of the initial empty log files, by path."""
     depth = name.count("/") + 1
     files = {f"{name}/{PARTITION_METADATA_NAME}": render_partition_metadata(instant, depth)}
     return files | {f"{name}/{log_name(file_id, instant, INIT_TOKEN)}": init_log_bytes(instant) for file_id in groups}
@@ -197,7 +197,7 @@ def group_files(name: str, groups: Sequence[str], instant: str) -> dict[str, byt
 def _partition_files(
     store: MetadataStore, name: str, kind: IndexPartition, build: TableFiles, token: str
 ) -> tuple[dict[str, bytes], list[WriteStat]]:
-    """Return path -> content for the files of a new partition, and the statistics of its base files."""
+    """Return the contents of a new partition's files by path, and the statistics of its base files."""
     groups = list(kind.group_ids(name, build))
     files = group_files(name, groups, build.instant)
     bases = list(base_files(store, name, kind, groups, build, token))
@@ -219,7 +219,10 @@ def base_files(
 
 
 def write_base_files(store: MetadataStore, files: Iterable[tuple[str, bytes, WriteStat]]) -> list[WriteStat]:
-    """Write base files while the next ones are made, and return their statistics; few files are in memory at a time."""
+    """Write base files while the next ones are computed, and return their statistics.
+
+    Only a few files are in memory at a time.
+    """
     stats, running = list[WriteStat](), deque[Future[None]]()
     with ThreadPoolExecutor(_WRITERS) as pool:
         for path, data, stat in files:

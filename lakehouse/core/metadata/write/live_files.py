@@ -1,4 +1,4 @@
-"""The files in the newest slices of some partitions after an action that is not completed yet (TL-6)."""
+"""Computes the files in the newest slices of some partitions after an action that is not completed yet (TL-6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakehouse.core.state.file_system_view import (
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant, State, Timeline
 
-#: A completion time after all others.
+#: A completion time that sorts after all others.
 _LAST = "9" * 17
 #: Maximum number of files for which the object-based view is used.
 _FEW_FILES = 64
@@ -41,7 +41,7 @@ def live_files(
     *,
     layout: TableLayout,
 ) -> pa.Table | None:
-    """Return the files with the columns `partition` and `name`; None if they cannot be determined.
+    """Return the files with the columns `partition` and `name`, or None if they cannot be determined.
 
     This happens if the action was rolled back in between, or if the result depends on an archived completion time.
 
@@ -78,7 +78,7 @@ def live_files(
     return pa.table({name: live.column(name).cast(pa.string()) for name in ("partition", "name")})
 
 
-# parameters: the files before and of the action, and how the table is viewed
+# parameters: the files before the action, the files of the action, and the view of the table
 def _few_live(
     stored: pa.Table, change: MetadataChange, visible: VisibleTimeline, partitions: frozenset[str], layout: TableLayout
 ) -> pa.Table | None:

@@ -1,7 +1,8 @@
 """Roll back an action's record in the metadata table (MDT-9).
 
-The rollback on the metadata table has the requested time of the rollback on the data table. It is complete before the
-rolled-back instant is deleted from the data timeline: without that instant, a completed delta commit would be valid.
+The rollback on the metadata table has the requested time of the rollback on the data table. It is completed before the
+rolled-back instant is deleted from the data timeline. Otherwise a completed delta commit would count as valid, because
+its data instant would look archived.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: T
 
 
 def remove_instant(store: MetadataStore, target: str, names: Collection[str]) -> None:
-    """Remove a delta commit and its log files, because the action writes it again; call under the table lock."""
+    """Remove a delta commit and its log files, because the action will write it again; call under the table lock."""
     recorded = _recorded(store.timeline_store.load(), target)
     if recorded is not None:
         _remove(store, recorded, _log_files(store, recorded, names), names)
@@ -114,7 +115,7 @@ def _is_compacted(store: MetadataStore, timeline: Timeline, recorded: Instant) -
 def _log_files(store: MetadataStore, recorded: Instant, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the log files of a delta commit by partition, as paths relative to the metadata table.
 
-    A pending delta commit does not name its files, so the folders of the partitions are listed.
+    A pending delta commit does not list its files, so the folders of the partitions are listed.
     """
     if recorded.is_completed:
         data = store.timeline_store.read(recorded, State.COMPLETED)

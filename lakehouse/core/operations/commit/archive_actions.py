@@ -1,4 +1,4 @@
-"""Checks before commits are archived, and the archive of a commit that only its savepoint kept (TL-5.2)."""
+"""Checks before commits are archived, and the archive of a commit that stayed active for its savepoint (TL-5.2)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class DeletedFiles:
 
 
 def archive_savepointed_commit(table: LoadedTable, requested: str, lock: TableLock) -> None:
-    """Archive a commit that only its savepoint kept on the active timeline; call under the lock.
+    """Archive a commit that stayed on the active timeline only because of its savepoint; call under the lock.
 
-    Call it before the savepoint is deleted. Without savepoint, the active timeline would begin with this commit, and
-    readers would ignore the commits that were archived after it.
+    Call it before the savepoint is deleted. Otherwise the active timeline would begin with this commit, and readers
+    would ignore the later commits, which are already archived.
 
     Raises:
         UserError: Files of file groups that the commit replaced still exist.
@@ -53,7 +53,7 @@ def read_actions(table: LoadedTable, instants: Iterable[Instant]) -> Iterator[Ar
 
 
 def bound_of_replaced(table: LoadedTable, instants: Iterable[Instant], deleted: DeletedFiles) -> Bound | None:
-    """Return the first commit whose replaced file groups still have files, as a bound for the archive.
+    """Return the first commit with replaced file groups that still have files. The archive must stop before it.
 
     Once such a commit is archived, readers would see these files again. A clean may have failed to delete them, or
     kept them for a savepoint that was deleted since.

@@ -6,7 +6,7 @@ A write cleans up after it is committed or rolled back. If it crashes before tha
 
 # Markers
 
-The plan determines the file groups and the file names of each task's first try. So one object contains the markers of
+The plan determines the file groups, and the file names in each task's first try. So one object contains the markers of
 all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
 (`lakehouse.core.files.stage.markers`).
 """
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
 _LOCKS = ".locks"
-#: Actions of bucket resizes, pending and completed.
+#: Timeline actions of pending and completed bucket resizes.
 _RESIZES = (Action.CLUSTERING, Action.REPLACECOMMIT)
 _PARTITION_METADATA = "hoodie_partition_metadata"
 #: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
@@ -60,7 +60,7 @@ _TOMBSTONE_GRACE_MS = 3_600_000
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
-    """Return marker -> data file for all markers of the write `requested`; the data file need not exist.
+    """Return, for each marker of the write `requested`, the data file that it stands for. The data file need not exist.
 
     A marker in an object with other markers is named `<object>/<marker>`.
     """
@@ -86,13 +86,13 @@ def clean_up(table: LoadedTable, requested: str, *, markers: Iterable[str] | Non
         delete_leftovers(storage, [file.path for file in storage.list(f".hoodie/.staging/{requested}")])
     if markers is None:
         markers = [file.path for file in storage.list(marker_directory(requested))]
-    # Delete the object with the marker type after the others: without it, Hudi would ignore them. The heartbeat is in
-    # the same request; if only a part is deleted, the next write finds the rest.
+    # Delete the object with the marker type last, because Hudi ignores all markers without it. The same request deletes
+    # the heartbeat. If only some objects are deleted, the next write deletes the rest.
     delete_leftovers(storage, [*sorted(markers, key=is_marker_type), heartbeat_path(requested)])
 
 
 def _written(stats: Iterable[WriteStat]) -> set[str]:
-    """Return the paths of the files in `stats`, with change logs."""
+    """Return the paths of the files in `stats`, including change logs."""
     return {path for stat in stats for path in (stat.path, *stat.cdc_files)}
 
 
@@ -129,8 +129,8 @@ def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str
 def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str]) -> list[str]:
     """Return the instants that the file names of a write may contain: its own first, then earlier resizes.
 
-    A write copies rows to logs that are named after a pending bucket resize (MDT-12.5). The resize may have been
-    completed or undone since.
+    A write may copy rows to log files that are named after a pending bucket resize (MDT-12.5). The resize may be
+    completed or undone by now.
     """
     resizes = set()
     for instant in {instant_of(file.rpartition("/")[2]) for file in files} - {None, requested}:
@@ -154,21 +154,21 @@ def delete_unreported(
     ours: Callable[[str], bool] | None = None,
     created: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[str]:
-    """Delete files that have markers but are not in `stats`, such as files of a retried task; call before the commit.
+    """Delete files that have a marker but no entry in `stats`, such as files of a retried task; call before the commit.
 
     Args:
         table: The loaded table.
         requested: The requested time of the write.
         stats: The stats that the commit will contain.
-        ours: Returns whether this process wrote a path, where several processes may write under one instant; None if
-            no other process does.
+        ours: Returns whether this process wrote a path, for instants under which several processes may write; None for
+            other instants.
         known: The marker objects that the caller created, with the markers in them; they are not read again.
 
     Returns:
         The marker objects that are no longer needed.
     """
     written = _written(stats)
-    # A task that ended reported all its files. Other files with a marker were never created.
+    # A task that has ended has reported all its files. Its other marked files were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []
     listed = [file.path for file in table.env.storage.list(marker_directory(requested))]
@@ -191,9 +191,10 @@ def _any_path(_: str) -> bool:
 def _of_ended_attempts(
     listed: Sequence[str], requested: str, created: Mapping[str, tuple[str, ...]], ended: Collection[str | None]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the marker objects of attempts that ended, without their markers; their content is not needed.
+    """Return the marker objects of ended attempts, without reading the markers in them.
 
-    Names are hashes, so two attempts may compete for one. If `listed` contains an unexpected one, all objects are read.
+    Object names are hashes, so two attempts may compete for a name. If `listed` contains an unexpected name, all
+    objects are read.
     """
     expected = {attempt_markers(requested, token) for token in ended if token is not None}
     if any(path not in expected and path not in created for path in listed):
@@ -202,9 +203,9 @@ def _of_ended_attempts(
 
 
 def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
-    """Return the newest rollback of the write `requested`, pending or completed; None without one.
+    """Return the newest rollback of the write `requested`, pending or completed, or None.
 
-    A completed restore has deleted its rollbacks; then the restore is returned.
+    If a completed restore has deleted its rollbacks, the restore is returned.
     """
     for restore in reversed(tuple(timeline.where(action=Action.RESTORE, state=State.COMPLETED))):
         if restore.requested > requested:
@@ -220,7 +221,7 @@ def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Ins
 
 
 def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
-    """Return the plan of a rollback, or None if its file is gone or empty."""
+    """Return the plan of a rollback, or None if its file is missing or empty."""
     data = table.store.read(rollback, State.REQUESTED)
     if not data:
         return None
@@ -228,7 +229,7 @@ def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | 
 
 
 def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
-    """Clean up after writes that are committed or rolled back and whose process crashed before it cleaned up.
+    """Clean up after writes that were committed or rolled back, but whose process crashed before its cleanup.
 
     Needs one listing if there is nothing to clean up. Returns the instants that were skipped because their markers
     contain paths that must not be deleted; these are logged as errors.
@@ -241,7 +242,8 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
     if _LOCKS in directories:
         listed = listed + storage.list_dir(f".hoodie/{_LOCKS}")[0]
     delete_leftovers(storage, [f.path for f in listed if is_temporary(f.name) and _is_abandoned(table, policy, f)])
-    # Timeline files are created under the lock, so a file that is older than the lease of the lock is abandoned.
+    # Timeline files are created under the lock. A temporary file that is older than the lock's lease is therefore
+    # abandoned.
     now_ms = table.env.clock.now_ms()
     abandoned = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]
     delete_leftovers(storage, abandoned)
@@ -264,7 +266,7 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
         try:
             _delete_stray_files(table, timeline, requested)
         except CorruptTableError as error:
-            # Only cleanups read the markers of an ended write. Keep them, so that an operator can inspect them.
+            # Only cleanups read the markers of an ended write. They are kept, so that an operator can inspect them.
             logger.error("%s: %s is not cleaned up: %s", storage.root, requested, error)
             refused.append(requested)
             continue
@@ -287,9 +289,9 @@ def _is_abandoned(table: LoadedTable, policy: TransactionPolicy, file: FileInfo)
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:
     """Delete the files of an ended write that no commit lists.
 
-    These are files of retried tasks, or of tasks that continued after a rollback. A missing instant may be archived,
-    and then its files are valid. They are not valid if there is a rollback, or if the archive has not reached the time
-    of the instant: then the instant was deleted.
+    These are files of retried tasks, or of tasks that continued after a rollback. If the instant is missing because it
+    is archived, its files are valid. They are not valid if there is a rollback, or if the archive has not reached the
+    time of the instant, because the instant was then deleted.
     """
     instant = timeline.find(requested)
     named: set[str] = set()
@@ -322,7 +324,7 @@ def delete_expired_tombstones(table: LoadedTable) -> int:
     return len(expired)
 
 
-#: An object among the markers of a write that lost a conflict: other writes then ignore its markers.
+#: Name of an object in the marker folder of a write that lost a conflict. Other writes then ignore its markers.
 ABANDONED = "GIVEN_UP"
 _WRITERS = 8
 
@@ -341,7 +343,7 @@ class WriteMarkers:
         self._storage, self._requested, self._policy = table.env.storage, requested, policy
 
     def begin(self) -> None:
-        """Store the marker type; call it before the first marker is created."""
+        """Store the marker type. Call this before the first marker is created."""
         if not self._policy.marks_each_file:
             path = f"{marker_directory(self._requested)}/{MARKERS_TYPE}"
             # All processes write the same content.

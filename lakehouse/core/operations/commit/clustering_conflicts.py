@@ -1,12 +1,12 @@
 """Decide conflicts between a clustering and writes to the file groups that it rewrites (TL-8.2, TL-9.2).
 
     plan P ....................... run ............ completes?
-      │ a write that began after P and writes to file groups of P: it commits; with `reject` it is refused
-    a write that began before P and writes to file groups of P: it commits
+      │ a write that began after P and writes to file groups of P commits; with `reject` it is refused
+    a write that began before P and writes to file groups of P commits
 
-If the write commits, the clustering skips these file groups. A bucket resize aborts, because writes copied rows for
-all of its groups. A write never loses against a plan that was made after the write began. Hudi may execute its own
-plans without this check, so writes to the groups of such plans are refused.
+If the write commits, the clustering skips these file groups. A bucket resize aborts, because writes copied rows for all
+of its groups. A plan that was made after a write began never makes that write fail. Hudi may execute its own plans
+without this check, so writes to file groups in such plans are refused.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
 
-#: Operations that replace file groups which their inflight file does not contain.
+#: Operations that replace file groups without listing them in their inflight file.
 _REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)
 
 
 def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
-    """Return the plan of a pending or completed clustering, None if it is missing or for another replacecommit."""
-    # In layout 1 the plan file is named like the file of a replacecommit.
+    """Return the plan of a pending or completed clustering.
+
+    Return None if it is missing or the replacecommit is no clustering.
+    """
+    # In layout 1 the plan file of a clustering has the same name as that of any other replacecommit.
     action = Action.CLUSTERING if instant.action is Action.REPLACECOMMIT and instant.is_completed else instant.action
     data = table.store.read(replace(instant, action=action, completed=None), State.REQUESTED)
     return decode_clustering_plan(data) if data else None
@@ -44,7 +47,7 @@ def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: s
     """Return the file groups that a write may not change because a pending clustering holds them.
 
     Args:
-        table: The table as it was when the write began; later plans do not refuse the write.
+        table: The table as it was when the write began. Later plans do not refuse the write.
         now: The current timeline.
         updates: The option of the write: reject or give_way.
 
@@ -66,7 +69,7 @@ def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: s
 def conflicting_write(
     table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan
 ) -> str | None:
-    """Return the reason why the clustering `instant` must abort, None if it may complete.
+    """Return the reason why the clustering `instant` must abort, or None if it may complete.
 
     The reason is a write to a file group of the plan that completed after the plan was made, or that is active.
     """
@@ -86,7 +89,7 @@ def changed_by_writes(
 ) -> dict[Group, str]:
     """Return the planned file groups that the clustering `instant` must skip, with the reason.
 
-    A write that completed after the plan was made changed them, or a write that is active is about to.
+    Either a write that completed after the plan was made changed them, or an active write is about to change them.
     """
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
     reasons: dict[Group, str] = {}
@@ -106,7 +109,7 @@ def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> fr
 
 
 def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
-    """Return an active write requested up to `before` whose inflight file lists no file groups; None without one.
+    """Return an active write, requested at `before` or earlier, whose inflight file lists no file groups; or None.
 
     A clustering must not complete before such a write: the write could change any file group.
     """

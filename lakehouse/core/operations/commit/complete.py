@@ -5,8 +5,8 @@ under the lock   run the checks on the commits that completed since the load; re
                  create <t>_<c>.<action>
 Comparing keys reads data files and takes long, so it is never done under the lock.
 
-Checks that only compare timelines and statistics run under the lock. A check that has to read data files first returns
-the commits that it concerns; the files are then read without the lock, and all checks start again.
+Checks that only compare timelines and statistics run under the lock. A check that must read data files first returns
+the relevant commits. The files are then read without the lock, and all checks start again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CommitCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimelineCheck:
-    """A check that reads no data file: `find` returns its conflict."""
+    """A check that reads no data files; the function `find` returns its conflict."""
 
     find: Callable[[Others, Timeline], Conflict | None]
 
@@ -117,8 +117,8 @@ class FileGroupCheck:
     def _with_clean(self, others: Others, timeline: Timeline) -> Conflict | None:
         """Return the conflict with a clean that may have removed slices between the load and their listing.
 
-        Such a file group would look empty. Cleans keep the slices that a pending write may read as of its instant. So
-        this can only happen if another write completed between the load and our instant.
+        Such a file group would look empty. Cleans keep the slices that a pending write may read as of its instant, so
+        this can only happen if another write completed between the load and the creation of our instant.
         """
         if not any(instant.completion < self.instant for instant, _ in others):
             return None
@@ -154,7 +154,7 @@ class FileGroupCheck:
 
 logger = logging.getLogger(__name__)
 
-#: How often the records of indexes are prepared while indexes are created or dropped.
+#: Maximum number of attempts to prepare index records while indexes are created or dropped.
 _STAGINGS = 3
 
 
@@ -166,9 +166,9 @@ class PreparedCommit:
         table: The table as it was loaded for the write.
         instant: The inflight instant.
         metadata: The metadata of the commit.
-        checks: The reasons for which the write must not commit after other writes.
-        confirm: Called before the lock is taken; an error that it raises ends the write.
-        staging: Prepares the records of indexes that grow with the rows of the commit.
+        checks: The checks whether the write may commit after other writes.
+        confirm: Function that is called before the lock is taken. An error in it ends the write.
+        staging: Prepares the records of indexes whose size grows with the rows of the commit.
     """
 
     table: LoadedTable
@@ -180,7 +180,7 @@ class PreparedCommit:
 
 
 def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
-    """Commit, or return the conflict with the commit that won.
+    """Commit, or return the conflict with an earlier commit.
 
     Raises RetryableError if another process considered the write expired and rolled it back.
     """

@@ -1,10 +1,11 @@
 """Complete an action on the data timeline: all actions end here, under the table lock (TL-8.2, MDT-8).
 
-The metadata table records the change first. Its readers ignore the record until the data instant is completed.
+The metadata table records the change first. Readers of the metadata table ignore the record until the data instant is
+completed.
 
 If the metadata table cannot record an action, it is dropped, and rebuilt afterwards (MDT-9):
 
-    drop      properties: no index partition, but the names to build again     files of the metadata table
+    drop properties: list no index partitions, only the names to rebuild     files of the metadata table
     rebuild   under the lock: listing of storage   each partition   properties: the partitions, no names to build
 
 In between readers list storage. After a crash the next write or undo operation of the table builds it.
@@ -45,7 +46,7 @@ class Completion:
         instant: The inflight instant.
         timeline: The timeline as it was loaded under the lock.
         data: The content of the completed file.
-        change: The record in the metadata table; None for actions without one, such as a savepoint.
+        change: The change to record in the metadata table; None for actions without a record, such as a savepoint.
     """
 
     instant: Instant
@@ -77,10 +78,10 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
 
 
 def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock: TableLock) -> Recorded | None:
-    """Record the change in the metadata table; None without one.
+    """Record the change in the metadata table. Return the created record, or None if there is no metadata table.
 
-    A metadata table that lacks an earlier action would hide the action's rows from other engines forever. It is
-    dropped, and the next write rebuilds it.
+    A metadata table that lacks an earlier action would hide the rows of that action from other engines forever.
+    Therefore it is dropped, and the next write rebuilds it.
     """
     try:
         return commit_metadata(
@@ -126,9 +127,10 @@ def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lo
 
 
 def withdraw_record(table: LoadedTable, requested: str, lock: TableLock) -> None:
-    """Remove what the metadata table has of an action that will not be committed; call under the table lock.
+    """Remove the records of an action that will not be committed from the metadata table; call under the table lock.
 
-    Once the action is deleted from the data timeline, readers would take its record as that of an archived action.
+    Otherwise readers would treat the record like the record of an archived action, once the action is deleted from the
+    data timeline.
     """
     if any(listed_partitions(read_properties(table.env.storage) or {})):
         lock.check()
@@ -158,7 +160,7 @@ def needs_rebuild(table: LoadedTable) -> bool:
 
 
 def rebuild_dropped(table: LoadedTable, policy: TransactionPolicy) -> None:
-    """Build the partitions that were noted; does nothing without any. The lock is held meanwhile."""
+    """Rebuild the partitions that are listed in the properties, if any. The lock is held during the build."""
     if REBUILD_KEY not in (read_properties(table.env.storage) or {}):
         return
     with table_lock(table.env, policy) as lock:

@@ -1,4 +1,4 @@
-"""Prepare the records of indexes that grow with the rows or files of a commit, before the table lock is taken (MDT-8).
+"""Prepare records of indexes that grow with the rows or files of a commit, before the lock is taken (MDT-8).
 
 A small commit is prepared by threads of this process, because starting tasks near the data would take longer.
 """
@@ -46,9 +46,9 @@ _DECLARED: Mapping[PartitionKind | None, Callable[[str, Definition, Staging], St
     PartitionKind.EXPRESSION_INDEX: stage_expression,
     PartitionKind.SECONDARY_INDEX: stage_secondary,
 }
-#: Rows whose keys are read by this process. A task on Spark starts in about 0.1 s.
+#: Maximum number of rows whose keys this process reads itself. A Spark task takes about 0.1 s to start.
 _ROWS_HERE = 200_000
-#: Footers that are read by this process.
+#: Maximum number of footers that this process reads itself.
 _FILES_HERE = 16
 _THREADS = 4
 
@@ -62,7 +62,7 @@ class IndexStaging:
         engine: Runs the tasks of a large commit.
         policies: The options of the table.
         instant: The instant of the action.
-        is_shared: Other writers append to the same file groups at the same time.
+        is_shared: Whether other writers append to the same file groups at the same time.
     """
 
     table: LoadedTable
@@ -72,9 +72,11 @@ class IndexStaging:
     is_shared: bool = False
 
     def stage(self, commit: CommitMetadata, *, again: bool = False) -> dict[str, StagedUpdate]:
-        """Return the prepared records by index partition; {} without a request if the table has no such index.
+        """Return the prepared records by index partition.
 
-        With `again` the properties are read again, because an index was created or dropped meanwhile.
+        If the table has no such index, return {} without any request.
+
+        With `again` the properties are reloaded, because an index was created or dropped in between.
         """
         listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
         if not again and not any(name in STAGES or partition_kind(name) in _DECLARED for name in listed):
@@ -90,7 +92,9 @@ class IndexStaging:
         return staged
 
     def clean_up(self, staged: Mapping[str, StagedUpdate]) -> None:
-        """Delete the files of tasks, after the commit or before they are made again; a failure is logged.
+        """Delete the files of staging tasks, after the commit or before the tasks are repeated.
+
+        A failure is only logged.
 
         The commit may be completed, so an error must not look like a failed write. The clean-up of the instant deletes
         files that are left.
@@ -136,9 +140,9 @@ class IndexStaging:
 def _stage_of_declared(
     name: str, definition: Definition | None, config: TableConfig
 ) -> Callable[[Staging], StagedUpdate] | None:
-    """Return the function that prepares the records of an index that users declare; None for other partitions.
+    """Return the function that prepares records of a user-declared index, or None for other partitions.
 
-    None for an index that cannot be maintained, too: the guard refuses the commit, or drops the index.
+    Also returns None if the index cannot be maintained: the guard then refuses the commit or drops the index.
     """
     stage = _DECLARED.get(partition_kind(name))
     kind = partition_named(name)

@@ -34,7 +34,7 @@ class Pins:
 
     @property
     def names(self) -> frozenset[str]:
-        """Short names of the manifests; a clean stores them to record which pins it respected."""
+        """Short names of the manifests. A clean stores them to record which pins it respected."""
         return frozenset(map(pin_id, self.manifests))
 
     def paths(self, env: Env) -> frozenset[str]:
@@ -49,11 +49,11 @@ def read_pins(env: Env) -> Pins:
 
 
 def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
-    """Return by completion time the newest slices, from one listing of the partitions (None: all).
+    """Return the newest slices at each completion time, from a single listing of the partitions (None means all).
 
-    Storage is listed, even if the table has a metadata table, because that lists lost files, too. Pins of lost files
-    would show readers a version that they cannot read. A table of layout 1 (version 6) has no completion times;
-    requested times are used there.
+    Storage is listed even if the table has a metadata table, because the metadata table also lists lost files. Pins of
+    lost files would show readers a version that they cannot read. A table of layout 1 (version 6) has no completion
+    times; requested times are used there.
     """
     listed = list_columns(table, partitions)
     files = supported_data_files(table, listed)
@@ -77,16 +77,16 @@ def unavailable_files(
     wanted: Mapping[str, Sequence[str]],
     versions: Mapping[str, str],
 ) -> frozenset[str]:
-    """Return the names whose files a clean removed or may remove, or whose version was undone.
+    """Return the names of versions whose files a clean removed or may remove, or whose write was undone.
 
-    The caller has stored its pins before, so cleans that are planned later keep the files.
+    The caller must store its pins first, so that cleans that are planned later keep the files.
 
     Args:
         table: The loaded table.
         policy: The options of the table lock.
         before: The timeline from which the files were chosen; its completed cleans are ignored.
-        wanted: name -> paths of its files.
-        versions: name -> requested time of its write.
+        wanted: Paths of the files, by name of the version.
+        versions: Requested time of the write, by name of the version.
 
     Raises:
         RetryableError: A restore is not finished.

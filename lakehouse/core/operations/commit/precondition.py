@@ -21,14 +21,15 @@ from lakehouse.model.instant import Instant, Timeline
 class Precondition:
     """The state on which a caller based a write.
 
-    The write ends with a Conflict if one of these does not hold at the commit.
+    The write ends with a Conflict if one of these conditions does not hold at the commit.
 
     Attributes:
-        timeline: The timeline that the caller read. The other attributes concern commits that are not on it.
-        marks: Extra metadata (key -> value, None for any value) that no later commit may have.
+        timeline: The timeline that the caller read. The other attributes concern later commits, which are not on it.
+        marks: Extra metadata that no later commit may contain: values by key; None means any value.
         source: The commit from which the plan was read; it must not have been undone.
         untouched: Partitions into which no later commit may write rows; rewrites by table services are allowed.
-        confirm: Called after all rows were read, before the lock is taken; an error that it raises ends the write.
+        confirm: Function that is called after all rows were read and before the lock is taken. An error in it ends the
+            write.
     """
 
     timeline: Timeline
@@ -39,7 +40,7 @@ class Precondition:
 
 
 def precondition_conflict(precondition: Precondition, table: LoadedTable, timeline: Timeline) -> Conflict | None:
-    """Return the conflict with `precondition` on `timeline`, None if it holds; call under the lock."""
+    """Return the conflict if `precondition` does not hold on `timeline`, otherwise None; call under the lock."""
     since = writes_since(table, precondition.timeline, timeline)
     for instant, metadata in table.store.commits(since):
         mark = _mark_in(precondition, metadata)

@@ -11,7 +11,7 @@ from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
-#: Write statistics whose partitions a representation names.
+#: Maximum number of write statistics whose partitions the repr lists.
 _SHOWN_STATS = 100
 
 
@@ -42,8 +42,8 @@ class Totals(Readable):
 class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
-    `dropped` contains a reason for each plan that a table service dropped before this commit, and `left_out` the
-    reasons for which it skipped parts of its plan.
+    `dropped` contains a reason for each plan that a table service dropped before this commit. `left_out` contains the
+    reasons why the service skipped parts of its plan.
     """
 
     instant: Instant
@@ -99,7 +99,7 @@ class Committed(Readable):
 
 
 def _kind(committed: Committed) -> str:
-    """Return the word for the action: a completed compaction is a commit on the timeline."""
+    """Return the display name of the action. A completed compaction, for example, is a `commit` on the timeline."""
     operation = committed.metadata.operation
     if operation in COMPACTIONS:
         return "compaction" if operation == Operation.COMPACT else "log compaction"
@@ -128,8 +128,8 @@ class NothingToDo(Readable):
 class Conflict(Readable):
     """Nothing was committed: `winner` committed first, or it is active and early conflict detection found it.
 
-    `tries` is the number of attempts that lost. `final` means that the same rows would lose again, so the caller has to
-    plan the write again.
+    `tries` is the number of attempts that ended with a conflict. `final` means that a retry with the same rows would
+    conflict again, so the caller must plan the write again.
     """
 
     winner: Instant

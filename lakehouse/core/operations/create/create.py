@@ -33,8 +33,8 @@ def create_table(
 ) -> TableConfig:
     """Create a table with these properties and return its config.
 
-    With policies the metadata table is created as they declare. The table gets a new id, unless the properties contain
-    one.
+    If `policies` are given, they decide whether a metadata table is created. The table gets a new id, unless the
+    properties contain one.
 
     Raises UserError if the table exists (unless `exist_ok`), the location contains other files, or it is inside another
     table or contains one.

@@ -55,8 +55,8 @@ class TableDeclaration:
         key_generator: The key generator; None infers it from the columns.
         timestamp: The formats of TIMESTAMP partition columns.
         merge_mode: EVENT_TIME_ORDERING (the greater ordering value wins; the default with `ordering`),
-            COMMIT_TIME_ORDERING (the later commit wins; the default without), or CUSTOM (`merger` decides; the default
-            with `merger`).
+            COMMIT_TIME_ORDERING (the later commit wins; the default without `ordering`), or CUSTOM (`merger` decides;
+            the default with `merger`).
         merger: `package.module:function`, see `rows.custom_merger`; it must be importable in all tasks.
         column_groups: Columns by their ordering column. The values of a group come from the version with the highest
             value in the ordering column, so that several writers can fill one record (`model.column_groups`).
@@ -66,7 +66,7 @@ class TableDeclaration:
         delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
         delete_marker: The value of `delete_field` in deletes.
         table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
-        cdc: The contents of change logs (a CdcMode); None for a table without change logs.
+        cdc: The content of change logs (a CdcMode); None means no change logs.
         table_id: The table id, for a table that is created again in place of a lost one; None for a new id.
         options: `hoodie.*` options for the table and its writes.
     """
@@ -191,7 +191,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
 
 
 def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConfig:
-    """Return the settings of record key and partition path that a table of `layout` gets from its declaration.
+    """Derive the settings of record key and partition path from a declaration, for a table of `layout`.
 
     Raises UserError for contradictory values.
     """
@@ -286,7 +286,7 @@ def _groups(declaration: TableDeclaration) -> ColumnGroups:
 
 
 def require_ordered(rule: MergeRule, where: str) -> None:
-    """Raise UserError if a table with this merge rule cannot keep tombstones, because versions have no order."""
+    """Raise UserError if a table cannot keep tombstones, because its merge rule does not order versions."""
     if not rule.compared:
         raise UserError(
             f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, but this table orders versions "
@@ -341,7 +341,7 @@ def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
 
 
 def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return the properties of change logs, declared by `cdc` or by options; empty for a table without."""
+    """Return the properties of change logs, declared by `cdc` or by options; empty if the table has no change logs."""
     enabled = _flag(declaration, CDC_ENABLED)
     if declaration.cdc is None and not enabled:
         return {}

@@ -1,4 +1,4 @@
-"""Check the archived timeline: its manifest, the files that the manifest names, and their contents."""
+"""Check the archived timeline: its manifest, the files in the manifest, and their contents."""
 
 from __future__ import annotations
 

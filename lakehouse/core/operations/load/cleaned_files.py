@@ -48,7 +48,7 @@ def cleaned_files(table: LoadedTable, after: str) -> tuple[DataFile, ...]:
         elif metadata:
             paths |= dict.fromkeys(decode_clean_metadata(metadata).deleted)
     if emptied:
-        # Hudi deletes the whole directory, even files that are neither in the plan nor in the metadata.
+        # Hudi deletes the whole directory, including files that neither the plan nor the metadata lists.
         named = table.store.commits(table.timeline.writes())
         if reaches_back:
             named += table.store.archived_commits(archived_writes(table).instants)
@@ -114,7 +114,7 @@ def _completed(table: LoadedTable) -> list[bytes]:
 
 
 def _content(table: LoadedTable, clean: Instant) -> tuple[bytes | None, bytes | None]:
-    """Return (plan, None) of a clean, or (None, metadata) if its plan is missing."""
+    """Return (plan, None) for a clean, or (None, metadata) if its plan is missing."""
     plan = table.store.read(clean, State.REQUESTED)
     return plan, table.store.read(clean, State.COMPLETED) if clean.is_completed and not plan else None
 

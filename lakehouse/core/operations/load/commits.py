@@ -26,7 +26,7 @@ def latest_extra(table: LoadedTable, key: str) -> str | None:
 def latest_commit(
     table: LoadedTable, key: str, value: str | None = None, *, archived: bool = True
 ) -> tuple[Instant, CommitMetadata] | None:
-    """Return the newest completed write whose extra metadata has `key`, with its metadata (see `summary`).
+    """Return the newest completed write whose extra metadata contains `key`, with its metadata (see `summary`).
 
     Args:
         table: The loaded table.
@@ -59,7 +59,7 @@ def recent_files(table: LoadedTable, count: int = 3) -> list[pa.Table]:
 
 
 def recent_partitions(table: LoadedTable) -> frozenset[str]:
-    """Return partitions whose metadata file exists, as the newest completed writes show.
+    """Return partitions that have a metadata file according to the newest completed writes.
 
     A write creates the metadata file of a partition before its first file there. Only a clean deletes it, if the
     partition is empty and no write is pending. So the partitions of writes that are newer than all cleans have it.
@@ -70,7 +70,7 @@ def recent_partitions(table: LoadedTable) -> frozenset[str]:
     for files in recent_files(table):
         if files.num_rows and files["instant"][0].as_py() > last:
             names.update(pc.unique(files["partition"]).to_pylist())
-    # Tasks get the names.
+    # Bounded, because the names are sent to tasks.
     return frozenset(names) if len(names) <= _MOST_NAMES else frozenset()
 
 
@@ -79,8 +79,8 @@ def archived_writes(
 ) -> Timeline:
     """Return the archived writes between the bounds; `requested_up_to` is inclusive.
 
-    Skips an archived write that is not older than the active timeline, because it was undone later, and a write that is
-    on the active timeline, too.
+    Skips two kinds of archived writes: writes that are not older than the active timeline, because they were undone
+    later, and writes that are still on the active timeline.
     """
     first = first_write(table.timeline)
     if not first:
@@ -101,12 +101,12 @@ def with_archived_writes(table: LoadedTable, completed_after: str) -> LoadedTabl
 
 
 def writes_since(table: LoadedTable, before: Timeline, now: Timeline) -> list[Instant]:
-    """Return the writes that are completed in `now` and not in `before`, with those that were archived in between."""
+    """Return the writes that are completed in `now` and not in `before`, including writes archived in between."""
     earlier = {instant.requested for instant in before.writes()}
     current = now.writes()
     writes = [instant for instant in current if instant.requested not in earlier]
-    # An archiver takes the oldest writes. It can have taken a newer one only if it also took one of `before`, or if
-    # `before` has none.
+    # An archive moves the oldest writes. It can have moved a newer write only if it also moved a write of `before`, or
+    # if `before` contains no writes.
     if earlier - {instant.requested for instant in current} or (writes and not earlier):
         latest = max((instant.completion for instant in before.writes()), default="")
         archived = archived_writes(replace(table, timeline=now), completed_after=latest)

@@ -1,4 +1,4 @@
-"""List the data files of a table, without files of other tables in folders below it."""
+"""List the data files of a table, without files of tables that are nested in its folder."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _list_by_level(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[s
         files, directories = storage.list_dir("")
         level = _kept(_partition_roots(directories), keep)
     else:
-        # The condition determines the values, so the level above the directories is not listed.
+        # The condition determines the directory names, so the parent directory is not listed.
         level = list(computed)
     while level:
         listings = _without_nested(storage, dict(zip(level, pool.map(storage.list_dir, level), strict=True)))
@@ -143,14 +143,17 @@ def _kept(paths: list[str], keep: Callable[[str], bool]) -> list[str]:
 
 
 def _of_partitions(files: list[FileInfo], keep: PartitionFilter) -> list[FileInfo]:
-    """Return the files whose partition may have matching rows; a directory may be listed for those below it."""
+    """Return the files in partitions that may have matching rows.
+
+    Some directories are listed only for the partitions below them.
+    """
     partitions = sorted({file.path.rpartition("/")[0] for file in files})
     covered = dict(zip(partitions, keep.select(pa.array(partitions, pa.string())).tolist(), strict=True))
     return [file for file in files if covered[file.path.rpartition("/")[0]]]
 
 
 def _partition_roots(directories: Iterable[str]) -> list[str]:
-    # Any other name can be a partition: the default partition of null values begins with an underscore.
+    # Any other name can be a partition; even the default partition for null values begins with an underscore.
     return [name for name in directories if name != HOODIE]
 
 

@@ -1,8 +1,8 @@
-"""Use the metadata table of a loaded table, or do without it (MDT-7).
+"""Use the metadata table of a loaded table if it is usable, otherwise storage listings (MDT-7).
 
-Planners of reads, writes and services call this module for the files of partitions. It takes them from the metadata
-table if that is usable, else from a storage listing. Validation, and operations that search for files that no commit
-lists, use `listing` instead.
+Planners of reads, writes and services call this module for the files of partitions. It reads them from the metadata
+table if that is usable, otherwise from a storage listing. Validation, and operations that search for files that no
+commit lists, use `listing` instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def metadata_of(table: LoadedTable) -> MetadataTable | None:
-    """Return the metadata table of a loaded table; None if it has none that may be used.
+    """Return the metadata table of a loaded table, or None if it has no usable one.
 
     It is opened once for each load of the table. A damaged or outdated metadata table is logged as a warning.
     """
@@ -42,10 +42,10 @@ def metadata_of(table: LoadedTable) -> MetadataTable | None:
 
 
 def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTable], T]) -> T | None:
-    """Return the result of `read` for the metadata table; None if the caller has to do without it.
+    """Return the result of `read` for the metadata table, or None if the metadata table cannot be used.
 
-    Only this function replaces a damaged metadata table by the files of the data table. It logs a warning with the
-    damaged file. The metadata table is not used again until the table is reloaded.
+    Only this function handles a damaged metadata table, by falling back to the files of the data table. It logs a
+    warning with the damaged file. The metadata table is not used again until the table is reloaded.
 
     Args:
         table: The loaded table.
@@ -77,7 +77,8 @@ class KnownFiles:
     Attributes:
         files: The files, with the columns of a listing (see `core.state.data_files`).
         from_metadata: Whether they come from the metadata table.
-        identity: A value that changes with the files of the whole table; None for some partitions, or if unknown.
+        identity: A value that changes when files of the table change; None if only some partitions are listed, or if
+            unknown.
     """
 
     files: pa.Table
@@ -98,7 +99,7 @@ def known_files(
         table: The loaded table.
         partitions: Partition paths; None for all.
         keep: Returns whether a directory is listed, see `list_data_files`.
-        on_storage: List storage in any case.
+        on_storage: List storage even if the metadata table is usable.
     """
     wanted = None if partitions is None else list(partitions)
     if not on_storage:
@@ -114,7 +115,7 @@ def known_partitions(table: LoadedTable) -> pa.Array | None:
 
 
 def levels(partition: str) -> list[str]:
-    """Return the directories on the way to a partition, and the partition."""
+    """Return the parent directories of a partition, then the partition itself."""
     names = partition.split("/") if partition else []
     return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
 

@@ -1,4 +1,4 @@
-"""Tell whether programs other than this package write a table."""
+"""Detect whether programs other than this package write a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakehouse.model.instant import State
 
 
 def other_program(table: LoadedTable) -> str | None:
-    """Return how the timeline or the properties show that another program writes the table; None if neither does.
+    """Return the evidence in the timeline or the properties that another program writes the table, or None.
 
     Reads the completed instants of the active timeline until it reaches one that another program wrote.
     """

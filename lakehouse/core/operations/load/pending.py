@@ -12,19 +12,19 @@ from lakehouse.model.instant import Action, Instant, State
 
 
 class UnusablePlanError(Exception):
-    """A pending plan can never be completed and has to be dropped; the message states the reason."""
+    """A pending plan can never be completed and must be dropped. The message contains the reason."""
 
 
 def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
     """Return the pending instants of writers, without instants of table services."""
-    # Compactions have separate actions; a clustering may be a replacecommit like a write.
+    # Compactions have their own action. A clustering may be a replacecommit, like a write.
     held = set(pending_clustering(table).values())
     writes = table.timeline.where(action={Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT}, pending=True)
     return tuple(instant for instant in writes if instant.requested not in held)
 
 
 def pending_clustering(table: LoadedTable) -> dict[Group, str]:
-    """Return the file groups that pending clustering plans hold: (partition, file id) -> requested time."""
+    """Return the file groups (partition, file id) that pending clustering plans hold, each with the requested time."""
     held: dict[Group, str] = {}
     for instant in table.timeline.where(action={Action.CLUSTERING, Action.REPLACECOMMIT}, pending=True):
         plan = table.store.read(instant, State.REQUESTED)
@@ -36,8 +36,8 @@ def pending_clustering(table: LoadedTable) -> dict[Group, str]:
 def pending_compactions(table: LoadedTable) -> dict[Group, str]:
     """Return the file groups that pending compactions hold, log compactions included.
 
-    The result maps (partition, file id) to the requested time. Raises CorruptTableError for one without a plan, and
-    RetryableError if it was rolled back meanwhile.
+    The result maps (partition, file id) to the requested time. Raises CorruptTableError for a compaction without a
+    plan, and RetryableError if it was rolled back in between.
     """
     held: dict[Group, str] = {}
     for instant in table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True):

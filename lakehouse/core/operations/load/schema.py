@@ -15,10 +15,10 @@ from lakehouse.errors import UnsupportedError
 
 
 def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | None:
-    """Return the schema of the data columns, without meta columns; None if no source has one.
+    """Return the schema of the data columns, without meta columns, or None if no source contains a schema.
 
-    The sources in this order: the newest commit with a schema, the schema in the table's properties, a base file.
-    Commits requested after `up_to` are ignored.
+    Sources, in this order: the newest commit with a schema, the schema in the table's properties, a base file. Commits
+    requested after `up_to` are ignored.
 
     Raises:
         UnsupportedError: A commit renamed or reordered columns by id (schema on read).
@@ -48,9 +48,9 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
 
 
 def known_schema(table: LoadedTable) -> pa.Schema | None:
-    """Return the schema of the data columns as far as it was loaded before; sends no request.
+    """Return the schema of the data columns if it is already loaded; sends no request.
 
-    None if the metadata of the newest write was not read yet, or if no source has a schema.
+    Returns None if the metadata of the newest write was not read yet, or if no source contains a schema.
     """
     writes = table.timeline.writes().by_completion()
     if not writes:
@@ -65,7 +65,7 @@ def known_schema(table: LoadedTable) -> pa.Schema | None:
 
 
 def _with_created_types(config: TableConfig, schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the source columns of TIMESTAMP partition fields in the type of the create schema.
+    """Return `schema` with the types of the create schema for source columns of TIMESTAMP partition fields.
 
     UPDATE and DELETE of Hudi's SQL write such a column as a string of digits and declare it as a string afterwards.
     Hudi's own key generator could not read that. The values are unchanged.

@@ -35,7 +35,7 @@ from lakehouse.core.state.file_system_view import (
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Timeline
 
-#: For more partitions than this the kept slices of the whole table are filtered, if the metadata table lists it.
+#: For more partitions than this, the cached slices of the whole table are filtered, if the metadata table lists it.
 _MANY_PARTITIONS = 500
 
 
@@ -59,7 +59,7 @@ class Listing:
     from_metadata: bool = False
 
     def of_partitions(self, partitions: Sequence[str]) -> Listing:
-        """Return the part of a whole-table listing that describes some partitions."""
+        """Return the part of a whole-table listing for some partitions."""
         wanted = pa.array(partitions, pa.string())
         return replace(
             self,
@@ -135,11 +135,11 @@ _View = tuple[FileSlices, VisibleTimeline]
 
 
 def _kept(table: LoadedTable, key: Hashable, view: Callable[[], _View]) -> _View:
-    """Return the slices of the whole table, which are kept while neither the timeline nor the listing changes."""
+    """Return the slices of the whole table. They are cached while neither the timeline nor the listing changes."""
 
     def made() -> tuple[tuple[Timeline, _View], int]:
         value = view()
-        # The allocator of Arrow keeps the memory that the view of a large table took.
+        # Release memory to the system: Arrow's allocator would keep the memory that the view of a large table used.
         release_unused(after=value[0].files)
         return (table.timeline, value), value[0].files.nbytes
 
@@ -166,14 +166,14 @@ def load_slices(
 def load_all_slices(
     table: LoadedTable, visible: VisibleTimeline, partitions: Sequence[str] | None = None
 ) -> SliceGroups:
-    """List partitions (all for None) and return every slice of each group, newest first, with replaced groups."""
+    """List partitions (None: all), and return every slice of each group, newest first, including replaced groups."""
     return groups_of(table, supported_data_files(table, known_files(table, partitions).files), visible)
 
 
 def groups_of(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> SliceGroups:
-    """Return every slice of the given data files, newest first, with replaced groups; change logs are skipped.
+    """Return every slice of the given data files, newest first, including replaced groups. Change logs are skipped.
 
-    The completion times of archived instants that decide the slice of a log file are read.
+    Also reads the completion times of archived instants if they decide to which slice a log file belongs.
     """
     missing = unplaced_instants(files, visible, layout=table.config.layout) - visible.archived.keys()
     visible = _with_completions(table, missing, visible)
@@ -184,7 +184,7 @@ def groups_of(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> 
 def slices_of(
     table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
 ) -> dict[Group, tuple[FileSlice, ...]]:
-    """Return `groups_of` as objects by group, for few files."""
+    """Return the result of `groups_of` as objects by group; use it for few files."""
     return groups_of(table, files_table(files), visible).by_group()
 
 
@@ -205,7 +205,7 @@ def load_visible(
 def with_archived_completions(
     table: LoadedTable, files: Iterable[DataFile], visible: VisibleTimeline
 ) -> VisibleTimeline:
-    """Return `visible` with the completion times of the archived instants that decide the slice of a log file."""
+    """Add to `visible` the completion times of archived instants that decide to which slice a log file belongs."""
     missing = unplaced(files, visible, layout=table.config.layout) - visible.archived.keys()
     return _with_completions(table, missing, visible)
 
@@ -218,7 +218,7 @@ def _with_completions(table: LoadedTable, missing: frozenset[str], visible: Visi
 
 
 def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> pa.Table:
-    """Return the file names that commits list, for the instants at which several attempts of a task left files."""
+    """Return the file names in commits, for instants at which several attempts of a task left files."""
     several = sorted(duplicate_instants(files, layout=table.config.layout))
     instants = [instant for requested in several if (instant := visible.instants.get(requested)) is not None]
     old = [requested for requested in several if requested not in visible.instants and visible.shows(requested)]
@@ -229,8 +229,8 @@ def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeli
     written = table.store.files(instants)
     names = pc.replace_substring_regex(written.column("path"), "^.*/", "")
     tables = [pa.table([written["partition"], written["file_id"], written["instant"], names], schema=NAMED)]
-    # Logs that are named after a resize of buckets belong to the commits of other writes. So do all logs but the first
-    # of a file group without base file that was written in version 6.
+    # Logs that are named after a bucket resize belong to the commits of other writes. In a version 6 file group without
+    # base file, so do all logs except the first.
     shared = [i.requested for i in instants if table.config.is_upgraded or i.action is Action.REPLACECOMMIT]
     if shared:
         is_shared = pc.is_in(files["instant"], value_set=pa.array(shared, pa.string()))

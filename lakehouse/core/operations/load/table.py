@@ -50,13 +50,13 @@ class LoadedTable(Readable):
     metadata: MetadataStore
 
     def reload(self) -> LoadedTable:
-        """Return the table with its current timeline; commit metadata that was read before stays cached."""
+        """Return the table with its current timeline. Commit metadata that was already read stays cached."""
         return replace(self, timeline=self.store.load())
 
     def refresh(self) -> LoadedTable:
         """Return the table with its current timeline and properties, which another writer may have upgraded.
 
-        Raises UserError if the location contains another table now.
+        Raises UserError if the location now contains a different table.
         """
         config = _readable_config(self.env, self.config.allowed_functions)
         before, now = self.config.identity.id, config.identity.id
@@ -81,8 +81,8 @@ def load_table(env: Env, *, allowed_functions: Iterable[str] = ()) -> LoadedTabl
 
     Args:
         env: Storage of the table, clock, ids and locks.
-        allowed_functions: Functions that the table's properties may name, in addition to those that the deployment
-            allows.
+        allowed_functions: Functions to which the table's properties may refer, in addition to the functions that the
+            deployment allows.
 
     Raises:
         UserError: There is no table at this location.
@@ -114,7 +114,7 @@ def _readable_config(env: Env, allowed_functions: tuple[str, ...]) -> TableConfi
 def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> TableConfig:
     """Read hoodie.properties, or its backup after an interrupted update (TL-2.2).
 
-    `allowed_functions` is explained at `load_table`. Raises UserError if there is no table.
+    See `load_table` for `allowed_functions`. Raises UserError if there is no table.
     """
     raw = read_properties(storage)
     if raw is not None:
@@ -128,9 +128,10 @@ def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> Ta
 
 
 def require_merger(config: TableConfig) -> None:
-    """Raise UserError if the table's merger is allowed and cannot be loaded here.
+    """Raise UserError if the table's merger is allowed but cannot be loaded in this process.
 
-    A merger that is not allowed is not loaded: the table can be described, and operations that merge rows are refused.
+    A merger that is not allowed is not loaded. The table can then be described, but operations that merge rows are
+    refused.
     """
     rule = config.merge_rule
     if rule.merger and rule.merger_allowed:
@@ -144,7 +145,7 @@ def stored_options(config: TableConfig) -> dict[str, str]:
 
 
 def _nearby(storage: Storage) -> str:
-    """Return the advice for a location that is not a table; names tables around it with few requests."""
+    """Return advice for a location that is not a table. It lists tables near the location, with few requests."""
     create = "Create it with `lakehouse table create` or Table.create(...)"
     if storage.root.startswith("/") and os.path.isfile(storage.root):
         return "It is a file; give the directory of a table"
@@ -161,6 +162,9 @@ def _nearby(storage: Storage) -> str:
 def stage_of(
     table: LoadedTable, name: str, unit: str, sizes: Sequence[int], *, units: Sequence[int] | None = None
 ) -> Stage:
-    """Return the stage of tasks with these sizes in bytes; each task has one unit, or the number in `units`."""
+    """Return the progress stage for tasks with these sizes in bytes.
+
+    Each task counts as one unit, or as the number in `units`.
+    """
     total = len(sizes) if units is None else sum(units)
     return Stage(name=name, table=table.config.name, unit=unit, total=total, total_bytes=sum(sizes))

@@ -1,12 +1,12 @@
-"""Find the instants in names of data files that no timeline names: leftovers of failed writes (TL-6.2).
+"""Find instants that occur in data file names but on no timeline: leftovers of failed writes (TL-6.2).
 
     not older than the active timeline            left over; hidden until the archive passes its time
     older, and the archive begins before it       left over; readers that list storage show its files
     older, and a rollback or restore undid it     left over; readers that list storage show its files
     older than the archive                        undecided: its part of the archive may have been deleted
 
-An archive that Hudi converted may lack actions: a downgrade to table version 6 drops some. So the archive of a table
-that once had version 6 proves nothing.
+An archive that Hudi converted may lack actions, because a downgrade to table version 6 drops some. So for a table that
+once had version 6, an instant that is missing in the archive may still have been committed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class UnnamedInstants:
     """Instants that are neither on the active timeline nor archived.
 
     Attributes:
-        hidden: Left over, and no reader shows their files.
-        shown: Left over, and readers that list storage show their files.
-        undecided: Older than the archive, and it is unknown whether they were committed. Readers show their files.
+        hidden: Leftover instants whose files no reader shows.
+        shown: Leftover instants whose files are shown by readers that list storage.
+        undecided: Instants that are older than the archive, so that it is unknown whether they were committed. Readers
+            show their files.
     """
 
     hidden: frozenset[str] = frozenset()
@@ -50,7 +51,7 @@ class UnnamedInstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFiles:
-    """Visible data files that instants name; the paths of those that were left out, and of those not decided."""
+    """Visible data files of committed instants, and the paths of omitted leftover files and of undecided files."""
 
     files: pa.Table
     left_out: tuple[str, ...]
@@ -75,7 +76,7 @@ def unnamed_instants(table: LoadedTable, instants: Iterable[str]) -> UnnamedInst
         return UnnamedInstants(hidden=frozenset(hidden))
     complete_from = _archive_is_complete_from(table)
     shown = {requested for requested in old if complete_from is not None and requested >= complete_from}
-    # A plan may have been completed after its rollback; a write cannot.
+    # A plan may be executed and completed after its rollback; a write cannot.
     undone_writes = {time for time, action in undone(table) | _undone_by_archived(table) if action in WRITE_ACTIONS}
     shown |= old & undone_writes
     return UnnamedInstants(hidden=frozenset(hidden), shown=frozenset(shown), undecided=frozenset(old - shown))
@@ -129,7 +130,7 @@ def has_old_log_names(table: LoadedTable) -> bool:
 
 
 def _archive_is_complete_from(table: LoadedTable) -> str | None:
-    """Return the first archived write, after which the archive is complete; None if it may lack writes."""
+    """Return the archived write from which on the archive is complete, or None if the archive may lack writes."""
     if not table.config.layout.has_completion_times:
         return None
     first = next(iter(table.store.archived()), None)
@@ -142,7 +143,7 @@ def _undone_by_archived(table: LoadedTable) -> set[tuple[str, str]]:
 
 
 def _is_unlisted(table: LoadedTable, files: pa.Table, unnamed: UnnamedInstants) -> pa.ChunkedArray:
-    """Return for each file whether it is a base file that the commit of its instant does not list."""
+    """Return for each file whether it is a base file that is missing in the commit of its instant."""
     bases = files.filter(pc.invert(files.column("is_log")))
     times = set(pc.unique(bases.column("instant")).to_pylist()) - unnamed.shown - unnamed.hidden - unnamed.undecided
     read, listed = set[str](), [pa.array(sorted(savepointed_paths(table)), pa.string())]
@@ -155,7 +156,7 @@ def _is_unlisted(table: LoadedTable, files: pa.Table, unnamed: UnnamedInstants) 
 
 
 def _listed(table: LoadedTable, times: set[str]) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each of the completed writes whose metadata can be read, with the paths of the files that it lists."""
+    """Yield each completed write with readable metadata, and the paths of the files in its metadata."""
     for instant in table.timeline.writes():
         if instant.requested in times:
             yield instant.requested, table.store.files([instant]).column("path").combine_chunks()

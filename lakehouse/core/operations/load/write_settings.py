@@ -1,4 +1,4 @@
-"""The settings of tasks that write a table, and the tables that are not written here."""
+"""The settings of tasks that write a table, and the check that this package can write a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakehouse.core.state.table_config import require_mergeable, require_writabl
 from lakehouse.errors import UnsupportedError
 from lakehouse.spec.options.policies import Policies
 
-#: The row size is computed from base files with at least this share of the maximum file size.
+#: The average row size is computed from base files with at least this share of the maximum file size.
 _SIZED_FILE_SHARE = 0.1
 
 

@@ -36,7 +36,7 @@ from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
-#: Paths that a printed result contains.
+#: Maximum number of paths in a printed result.
 _SHOWN = 3
 
 

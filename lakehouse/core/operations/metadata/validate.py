@@ -4,10 +4,10 @@
     statistics      footers, and rows of log files; bounds may be wider than the values, never narrower
     record index    the keys of all rows, and their file groups
     bloom filters   the filters in footers
-    other indexes   the values of all rows; a secondary index may have entries too many
+    other indexes   the values of all rows; a secondary index may have surplus entries
 
 Partitions are rebuilt and compared part by part with the records that readers of the metadata table get. Expected
-records are divided in local temporary files, so that memory is bounded. A part is:
+records are partitioned into local temporary files, so that memory is bounded. A part is:
 
     record index, secondary indexes     the keys in one file group of the index
     bloom filters                       the filters in one file group of the index
@@ -68,7 +68,7 @@ from lakehouse.model.metadata_report import MetadataCheck, MetadataReport
 from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
-#: Comparisons of a table that other writers change meanwhile.
+#: Maximum number of comparisons if other writers change the table during the validation.
 _TRIES = 3
 _EXAMPLES = 5
 _READERS = 8
@@ -76,7 +76,7 @@ _BOUNDS = ("min", "max")
 _PLACES = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
 #: Columns that are compared in addition to the key. Statistics have more columns, which depend on the writer.
 _STATISTICS = ("value_count", "null_count")
-#: Files whose statistics are in memory as objects at the same time.
+#: Maximum number of files whose statistics are in memory as objects.
 _FILES_AT_ONCE = 1_000
 _NO_DEFINITION = (
     "it has no index definition, so no reader uses it and no write maintains it; drop it with `lakehouse index drop`"
@@ -88,8 +88,8 @@ _KEY_CHARACTERS = string.ascii_uppercase + string.ascii_lowercase + string.digit
 def validate_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> MetadataReport:
     """Return the differences between the metadata table and the files of the table.
 
-    Raises RetryableError if writers change the table all the time and differences are found: a write between two
-    reads looks like one.
+    Raises RetryableError if differences remain while writers continuously change the table, because a write between two
+    reads looks like a difference.
     """
     for number in range(_TRIES):
         now = table.refresh()
@@ -144,7 +144,7 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
         return MetadataCheck(partition=name, error="this package does not know this index, so it was not compared")
     files = replace(files, definitions=known_definitions(metadata))
     if name == RECORD_INDEX:
-        # Its build writes files of its tasks, and a validation writes nothing.
+        # A comparison with a build is not possible, because a build writes task files, but a validation writes nothing.
         return _check_locations(metadata, files)
     if kind.kind is PartitionKind.SECONDARY_INDEX:
         return _check_secondary(metadata, files, name)
@@ -164,7 +164,7 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
 
 
 def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
-    """Compare statistics of columns: expected rows are divided by the first character of their keys.
+    """Compare column statistics. Expected rows are partitioned by the first character of their keys.
 
     A key begins with the hash of its column, so the rows of a column are compared together.
     """
@@ -189,10 +189,11 @@ def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> Met
             expected = records.decode(entries, SCHEMA)
             columns = [] if name == PARTITION_STATS else _beginning_with(character, definition.source_fields)
             stored = stored.filter(_wanted(stored, expected, _older_keys(files, columns)))
-            # A column that is not defined is not used: Hudi 0.x writes rows for all columns, and an upgrade keeps them.
+            # Readers ignore columns outside of the index definition. Hudi 0.x wrote rows for all columns, and an
+            # upgrade keeps them.
             stored = stored.filter(pc.is_in(stored.column("column"), value_set=indexed))
             if name == COLUMN_STATS:
-                # No reader uses the rows of files that are gone. Hudi 0.x keeps them when it cleans a partition.
+                # No reader uses the rows of deleted files. Hudi 0.x keeps them when it cleans a partition.
                 stored = stored.filter(pc.is_in(stored.column("name"), value_set=listed))
             checks.append(_check_statistics(name, stored, expected, kinds))
     return _united(checks)
@@ -235,7 +236,7 @@ def _check_filters(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
             # Groups without filters are skipped.
             entries, following = following[1].sort_by("key"), next(built, None)
         expected = records.decode(entries, SCHEMA)
-        # No reader uses the filters of files that are gone.
+        # No reader uses the filters of deleted files.
         stored = stored.filter(pc.is_in(stored.column("key").cast(pa.string()), value_set=listed))
         stored = stored.filter(_wanted(stored, expected, older))
         checks.append(_check(BLOOM_FILTERS, stored, expected, ("filter",)))
@@ -273,8 +274,8 @@ def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> M
 def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
     """Compare the record index one file group after the other.
 
-    The keys of all rows are divided by file group in temporary files of this machine, so that memory is bounded by a
-    file group. Nothing is written to the table.
+    The keys of all rows are partitioned by file group in local temporary files, so that memory is bounded by one file
+    group. Nothing is written to the table.
     """
     by_partition = metadata.is_partitioned_record_index
     ids = [slice_.file_id for slice_ in metadata.slices(RECORD_INDEX)]
@@ -306,7 +307,7 @@ def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataChec
 
 
 def _indexed_places(rows: pa.Table, stored: pa.Table) -> pa.Table:
-    """Return one place for each key: the stored one if a row with the key is there.
+    """Return one location per key: the stored location if it contains a row with the key.
 
     An insert may add rows with a key that exists. Hudi keeps the place of one such row.
     """
@@ -342,7 +343,7 @@ def _with_partition(rows: pa.Table) -> pa.Table:
 
 
 def _older_keys(files: TableFiles, columns: Sequence[str]) -> pa.Array:
-    """Return the keys that files outside of the newest slices may have: of bloom filters, and of columns.
+    """Return the record keys of files outside of the newest slices: keys of bloom filters, and of columns.
 
     A build covers the newest files. Files that a clean will remove may still have records.
     """
@@ -369,7 +370,7 @@ def _check_statistics(
     kinds: Mapping[str, pa.DataType],
     judged: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> MetadataCheck:
-    """Compare rows and counts, and the bounds of those stored rows that `judged` returns."""
+    """Compare rows and counts, and the bounds of the stored rows that `judged` selects."""
     stored, expected = _without_empty_files(stored, expected)
     check = _check(name, stored, expected, () if name == PARTITION_STATS else _STATISTICS)
     stored = judged(stored)
@@ -406,7 +407,7 @@ def _without_empty_files(stored: pa.Table, expected: pa.Table) -> tuple[pa.Table
 
 
 def _check_expression(name: str, stored: pa.Table, expected: pa.Table, files: TableFiles) -> MetadataCheck:
-    """Compare the rows of files exactly; rows of partitions may have wider bounds, and more of them may be stored."""
+    """Compare the rows of files exactly. Rows of partitions may have wider bounds, and surplus rows may be stored."""
     definition = files.definitions[name]
     kinds: dict[str, pa.DataType] = {}
     depends_on_zone = False
@@ -416,7 +417,7 @@ def _check_expression(name: str, stored: pa.Table, expected: pa.Table, files: Ta
         depends_on_zone = function.depends_on_zone(field.type)
 
     def judged(rows: pa.Table) -> pa.Table:
-        # No reader uses the bounds that another engine computed in an unknown time zone.
+        # No reader uses bounds that another engine computed in an unknown time zone.
         return rows.filter(evaluated_in_utc(rows)) if depends_on_zone else rows
 
     is_file = pc.equal(expected.column("type"), STATS)
@@ -451,7 +452,7 @@ def _narrow(stored: pa.Table, expected: pa.Table) -> list[str]:
         compare(theirs.column(bound), both.column(bound))
         for bound, compare in zip(_BOUNDS, (pc.greater, pc.less), strict=True)
     )
-    # A null bound of a known row means that all values are null.
+    # A null bound in an existing row means that all values are null.
     nothing = pc.and_(theirs.column("min").is_null(), both.column("min").is_valid())
     wrong = pc.and_(judged, pc.or_(pc.or_(low.fill_null(False), high.fill_null(False)), nothing))
     names: list[str] = both.filter(wrong).column("name").to_pylist()
@@ -491,7 +492,7 @@ def _unequal(expected: pa.Table, stored: pa.Table, columns: tuple[str, ...]) -> 
 
 
 def _shown(rows: pa.Table, keys: pa.Array, key: str) -> str:
-    """Return the file and column of a record with a hashed key, else its key."""
+    """Describe a record: the file and column for a hashed key, otherwise the key."""
     if "column" not in rows.column_names:
         return key
     number = pc.index(keys, key).as_py()

@@ -1,4 +1,4 @@
-"""Validation as a service: every so many hours the invariants of the table are checked. Nothing is repaired.
+"""Validation as a service: it periodically checks the invariants of the table. Nothing is repaired.
 
     listing and timeline      `operations.validate`
     metadata table            compared with the listing, if the table has one
@@ -45,7 +45,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validated(Readable):
-    """A validation that found no violation that affects readers; `warnings` are the others."""
+    """A validation that found no violation that affects readers. `warnings` contains the other findings."""
 
     files: int
     rows: int
@@ -68,7 +68,7 @@ class Validated(Readable):
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> UpkeepDue:
-    """Return whether the last validation is old enough; a table without writes has nothing to validate."""
+    """Return whether the last validation is long enough ago. A table without writes has nothing to validate."""
     del request
     if not len(table.timeline):
         return UpkeepDue(due=False, reason="the table has no writes")
@@ -81,7 +81,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
 def plan(
     table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
 ) -> ValidationPlan | NothingToDo:
-    """Return the amount of data that a validation would read, whether it is due or not."""
+    """Return the amount of data that a validation would read, even if it is not due."""
     del request
     slices = load_slices(table)
     if not len(slices):
@@ -99,7 +99,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Return NothingToDo: a validation has no plan on the timeline."""
     del table, policies, request
-    reason = "validation puts no plan on the timeline; run plans and executes in one step"
+    reason = "validation stores no plan on the timeline; `run` plans and executes in one step"
     return NothingToDo(code=NothingToDoReason.SINGLE_STEP, reason=reason)
 
 
@@ -143,7 +143,7 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return a nominal cost: a validation makes no reader faster, so other services come first."""
+    """Return a nominal cost. A validation does not speed up reads, so other services have priority."""
     del table, policies
     return ServiceCost(files=1)
 
@@ -164,7 +164,7 @@ def _metadata_problems(table: LoadedTable, engine: Engine, policies: Policies) -
 
 
 def _sampled(table: LoadedTable, most: int | None) -> list[BaseFile]:
-    """Return newest base files, evenly over the table; None for all."""
+    """Return a sample of the newest base files, spread evenly over the table. None for `most` means all."""
     slices = load_slices(table)
     places = np.flatnonzero(slices.has_base)
     if most is not None and len(places) > most:

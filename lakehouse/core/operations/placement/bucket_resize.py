@@ -1,7 +1,7 @@
 """Resize buckets by clustering: plans of consistent hashing, and the hashing metadata of their commits (MDT-12.5).
 
 schedule   under the lock: groups that no other plan and no active write holds   <t>.clustering.requested
-write      later writes copy the rows of these groups to the groups that will replace them
+write      later writes also copy their rows for these groups to the groups that will replace them
 run        new base files; under the lock: <t>.hashing_meta, <t>_<c>.replacecommit, then the marker <t>.commit
 
 Executing tasks write one base file per new bucket. Rows are sorted within buckets if the layout requires it. They keep
@@ -71,9 +71,9 @@ _CHILD = "\0child"
 
 
 def plan_rings(table: LoadedTable, policies: Policies, selection: BucketSelection) -> ClusteringPlan | None:
-    """Return the plan of the buckets that have to split, merge or be sorted; None if there are none.
+    """Plan the buckets that must be split, merged or sorted. Return None if there are none.
 
-    Returns None, too, while an active write has not recorded yet which file groups it changes.
+    Also returns None while an active write has not yet recorded the file groups that it changes.
     """
     if write_without_profile(table, policies.transaction, None) is not None:
         return None
@@ -110,9 +110,9 @@ def plan_rings(table: LoadedTable, policies: Policies, selection: BucketSelectio
 
 
 def plan_numbers(table: LoadedTable, policies: Policies, selection: BucketSelection) -> ClusteringPlan | None:
-    """Return a plan for the partitions whose bucket count has to change, and for the buckets to be sorted.
+    """Plan the partitions whose bucket count must change, and the buckets that must be sorted.
 
-    Returns None if there are none, or while an active write has not recorded yet which file groups it changes.
+    Returns None if there are none, or while an active write has not yet recorded the file groups that it changes.
 
     Raises:
         UserError: The table has no partitions, or keeps tombstones, so that its bucket counts cannot change.
@@ -151,7 +151,7 @@ def _plannable(table: LoadedTable, policies: Policies, selection: BucketSelectio
 
 
 def resize_context(write: WriteContext, policies: Policies) -> WriteContext:
-    """Return the settings for tasks that divide the rows in buckets by key hash."""
+    """Return the settings for tasks that distribute rows to buckets by key hash."""
     return replace(write, layout=StagingLayout(hash_fields=policies.index.hashed_fields))
 
 
@@ -162,7 +162,7 @@ def _number_changes(
     busy: Collection[Group],
     new_uuid: Callable[[], str],
 ) -> dict[str, NumberedChange]:
-    """Return the changes for partitions whose bucket count has to change and whose groups are all free."""
+    """Return the changes for partitions whose bucket count must change, if no other plan holds their groups."""
     index, largest = policies.index, policies.write.max_file_bytes
     if not policies.clustering.buckets:
         return {}
@@ -203,7 +203,7 @@ def _check_resizable(table: LoadedTable, policies: Policies) -> None:
 def with_new_groups(now: LoadedTable, plan: ClusteringPlan, metadata: CommitMetadata) -> CommitMetadata:
     """Return the metadata of a resize that replaces all present groups of its partitions; call under the lock.
 
-    Since the plan was made, writes may have created buckets. They copied the rows to the new buckets, too.
+    Writes may have created buckets since the plan was made. These writes also copied their rows to the new buckets.
     """
     whole = sorted(partition for partition, change in decode_changes(plan).items() if change.is_resize)
     if not whole:

@@ -1,7 +1,8 @@
 """Determine the bucket counts of a table's partitions, from its properties, its rules on storage and the options.
 
-The properties contain the bucket counts with which the table was created. A rule file on storage overrides them: Hudi
-writes one, with a replacecommit, when it changes the bucket counts of partitions, and does not update the properties.
+The properties contain the bucket counts with which the table was created. A rule file on storage overrides them. When
+Hudi changes the bucket counts of partitions, it writes a rule file with a replacecommit, and does not update the
+properties.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules:
 def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
     """Return the bucket counts that the table's files should have, None if the table has no bucket index.
 
-    Writes nothing. The options decide only if the table has neither a rule nor properties.
+    Writes nothing. The options are used only if the table has neither a rule file nor properties.
     """
     if not policy.index_type.hashes_keys or policy.index_type.has_ring:
         return None
@@ -69,20 +70,23 @@ def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRule
 
 
 def store_bucket_rules(storage: Storage, properties: Mapping[str, str]) -> None:
-    """Write the rule file that the properties of a new table declare, unless it exists."""
+    """Write the rule file for the properties of a new table, unless it exists."""
     made_with = _made_with(properties)
     if made_with is not None:
         _store(storage, made_with)
 
 
 def store_changed_rules(storage: Storage, instant: str, rules: BucketRules) -> None:
-    """Write the rule file of a resize; it counts when the resize is completed."""
+    """Write the rule file of a resize. It becomes valid when the resize is completed."""
     config = HashingConfig(expressions=rules.expressions, default=rules.default, instant=instant)
     storage.put(hashing_config_path(instant), encode_hashing_config(config))
 
 
 def changed_bucket_rules(storage: Storage, instant: Instant) -> bool:
-    """Return whether a completed instant changed bucket counts; rows staged before it are in wrong buckets."""
+    """Return whether a completed instant changed bucket counts.
+
+    Rows that were staged before it are in wrong buckets.
+    """
     if instant.action is not Action.REPLACECOMMIT:
         return False
     try:
@@ -98,7 +102,7 @@ def delete_bucket_rules(storage: Storage, instant: str) -> None:
 
 
 def _made_with(properties: Mapping[str, str]) -> BucketRules | None:
-    """Return the bucket counts in the table's properties; None for tables of Hudi, which stores none there."""
+    """Return the bucket counts in the table's properties, or None for tables of Hudi, which stores none there."""
     count = properties.get(NUM_BUCKETS, "").strip()
     return BucketRules(int(count), parse_rules(properties.get(MADE_WITH, ""))) if count.isdecimal() else None
 
@@ -110,7 +114,7 @@ def _store(storage: Storage, rules: BucketRules) -> None:
 
 
 def _stored(table: LoadedTable) -> BucketRules | None:
-    """Return the newest rule file whose instant is not pending, None if there is none."""
+    """Return the newest rule file whose instant is not pending, or None."""
     if not table.config.is_partitioned:
         return None
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
@@ -129,7 +133,7 @@ def _stored(table: LoadedTable) -> BucketRules | None:
 
 
 def _refuse_others(root: str, requested: BucketRules, rules: BucketRules, made_with: BucketRules | None) -> None:
-    """Raise UserError for options that contradict the table; with them, stored keys would not be found."""
+    """Raise UserError for options that contradict the table, because a write would not find stored keys with them."""
     # Options that are not set get the values of the properties, or no value.
     unset = made_with or BucketRules(0)
     for key, wanted, has, default in (
@@ -141,7 +145,7 @@ def _refuse_others(root: str, requested: BucketRules, rules: BucketRules, made_w
 
 
 def check_hash_fields(table: LoadedTable, policy: IndexPolicy) -> None:
-    """Raise UserError for hash fields that are no record key fields."""
+    """Raise UserError for hash fields that are not record key fields."""
     unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
     if unknown:
         raise UserError(f"{HASH_FIELD}: {sorted(unknown)} are not among the record key fields")

@@ -1,12 +1,12 @@
-"""Placement by indexes that read files to find a key: SIMPLE, BLOOM and their global variants.
+"""Placement for indexes that search data files for a key: SIMPLE, BLOOM and their global variants.
 
 A bloom index excludes base files by key ranges and filters in the metadata table (MDT-13):
 
     ranges     of the record key, from `column_stats`: a file without a staged key in its range is not opened
     filters    from `bloom_filters`, of the other files: a file whose filter contains no staged key is not opened
 
-Files without a range or filter in the metadata table are searched by their footers. On a local disk only the filters in
-the footers are read: a request costs less there than a filter in a compressed file.
+For files without a range or filter in the metadata table, the footers are used. On a local disk only the filters in the
+footers are read, because a request costs less there than decompressing a filter.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.spec.options.policies import Policies
 
-#: Bloom filters that this process reads itself.
+#: Maximum number of bloom filters that this process reads itself.
 _FILTERS_HERE = 1_000
-#: With fewer files, their footers cost no more requests than their ranges.
+#: With fewer files, reading the footers costs no more requests than reading the ranges.
 _LEAST_FILES = 3
 # A bucket id begins with its number in eight digits. About one random uuid in 400,000 matches by chance.
 _BUCKET_ID = r"^0000\d{4}-"
@@ -82,8 +82,8 @@ class ByFiles:
 
     Attributes:
         index: Returns the index for the setup of a write.
-        global_keys: A key is unique in the table, so it is searched in all partitions.
-        filters: Key ranges and bloom filters in the metadata table exclude files.
+        global_keys: Whether a key is unique in the whole table, so that it is searched in all partitions. filters:
+            Whether key ranges and bloom filters in the metadata table exclude files.
     """
 
     index: Callable[[IndexSetup], Index]
@@ -92,27 +92,27 @@ class ByFiles:
 
     @property
     def strategy(self) -> Strategy:
-        """Two writes of one file group conflict."""
+        """Return the strategy in which two writes to the same file group conflict."""
         return file_groups
 
     @property
     def fixes_groups(self) -> bool:
-        """Rows may be in any file group."""
+        """False: rows may be in any file group."""
         return False
 
     @property
     def bucket_planner(self) -> None:
-        """No planner: rows may move to other file groups."""
+        """None: rows may move to other file groups, so no planner is needed."""
         return None
 
     @property
     def appends_together(self) -> bool:
-        """Two writers that insert the same key must conflict."""
+        """False: two writers that insert the same key must conflict."""
         return False
 
     @property
     def by_key_alone(self) -> Placement:
-        """The same placement if it searches all partitions, else the simple search of all partitions."""
+        """Return this placement if it searches all partitions, otherwise the simple index over all partitions."""
         return self if self.global_keys else EVERYWHERE
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
@@ -132,7 +132,7 @@ class ByFiles:
             )
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
-        """Return a layout by partition only."""
+        """Return a layout that stages rows by partition only."""
         self.check(table, policies)
         return PlannedLayout(staging=StagingLayout(global_keys=self.global_keys), moves=policies.index.moves_rows)
 
@@ -155,14 +155,17 @@ class ByFiles:
         return PlacedTasks(tasks=search.groups(write, tags, in_clustering))
 
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
-        """Return the check that no other commit inserted a key of this write; inserts may repeat keys."""
+        """Return the check that no other commit inserted a key of this write.
+
+        Plain inserts have no check, because they may repeat keys.
+        """
         return (KeyCheck.of(write, written),) if write.request.looks_up_keys else ()
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
-        """Prepare nothing: new file groups have new ids."""
+        """Do nothing, because new file groups get new ids."""
 
 
-#: The search for keys without a partition.
+#: Searches keys whose partition is unknown.
 EVERYWHERE = ByFiles(partial(FileIndex, global_keys=True), global_keys=True)
 
 
@@ -173,8 +176,8 @@ class KeyCheck:
     Attributes:
         write: The write.
         runs: The staged rows whose keys are compared.
-        ours: The summary of the write. It counts partitions in which keys are deleted as partitions with new keys,
-            because another commit may have inserted them since.
+        ours: The summary of the write. Partitions in which keys are deleted count as partitions with new keys, because
+            another commit may have inserted these keys in between.
     """
 
     write: PreparedWrite
@@ -190,11 +193,11 @@ class KeyCheck:
         return cls(write=write, runs=written.compared, ours=replace(ours, inserted=ours.inserted | deleted))
 
     def conflict(self, others: Others, timeline: Timeline) -> Conflict | None:
-        """Return no conflict: keys are in data files."""
+        """Return no conflict, because only `compare` reads the keys in data files."""
         return None
 
     def suspects(self, others: Others) -> Others:
-        """Return the commits that inserted rows where this write did."""
+        """Return the commits that inserted rows into the same partitions as this write."""
         return [pair for pair in others if self._may_share_keys(pair[1])]
 
     def compare(self, suspects: Others) -> Conflict | None:
@@ -215,8 +218,8 @@ class KeyCheck:
         return Conflict(winner=winner, reason=f"{winner.requested} inserted keys of this batch into {where}")
 
     def _find(self, files: Sequence[BaseFile]) -> BaseFile | None:
-        """Return one of `files` that contains a key of the staged rows, None if no file does."""
-        # A stored row with one of the staged keys is a conflict even if it is newer, so partitions are not compared.
+        """Return a file of `files` that contains a key of the staged rows, or None."""
+        # A stored row with a staged key is a conflict in any partition, even if it is newer.
         context = replace(self.write.context, move_partitions=False)
         staged = [entry for run in self.runs for entry in run.entries]
         tasks = []
@@ -249,7 +252,7 @@ def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: 
 def with_excluded_files(
     write: PreparedWrite, setup: IndexSetup, entries: Sequence[StagedEntry], slices: FileSlices
 ) -> IndexSetup:
-    """Return the setup with the files that the metadata table excludes for the batch, if options allow that."""
+    """Add to the setup the files that the metadata table excludes for the batch, if the options allow that."""
     policy = write.policies.index
     if not policy.bloom_metadata:
         return setup
@@ -279,7 +282,7 @@ def _outside_of_ranges(write: PreparedWrite, entries: Sequence[StagedEntry], bas
 def _with_filters(
     write: PreparedWrite, setup: IndexSetup, entries: Sequence[StagedEntry], bases: FileSlices
 ) -> IndexSetup:
-    """Add to the setup which base files the stored bloom filters exclude."""
+    """Add to the setup the base files that the stored bloom filters exclude."""
     group_of = _groups(bases)
     context = write.context
     tasks = plan_filters(entries, list(group_of), parallelism=write.engine.parallelism)

@@ -50,16 +50,16 @@ from lakehouse.spec.options.policies import Policies
 
 @dataclass(frozen=True, slots=True)
 class ByBucket:
-    """Places rows into numbered buckets."""
+    """Places rows into a fixed number of buckets per partition (simple bucket index)."""
 
     @property
     def strategy(self) -> Strategy:
-        """One bucket is one file group, so new groups of one bucket conflict."""
+        """Return the strategy in which two new file groups of the same bucket conflict."""
         return buckets
 
     @property
     def fixes_groups(self) -> bool:
-        """The key determines the bucket."""
+        """True: the key determines the bucket."""
         return True
 
     @property
@@ -69,16 +69,16 @@ class ByBucket:
 
     @property
     def appends_together(self) -> bool:
-        """Writers append to the log of a bucket without conflict."""
+        """True: writers append to the logs of a bucket without conflict."""
         return True
 
     @property
     def by_key_alone(self) -> Placement:
-        """The search of all partitions, whose deletes are copied for pending resizes."""
+        """Return the placement that searches keys in all partitions, and copies deletes for pending resizes."""
         return SearchedDeletes(self)
 
     def index(self, setup: IndexSetup) -> Index:
-        """Return the index of numbered buckets."""
+        """Return the simple bucket index."""
         return BucketIndex(setup)
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
@@ -86,7 +86,10 @@ class ByBucket:
         bucket_rules(table, policies.index)
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
-        """Return a layout by bucket; while resizes are pending, by a common multiple of both numbers."""
+        """Return a layout by bucket.
+
+        While resizes are pending, rows are staged by a common multiple of both bucket numbers.
+        """
         rules, resizes = bucket_rules(table, policies.index), tuple[PendingResize, ...]()
         if table.config.is_merge_on_read and not replaces:
             rules, resizes = staged_rules(rules, table), numbered_resizes(table)
@@ -94,8 +97,8 @@ class ByBucket:
         return PlannedLayout(staging=layout, resizes=resizes)
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Return the search in the groups of the buckets; their tasks find the keys."""
-        # Rows that are written to the id of an overwritten group would not be visible.
+        """Return the search in the file groups of the buckets. The write tasks look up the keys themselves."""
+        # Rows in a file group with the id of an overwritten group would not be visible.
         hidden = frozenset(load_visible(write.table).replaced) if write.non_blocking else frozenset()
         setup = replace(_setup(write), buckets=write.context.layout.buckets, resizes=write.resizes, replaced=hidden)
         return _search(self, write, setup, runs)
@@ -111,26 +114,26 @@ class ByBucket:
         return write.resizes
 
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
-        """Return the checks of resizes, and of buckets that other commits created where this write deletes."""
+        """Return the checks for resizes, and for buckets that other commits created in partitions with deletes."""
         begun = (TimelineCheck(partial(new_bucket_conflict, written)),) if written.records_deletes else ()
         return (*_resize_checks(write, written), *begun)
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
-        """Prepare nothing: new file groups of a bucket have new ids."""
+        """Do nothing, because new file groups of a bucket get new ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByRing:
-    """Places rows into ranges of hash values."""
+    """Places rows into ranges of hash values (consistent hashing)."""
 
     @property
     def strategy(self) -> Strategy:
-        """The ids of new groups follow from the ring, so one range never gets two groups."""
+        """Return the default strategy: the ring determines the ids of new groups, so a range never gets two groups."""
         return file_groups
 
     @property
     def fixes_groups(self) -> bool:
-        """The key determines the range."""
+        """True: the key determines the range."""
         return True
 
     @property
@@ -140,12 +143,12 @@ class ByRing:
 
     @property
     def appends_together(self) -> bool:
-        """Writers append to the log of a range without conflict."""
+        """True: writers append to the logs of a range without conflict."""
         return True
 
     @property
     def by_key_alone(self) -> Placement:
-        """The search of all partitions, whose deletes are copied for pending resizes."""
+        """Return the placement that searches keys in all partitions, and copies deletes for pending resizes."""
         return SearchedDeletes(self)
 
     def index(self, setup: IndexSetup) -> Index:
@@ -157,12 +160,12 @@ class ByRing:
         check_ring(table, policies.index)
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
-        """Return a layout in the order of the hash; the ranges are cut when the rings are known."""
+        """Return a layout in hash order. Rows are split into ranges later, when the rings are known."""
         self.check(table, policies)
         return PlannedLayout(staging=StagingLayout(hash_order=True, hash_fields=policies.index.hashed_fields))
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Return the search in the groups of the ranges; creates the rings of new partitions."""
+        """Return the search in the file groups of the ranges. Creates the rings of new partitions."""
         partitions = {entry.partition for run in runs for entry in run.entries}
         rings = require_rings(write.table, partitions, write.policies.index.buckets)
         resizes: tuple[RingResize, ...] = ()
@@ -185,12 +188,12 @@ class ByRing:
         return ring_resizes(write.table, load_rings(write.table, partitions))
 
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
-        """Return the checks of resizes, and of ranges that other commits created where this write deletes."""
+        """Return the checks for resizes, and for ranges that other commits created in partitions with deletes."""
         begun = (TimelineCheck(partial(new_range_conflict, write.table, written)),) if written.records_deletes else ()
         return (*_resize_checks(write, written), *begun)
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
-        """Write rings with new groups: hidden file groups keep their ids."""
+        """Write rings with new file group ids, because replaced file groups keep their ids."""
         rings = load_rings(write.table, partitions)
         store_rings(write.table, [ring.renewed(write.context.instant) for ring in rings.values()])
 
@@ -207,27 +210,27 @@ class SearchedDeletes:
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy of the table."""
+        """Return the strategy of the table's placement."""
         return self.of_table.strategy
 
     @property
     def fixes_groups(self) -> bool:
-        """Deletes go to the file groups in which their keys are found."""
+        """False: a delete goes to the file group that contains its key."""
         return False
 
     @property
     def bucket_planner(self) -> None:
-        """No planner: it places deletes only."""
+        """None: this placement only handles deletes."""
         return None
 
     @property
     def appends_together(self) -> bool:
-        """Writers append deletes without conflict."""
+        """True: writers append deletes without conflict."""
         return self.of_table.appends_together
 
     @property
     def by_key_alone(self) -> Placement:
-        """This placement."""
+        """Return this placement."""
         return self
 
     def index(self, setup: IndexSetup) -> Index:
@@ -235,7 +238,7 @@ class SearchedDeletes:
         return EVERYWHERE.index(setup)
 
     def check(self, table: LoadedTable, policies: Policies) -> None:
-        """Check the options as the placement of the table does."""
+        """Check the options with the placement of the table."""
         self.of_table.check(table, policies)
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
@@ -263,11 +266,11 @@ class SearchedDeletes:
         return (*_resize_checks(write, written), KeyCheck.of(write, written))
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:
-        """Prepare nothing: deletes replace no file group."""
+        """Do nothing, because deletes replace no file groups."""
 
 
 def _setup(write: PreparedWrite) -> IndexSetup:
-    """Return the setup of both indexes: rows of a new bucket may go to a log, and its id may be fixed."""
+    """Return the setup of both hash indexes: rows of a new bucket may go to a log, and its file id may be fixed."""
     log_first = write.non_blocking or write.policies.log.bucket_inserts == "log"
     new_in_logs = write.table.config.is_merge_on_read and log_first
     return replace(write.setup, new_in_logs=new_in_logs, fixed_ids=write.non_blocking)
@@ -284,7 +287,7 @@ def _search(
 
 
 def _cuts(states: Iterable[Mapping[str, Ring]]) -> dict[str, tuple[int, ...]]:
-    """Return the hash values at which the rows of each partition are divided, for all rings of the partition."""
+    """Return the hash values at which the rows of each partition are split, for all rings of the partition."""
     cuts: dict[str, tuple[int, ...]] = {}
     for rings in states:
         for partition, ring in rings.items():
@@ -298,11 +301,11 @@ def divide_run(
     """Return the run with one entry per range of hash values; `bucket` of an entry is the last value of its range.
 
     Rows are staged before their partitions are known, and a retried attempt may load other ranges. So runs are only
-    ordered by hash, and each attempt divides them into ranges without rewriting them.
+    sorted by hash, and each attempt splits them into ranges without rewriting them.
 
     Args:
         context: The settings of the write.
-        cuts: The last values of ranges by partition.
+        cuts: The last hash value of each range, by partition.
         run: A run whose entries are ordered by hash, and have either only upserts or only deletes.
     """
     entries = []
@@ -322,11 +325,11 @@ def _resize_checks(write: PreparedWrite, written: WrittenRows) -> tuple[CommitCh
     return (*checks, TimelineCheck(partial(_changed_rules_conflict, write.table, written)))
 
 
-# parameters: the write, then the two that every check gets
+# parameters: the write, and the two arguments of every check
 def _resize_conflict(
     write: PreparedWrite, written: WrittenRows, resize: PendingResize, _others: Others, timeline: Timeline
 ) -> Conflict | None:
-    """Return the conflict with a resize for which rows were copied: it was undone, or missed a group of this write."""
+    """Return the conflict with a resize for which rows were copied, if it was undone or lacks a group of this write."""
     current = timeline.find(resize.instant)
     if current is None:
         undone = Instant(requested=resize.instant, action=Action.CLUSTERING, state=State.REQUESTED)
@@ -346,7 +349,7 @@ def _resize_conflict(
 def _changed_rules_conflict(
     table: LoadedTable, written: WrittenRows, others: Others, _timeline: Timeline
 ) -> Conflict | None:
-    """Return the conflict with a commit that changed the bucket counts for which the rows were staged."""
+    """Return the conflict with a commit that changed the bucket counts by which the rows were staged."""
     copied = {resize.instant for resize in written.resizes}
     for instant, _ in others:
         if instant.requested not in copied and changed_bucket_rules(table.env.storage, instant):

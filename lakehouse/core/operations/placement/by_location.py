@@ -31,7 +31,8 @@ from lakehouse.model.index_type import GLOBAL_SIMPLE, SIMPLE
 
 logger = logging.getLogger(__name__)
 
-#: Keys that a record index locates in any case, and keys that a look-up reads from files in the time of one location.
+#: Number of keys up to which the record index is always used, and number of keys that a file look-up reads in the time
+#: of one index look-up.
 _FEW_KEYS, _KEYS_READ_FOR_ONE = 10_000, 50
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class ByLocation(ByFiles):
     files: ByFiles
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Search the file groups of the locations if the write looks keys up; else search as `by_files` does."""
+        """Search the file groups of stored locations if the write looks up keys; otherwise search like `by_files`."""
         search = None
         if write.request.looks_up_keys and not _reads_all_keys(write, runs):
             search = search_locations(self, write, runs)
@@ -56,7 +57,7 @@ class ByLocation(ByFiles):
 
 
 def search_locations(placement: ByLocation, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch | None:
-    """Return the search by the record index; None, with a warning, if the table has no usable one."""
+    """Return the search by the record index. If the table has no usable record index, log a warning and return None."""
     table, context = write.table, write.context
     entries = [entry for run in runs for entry in run.entries]
     by_partition = not placement.global_keys
@@ -85,7 +86,7 @@ def search_locations(placement: ByLocation, write: PreparedWrite, runs: Sequence
             *reversed(min(missing)),
         )
         return None
-    # Stored values are read where they decide whether a row moves, or complete the incoming row.
+    # Stored values are read if they decide whether a row moves, or if they complete the incoming row.
     trusts = table.config.is_merge_on_read and not context.move_partitions and not context.incoming.keeps
     changed: Groups = frozenset() if trusts else groups_with_changed_keys(table, context, slices)
     index = placement.index(replace(write.setup, located=located, trusts_locations=trusts))
@@ -95,7 +96,7 @@ def search_locations(placement: ByLocation, write: PreparedWrite, runs: Sequence
 def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T], *, by_partition: bool) -> T | None:
     """Return the result of `find` for the record index of the table, or of each partition.
 
-    Returns None if the table has no such index, or none that can be used; a damaged one is logged as a warning.
+    Returns None if the table has no usable record index. A damaged one is logged as a warning.
     """
 
     def of_metadata(metadata: MetadataTable) -> T | None:
@@ -107,7 +108,7 @@ def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T]
 
 
 def _reads_all_keys(write: PreparedWrite, runs: Sequence[StagedRun]) -> bool:
-    """Return whether it costs less to read the keys of all files than to locate the keys of the batch.
+    """Return whether reading the keys of all files costs less than locating the keys of the batch.
 
     Reading costs less on a local disk if the batch contains a large part of the table's keys and no log is merged.
     """
@@ -128,7 +129,7 @@ def _rows_of(table: LoadedTable, slices: FileSlices) -> float:
     if not sizes.any():
         return 0.0
     largest = slices[int(sizes.argmax())].base
-    assert largest is not None, "a slice with a size has a base file"
+    assert largest is not None, "only slices with a base file have a known size"
     with table.env.storage.open_input(largest.path) as source:
         rows = int(pq.read_metadata(source).num_rows)
     return float(sizes.sum()) * rows / largest.size_bytes

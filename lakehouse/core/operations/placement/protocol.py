@@ -37,7 +37,8 @@ from lakehouse.model.drift import BatchColumns, ColumnDrift
 from lakehouse.model.files import FileSlice
 from lakehouse.spec.options.policies import Policies
 
-#: Keys that this process compares: it keeps files of the metadata table, and tasks on Spark start in about 0.1 s.
+#: Maximum number of keys that this process compares itself: it caches metadata table files, and Spark tasks take about
+#: 0.1 s to start.
 ROWS_HERE = 500_000
 THREADS = 4
 _REPLACING = {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
@@ -54,9 +55,10 @@ class WriteRequest:
         extra: Extra metadata of the commit.
         allow_empty: Commit even if no row changes.
         precondition: The state that must still hold at the commit; otherwise the write ends with a Conflict.
-        columns: Which columns the source provided, if rows differ in that.
-        deletes_yield: Deletes are dropped if the batch contains other rows with the key, whatever their order.
-        cut_times: Counts the rows whose times lose digits while the frame is read.
+        columns: The columns that the source provided, if this differs between rows.
+        deletes_yield: Whether deletes are dropped if the batch contains other rows with the same key, regardless of
+            their order.
+        cut_times: Counter of rows whose times lose digits when the frame is read.
     """
 
     operation: Operation
@@ -76,7 +78,7 @@ class WriteRequest:
 
     @property
     def looks_up_keys(self) -> bool:
-        """Whether the write looks for stored records with the keys of its rows."""
+        """Whether the write looks up stored records with the keys of its rows."""
         return self.operation in (Operation.UPSERT, Operation.DELETE)
 
 
@@ -89,13 +91,13 @@ class PreparedWrite:
         engine: Runs the tasks.
         policies: The options of the table and the call.
         table: The table that the write was checked against.
-        context: The settings of the tasks; without an instant until the instant is created.
+        context: The settings of the tasks. They contain no instant until it is created.
         placement: Assigns the rows to file groups.
         strategy: The conflict resolution strategy.
         shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
         resizes: The pending bucket resizes for which the staging layout was chosen.
         drift: The column differences between batch and table, without row counts.
-        spread: The history of the spread column in earlier commits; None without one.
+        spread: The history of the spread column in earlier commits; None if the table has no spread column.
     """
 
     request: WriteRequest
@@ -150,8 +152,11 @@ class PreparedWrite:
         return replace(self, context=replace(self.context, instant=instant))
 
     def listing(self, partitions: Sequence[str] | None) -> Listing:
-        """List partitions, all for None; damaged files that are to be skipped are only detected on storage."""
-        # The metadata table also lists lost files, whose rows are to be skipped.
+        """List partitions (None means all).
+
+        If damaged files must be skipped, storage is listed, because only that detects them.
+        """
+        # The metadata table also lists lost files, whose rows must be skipped.
         return load_listing(self.table, partitions, on_storage=self.policies.write.skips_damage)
 
 
@@ -162,7 +167,8 @@ class PlannedLayout:
     Attributes:
         staging: The layout of staged rows.
         resizes: The pending bucket resizes for which the layout was chosen.
-        moves: A row whose partition changed moves there; otherwise it is updated in its old partition.
+        moves: Whether a row whose partition changed moves to the new partition. Otherwise it is updated in its old
+            partition.
     """
 
     staging: StagingLayout
@@ -172,13 +178,13 @@ class PlannedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySearch:
-    """How the keys of a batch are found.
+    """How the keys of a batch are looked up.
 
     Attributes:
         index: The index of the write.
-        runs: The staged rows as the index needs them.
+        runs: The staged rows in the form that the index needs.
         listing: The listed slices; None for an overwrite, which reads no stored row.
-        read_logs_of: File groups whose logs have to be read, too.
+        read_logs_of: File groups whose logs must also be read.
         resizes: The pending bucket resizes for which the index copies rows.
     """
 
@@ -190,11 +196,11 @@ class KeySearch:
 
     @property
     def slices(self) -> Sequence[FileSlice]:
-        """The slices that the index searches, and that may get inserts."""
+        """The slices that the index searches, and to which inserts may be added."""
         return () if self.listing is None else self.listing.slices
 
     def groups(self, write: PreparedWrite, tags: Sequence[TagResult], in_clustering: Groups) -> tuple[GroupTask, ...]:
-        """Return the tasks of the index, by the results of its look-ups."""
+        """Return the write tasks, computed by the index from the look-up results."""
         entries = [entry for run in self.runs for entry in run.entries]
         new_uuid = write.table.env.ids.uuid
         return self.index.groups(entries, self.slices, tags, in_clustering=in_clustering, new_uuid=new_uuid)
@@ -216,10 +222,11 @@ class WrittenRows:
         stats: The statistics of the written files.
         touched: The stored file groups that the write read or extended.
         resizes: The pending bucket resizes for which rows were copied.
-        owners: By file id, the value of each group that only got rows with one large value of the spread column.
+        owners: For each file group that only received rows with one large value of the spread column, that value, by
+            file id.
         runs: The staged rows that were written.
         compared: The staged rows whose keys no other write may have inserted.
-        records_deletes: Deletes are recorded as tombstones.
+        records_deletes: Whether deletes are recorded as tombstones.
     """
 
     stats: Sequence[WriteStat] = ()
@@ -246,7 +253,8 @@ class BucketSelection:
     is_unsorted: Unsorted
 
 
-#: Plans a clustering in which each row stays in its bucket or moves with it; None if there is nothing to do.
+#: Function that plans a clustering in which rows stay together with their bucket. It returns None if there is nothing
+#: to do.
 BucketPlanner = Callable[[LoadedTable, Policies, BucketSelection], ClusteringPlan | None]
 
 
@@ -265,7 +273,7 @@ class Placement(Protocol):
 
     @property
     def bucket_planner(self) -> BucketPlanner | None:
-        """Plans the clustering of a table whose rows have fixed file groups; None where rows may move."""
+        """The planner of clusterings for tables whose keys determine the file group; None if rows may move."""
         ...
 
     @property
@@ -275,7 +283,7 @@ class Placement(Protocol):
 
     @property
     def by_key_alone(self) -> Placement:
-        """The placement of deletes without partition columns, whose keys are searched in all partitions."""
+        """Return the placement for deletes without partition columns: it searches their keys in all partitions."""
         ...
 
     def index(self, setup: IndexSetup) -> Index:
@@ -287,24 +295,27 @@ class Placement(Protocol):
         ...
 
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
-        """Return how the rows of a write are staged; raise UserError as `check` does.
+        """Return how the rows of a write are staged. Raises the errors of `check`.
 
-        `replaces` is whether the write replaces file groups, so that no row is copied for a pending resize.
+        `replaces` is whether the write replaces file groups. Then no rows are copied for pending resizes.
         """
         ...
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Return how the keys of the staged rows are found."""
+        """Return how the keys of the staged rows are looked up."""
         ...
 
     def tasks(
         self, write: PreparedWrite, search: KeySearch, tags: Sequence[TagResult], in_clustering: Groups
     ) -> PlacedTasks:
-        """Return the tasks that write the rows to their file groups; `in_clustering` are held by a clustering."""
+        """Return the tasks that write the rows to their file groups.
+
+        A pending clustering holds the groups `in_clustering`.
+        """
         ...
 
     def conflicts(self, write: PreparedWrite, written: WrittenRows) -> tuple[CommitCheck, ...]:
-        """Return the checks of commits that completed since the load; see `CommitCheck`."""
+        """Return the checks against commits that completed since the load; see `CommitCheck`."""
         ...
 
     def renew(self, write: PreparedWrite, partitions: Collection[str]) -> None:

@@ -35,7 +35,7 @@ def pending_plans(table: LoadedTable) -> Iterator[tuple[Instant, ClusteringPlan]
 
 
 def ring_resizes(table: LoadedTable, rings: Mapping[str, Ring]) -> tuple[RingResize, ...]:
-    """Return the pending resizes of partitions in `rings`, the present rings."""
+    """Return the pending resizes of the partitions in `rings`, which contains the current rings."""
     resizes = []
     for instant, plan in pending_plans(table):
         future = resized_rings(instant.requested, plan, rings)
@@ -45,7 +45,7 @@ def ring_resizes(table: LoadedTable, rings: Mapping[str, Ring]) -> tuple[RingRes
 
 
 def numbered_resizes(table: LoadedTable) -> tuple[NumberedResize, ...]:
-    """Return the pending resizes of numbered buckets."""
+    """Return the pending resizes of a simple bucket index."""
     resizes = []
     for instant, plan in pending_plans(table):
         changes = decode_changes(plan)
@@ -56,7 +56,7 @@ def numbered_resizes(table: LoadedTable) -> tuple[NumberedResize, ...]:
 
 
 def staged_rules(rules: BucketRules, table: LoadedTable) -> BucketRules:
-    """Return the rules with the numbers by which rows are staged while resizes are pending."""
+    """Return the rules with the bucket numbers by which rows are staged while resizes are pending."""
     return replace(rules, staged=staged_counts(decode_changes(plan) for _, plan in pending_plans(table)))
 
 

@@ -1,7 +1,7 @@
 """Load the rings of partitions in a table with consistent hashing (MDT-12.1, MDT-12.4).
 
-Hashing metadata is valid if it is the initial one, if it has its marker, or if its replacecommit is completed. A writer
-that finds the marker of a completed replacecommit missing creates it.
+Hashing metadata is valid if it is the initial metadata, if it has a marker, or if its replacecommit is completed. If a
+completed replacecommit has no marker yet, the next writer creates it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _loaded(table: LoadedTable, partitions: list[str]) -> dict[str, tuple[Ring, 
 
 
 def _current(table: LoadedTable, partition: str) -> tuple[HashingMetadata, bool] | None:
-    """Return the newest valid hashing metadata of a partition, and whether it is marked as valid; None without."""
+    """Return the newest valid hashing metadata of a partition, and whether it is marked as valid; or None."""
     storage = table.env.storage
     instants, markers = instants_of(storage.list_names(metadata_folder(partition)))
     for instant in sorted(instants, reverse=True):
@@ -105,7 +105,7 @@ def _current(table: LoadedTable, partition: str) -> tuple[HashingMetadata, bool]
 
 
 def store_rings(table: LoadedTable, rings: Collection[Ring]) -> None:
-    """Write the hashing metadata of a replacecommit; it is valid when the replacecommit is completed."""
+    """Write the hashing metadata of a replacecommit. It becomes valid when the replacecommit is completed."""
     storage = table.env.storage
     with ThreadPoolExecutor(_READERS) as pool:
         list(
@@ -144,7 +144,10 @@ def _is_archived(table: LoadedTable, instant: str) -> bool:
 
 
 def _has_files(table: LoadedTable, metadata: HashingMetadata) -> bool:
-    """Return whether files of groups that an archived resize created exist, so that it was completed."""
+    """Return whether files exist in groups that an archived resize created.
+
+    They prove that the resize was completed.
+    """
     groups = {node.file_id for node in metadata.nodes}
     files, _ = table.env.storage.list_dir(metadata.partition)
     data = (

@@ -24,7 +24,7 @@ from lakehouse.spec.table.bucket_rules import BucketRules
 def validated_places(
     table: LoadedTable, policies: Policies, slices: Iterable[FileSlice]
 ) -> tuple[KeyPlaces, list[Finding]]:
-    """Return the buckets to which keys belong, and findings about file groups that are no such buckets."""
+    """Return the buckets to which keys belong, and findings about file groups that are not buckets."""
     slices = tuple(slices)
     rules, findings = _rules(table, policies)
     if rules is not None:
@@ -52,7 +52,7 @@ def _rules(table: LoadedTable, policies: Policies) -> tuple[BucketRules | None, 
 def _rings(
     table: LoadedTable, policies: Policies, slices: Iterable[FileSlice]
 ) -> tuple[dict[str, Ring], list[Finding]]:
-    """Return the rings of a table with consistent hashing, and findings about them; nothing for other tables."""
+    """Return the rings of a table with consistent hashing, and findings about them. Other tables have none."""
     if not policies.index.index_type.has_ring and not uses_ring(table):
         return {}, []
     rings: dict[str, Ring] = {}

@@ -31,12 +31,12 @@ _BEFORE_FIRST_WRITE = "0" * 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedQuery:
-    """A query with the bound that it had at one time.
+    """A query, and the same query with an upper bound.
 
     Attributes:
         query: The query without the bound.
         bounded: The query with the bound.
-        newest: Completion time of the newest write at that time.
+        newest: Completion time of the newest write when the bound was set.
     """
 
     query: Query
@@ -44,15 +44,18 @@ class BoundedQuery:
     newest: str
 
     def on(self, table: LoadedTable) -> Query:
-        """Return the query to plan: without the bound, which excludes indexes, if no write completed in between."""
+        """Return the query to plan.
+
+        If no write completed in between, it has no bound, because a bound excludes indexes.
+        """
         return self.query if _newest(table) == self.newest else self.bounded
 
 
 def with_bound(table: LoadedTable, query: Query) -> BoundedQuery:
     """Return a query with the newest write of the loaded table as its bound.
 
-    The version for an event time is looked up here. Time travel has a bound already and is not changed. Raises the
-    errors of `event_time_bound`.
+    The version for an event time is looked up here. A time-travel query already has a bound and is not changed. Raises
+    the errors of `event_time_bound`.
     """
     newest = _newest(table)
     if isinstance(query, ReadOptimized):
@@ -79,7 +82,7 @@ def _bounded_range(query: Incremental | Changes, newest: str) -> Query:
         return query
     if isinstance(query, Changes):
         return Changes(query.begin, newest)
-    # Without bounds it reads all rows, also those whose commits are not retained.
+    # A query without bounds reads all rows, including rows of commits that are not retained.
     return CompletedUpTo(newest) if query.begin == EARLIEST else Incremental(query.begin, newest)
 
 

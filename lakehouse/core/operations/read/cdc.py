@@ -51,10 +51,10 @@ class ChangeScan(Readable):
     """A planned read of changes.
 
     Attributes:
-        changes: The changes by commit and file group, for readers that need no order within a commit.
+        changes: The changes, one item per commit and file group, for readers that need no order within a commit.
         context: The settings for reading them.
-        images: The columns of the rows before and after in the result.
-        where: A condition that the row before or the row after meets.
+        images: The columns of the before and after images in the result.
+        where: A condition that the before or the after image meets.
         rows_delete: Whether data rows of a log can be deletes.
     """
 
@@ -91,7 +91,7 @@ class ChangeScan(Readable):
                 yield from selected.combine_chunks().to_batches()
 
     def rows(self, change: FileGroupChange, sides: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows before, after or both (`BEFORE`, `AFTER`) of one commit in one file group, as `row_schema`."""
+        """Yield the before or after images, or both, of one commit in one file group, as `row_schema`."""
         for batch in self.read(change, sides):
             for side in sides:
                 image = batch.column(batch.schema.get_field_index(side))
@@ -247,7 +247,7 @@ def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata
     earliest = min(instant.requested for instant, _ in commits)
     cleaned = _of_groups(files_table(cleaned_files(table, earliest)), groups)
     gone = cleaned.filter(pc.invert(members(file_paths(cleaned), file_paths(listed))))
-    # Only the files of changed groups become objects.
+    # Python objects are created only for the files of changed file groups.
     slices = groups_of(table, pa.concat_tables([listed, gone]), load_visible(table)).by_group()
     lost = frozenset(file_paths(gone).to_pylist())
     return plan_changes(commits, slices, table.timeline, layout=table.config.layout, cleaned_paths=lost)
@@ -290,6 +290,6 @@ def _meets(images: pa.ChunkedArray, where: Predicate) -> np.ndarray:
     rows = pa.Table.from_arrays([*columns, pa.array(np.arange(len(whole)))], schema=schema)
     matches = np.zeros(len(whole), bool)
     matches[matching(rows, where, schema).column(-1).to_numpy()] = True
-    # An absent row meets no condition, not even `column is null`.
+    # A missing image meets no condition, not even `column is null`.
     meets: np.ndarray = matches & np.asarray(pc.is_valid(whole))
     return meets

@@ -3,7 +3,7 @@
     compare   a listing with the commits that are cached             usual case: no difference, no further request
     confirm   reload the timeline, list the partitions again         the table may have changed in between
     cleaned   files that a clean removed are not damaged
-    raise     CorruptTableError with the file, its size and the way out
+    raise     CorruptTableError with the file, its size and the remedy
 
 A long-running process has cached nearly all commits; a new one has cached only the commits that it read for other
 reasons. Planners of services that list storage read all commits of the active timeline. Writers read those that
@@ -38,9 +38,9 @@ class ChangedWhileListedError(RetryableError):
 
 
 def checked_slices(table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None) -> FileSlices:
-    """Return the newest slices of partitions for a service that rewrites them; raises the errors of `check_listing`."""
+    """Return the newest slices of partitions for a service that rewrites them. Raises the errors of `check_listing`."""
     listing = load_listing(table, partitions, on_storage=policy.skips_damage)
-    # Files that the metadata table lists were committed; a lost one is noticed when it is opened.
+    # Files in the metadata table are committed. A lost file is detected when it is opened.
     compared = None if listing.from_metadata else ""
     check_listing(table, listing, skips=policy.skips_damage, completed_after=compared)
     return listing.slices
@@ -118,7 +118,7 @@ def _confirmed(
     completed_after: str | None,
     base_files_only: bool,
 ) -> tuple[Damage, ...]:
-    """Return the damage that a second listing finds too, while the timeline does not change."""
+    """Return the damage that a second listing confirms while the timeline does not change."""
     partitions = sorted({damage.partition for damage in first_damages})
     for _ in range(_LOOKS):
         now = table.reload()
@@ -144,7 +144,7 @@ def _confirmed(
 
 
 def _cleaned(table: LoadedTable, first: str) -> frozenset[str]:
-    """Return the files that cleans since a commit removed or may be removing, archived cleans included."""
+    """Return the files that cleans since a commit, including archived cleans, removed or may be removing."""
     paths = {file.path for file in cleaned_files(table, first)}
     for held in table.store.archived_actions(Action.CLEAN, first):
         if held.plan:

@@ -28,7 +28,7 @@ from lakehouse.spec.contracts.tables import (
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 _LAST_COMMITS = 10
-#: Commits that are searched for the newest write of each partition.
+#: Maximum number of commits to search for the newest write of each partition.
 _NEWEST_WRITES = 200
 
 
@@ -100,7 +100,10 @@ def _partitions(
 
 
 def _newest_writes(table: LoadedTable) -> dict[str, str]:
-    """Return partition -> requested time of its newest write among the newest commits; rewrites change no rows."""
+    """Return the requested time of each partition's newest write.
+
+    Only the newest commits are searched; rewrites do not count.
+    """
     writes = table.timeline.writes().by_completion()[-_NEWEST_WRITES:]
     changing = [write for write, metadata in table.store.summaries(writes) if metadata.operation not in REWRITES]
     written = table.store.files(changing).group_by("partition").aggregate([("instant", "max")])

@@ -41,7 +41,7 @@ _NOTHING = "0"
 
 
 def event_time_extra(table: LoadedTable, policy: EventTimePolicy, stats: Sequence[WriteStat]) -> dict[str, str]:
-    """Return the extra metadata on event time of a commit with these write stats; empty if it is not tracked.
+    """Return the event-time metadata for a commit with these write stats; empty if event times are not tracked.
 
     The metadata continues from the commits that `table` contains. Concurrent writes each advance the watermark of their
     own source; readers combine them. The first write that tracks event time reads all earlier commits, archived ones
@@ -67,7 +67,7 @@ def version_at(
     """Return the version of the table at an event time (see `find_version`); a time without a zone is UTC.
 
     The archive is read only if the active timeline is not sufficient: the version is older, or an archived write may
-    contain events at or after the time. Raises UserError if no commit states event times.
+    contain events at or after the time. Raises UserError if no commit contains event times.
     """
     at = milliseconds(parse_event_time(event_time))
     active = _event_commits(table.store.commits(table.timeline.writes().by_completion()))
@@ -99,9 +99,9 @@ class EventVersions:
         self._at_once = _FIRST_AT_ONCE
 
     def at(self, event_time_ms: int) -> Instant | None:
-        """Return the write that completed the version at an event time (UTC milliseconds), or None before the first.
+        """Return the last write of the version at an event time (UTC milliseconds), or None before the first version.
 
-        Raises UserError if no commit states event times.
+        Raises UserError if no commit contains event times.
         """
         position, version, is_timed = 0, 0, False
         while position < len(self._commits) or self._read_more():
@@ -138,7 +138,7 @@ class EventVersions:
 def event_span(table: LoadedTable, span: EventSpan) -> EventSpan:
     """Return the event-time range of all writes; archived writes that `span` covers are not read.
 
-    As in `event_commit`, commits of services that rewrite files are ignored.
+    Commits of services that rewrite files are ignored, like in `event_commit`.
     """
     active = table.timeline.writes()
     older = archived_writes(table, completed_after=span.up_to).by_completion()
@@ -185,7 +185,7 @@ def _past(table: LoadedTable, containing: str = "") -> Past:
 
 
 def _past_of_older(table: LoadedTable) -> tuple[str, Past] | None:
-    """Return a commit's summary of all archived commits and its completion time; None if no commit has a summary."""
+    """Return the summary of all archived commits, and the completion time of the commit that contains it, or None."""
     for instant, metadata in table.store.commits(table.timeline.writes().by_completion()):
         past = decode_past(metadata)
         if past is not None:

@@ -1,12 +1,12 @@
 """Select partitions and file slices that may match conditions on functions, by the indexes on expressions.
 
 An index is used for a call with the same function, arguments and column. The records of files never change, so they are
-valid for every version of the table; the ranges of partitions describe the newest version. Nothing is excluded by
+valid for every version of the table; the ranges of partitions describe the newest version. These exclude nothing:
 
     a file or partition without a record
     a record in the time zone of another session, if the function depends on the zone (see `evaluated_in_utc`)
-    bounds of floats in a partition: engines differ in how they unite them with NaN
-    a literal about whose upper or lower case engines disagree
+    bounds of floats in a partition: engines combine NaN bounds in different ways
+    a literal whose upper or lower case differs between engines
     a bloom filter, for a string with other characters than ASCII: Hudi encodes it with the charset of its process
 """
 
@@ -46,9 +46,9 @@ from lakehouse.model.predicate import Applied, Call, Comparison, In, Not, Predic
 
 logger = logging.getLogger(__name__)
 
-#: Files whose statistics are looked up by key; for more files the statistics of the table are read.
+#: Maximum number of files whose statistics are looked up by key; for more files all statistics of the table are read.
 _MOST_KEYS = 2_000
-#: Bloom filters that are read for one condition.
+#: Maximum number of bloom filters that are read for one condition.
 _MOST_FILTERS = 10_000
 
 #: Returns for each item, a file or a partition, whether it may have rows that meet a leaf of the condition.
@@ -58,7 +58,7 @@ OfSchema = Callable[[pa.Schema, Predicate], Flags]
 
 
 class _Read(Protocol):
-    """Reads the records of an index on a call for items; returns None if they cannot be used."""
+    """Reads the index records of a function call for some items; returns None if they cannot be used."""
 
     def __call__(
         self, metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: Any
@@ -68,7 +68,7 @@ class _Read(Protocol):
 def slices_by_expression(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> tuple[Flags, tuple[str, ...]] | None:
-    """Return which slices may have matching rows, and the names of the used indexes; None without an index."""
+    """Return which slices may have matching rows, and the names of the used indexes, or None if there is no index."""
     used = _used(table, where, schema, {COLUMN_STATS: _statistics, BLOOM_FILTERS: _filters}, slices.files)
     if not used:
         return None
@@ -104,11 +104,11 @@ def partitions_by_expression(
     return matches_of_leaves(where, len(paths), of_leaf), tuple(name for name, _ in used.values())
 
 
-# parameters: the table and the condition, how the records of each index kind are read, and for which items
+# parameters: the table, the condition, the readers of each index kind, and the items
 def _used(
     table: LoadedTable, where: Predicate, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> dict[str, tuple[str, OfItems]]:
-    """Return by function call, as a string, the name of an index on it and the ranges in this index."""
+    """Return, by the string of each function call, the name of an index on the call and the ranges in this index."""
     if not table.config.layout.has_completion_times:
         return {}
     used: dict[str, tuple[str, OfItems]] = {}
@@ -125,7 +125,7 @@ def _index_of_leaf(used: Mapping[str, tuple[str, OfItems]], leaf: Predicate) -> 
     return None if index is None else index[1]
 
 
-# parameters: the table and the call, how the records of each index kind are read, and for which items
+# parameters: the table, the call, the readers of each index kind, and the items
 def _index_of(
     table: LoadedTable, call: Call, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> tuple[str, OfItems] | None:
@@ -192,7 +192,7 @@ def _partition_statistics(
 
 
 def _ranges(rows: pa.Table, call: Call, schema: pa.Schema) -> ColumnRanges:
-    """Return statistics of results as ranges; a row that excludes nothing has null bounds and counts."""
+    """Return statistics of results as ranges; rows that cannot exclude anything have null bounds and counts."""
     kind = result_field(call, schema).type
     typed = typed_statistics(rows, kind)
     is_valid = pc.invert(one_array(rows.column("deleted")))
@@ -209,7 +209,7 @@ def _ranges(rows: pa.Table, call: Call, schema: pa.Schema) -> ColumnRanges:
 
 
 def _null_counts(metadata: MetadataTable, keys: pa.Array, place: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the null counts of files that the index lacks and that have no other value, such as delete-only logs."""
+    """Return the null counts of files without index records that contain only nulls, such as delete-only logs."""
     missing = keys.filter(place.is_null())
     rows = metadata.found(COLUMN_STATS, sorted_keys(missing.slice(0, _MOST_KEYS)))
     typed = typed_statistics(rows, kind)

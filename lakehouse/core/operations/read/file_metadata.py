@@ -21,11 +21,11 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.predicate import Predicate, columns_of
 
 _MAX_ARCHIVED_COMMITS = 2_048
-#: A footer is read only for a file so large that reading its rows costs more, and only for few files.
+#: Limits on reading footers: minimum file size, below which reading the rows costs less, and maximum number of files.
 _FOOTER_WORTH_BYTES = 1024 * 1024
 _MAX_FOOTERS = 256
 _READERS = 8
-#: After this number of files, no further commit is read for comparison.
+#: Number of files after which no further commit is read for comparison.
 _MAX_COMPARED_FILES = 20_000
 
 #: Column ranges by path of the file, with the values that commits store (see `key_ranges`).
@@ -35,8 +35,8 @@ FileRanges = dict[str, Mapping[str, Range]]
 def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     """Read commits that wrote files of the slices, and return the Avro schemas that they declare, by instant.
 
-    A read without a metadata table compares them with the listing (see `damage`). The newest are read first, up to
-    a limit on the number of files in them.
+    A read without a metadata table compares them with the listing (see `damage`). The newest commits are read first, up
+    to a maximum number of files.
     """
     instants = instants_of(slices)
     writes = [instant for instant in table.timeline.writes() if instant.requested in instants]
@@ -45,7 +45,7 @@ def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
     stats = sum(len(metadata.stats) for _, metadata in commits)
     missing = [instant for instant in reversed(writes) if instant.requested not in loaded]
     while missing and stats < _MAX_COMPARED_FILES:
-        # The number of commits that probably list no more files than the limit.
+        # Number of commits that probably contain no more files than the limit.
         expected = max(stats // max(len(commits), 1), 1)
         count = min(max((_MAX_COMPARED_FILES - stats) // expected, 1), _READERS) if commits else 1
         newest, missing = table.store.commits(missing[:count]), missing[count:]

@@ -19,8 +19,8 @@ class TableHealth(Readable):
     """Measures of a table at one time.
 
     Attributes:
-        freshness_lag_s: Seconds since the newest commit; None without a commit.
-        newest_commit_ms: Completion time of the newest write in UTC milliseconds; None without a commit.
+        freshness_lag_s: Seconds since the newest commit; None if there is no commit.
+        newest_commit_ms: Completion time of the newest write in UTC milliseconds; None if there is none.
         file_groups: Number of file groups.
         partitions: Number of partitions with files.
         base_bytes: Size of the newest base files.

@@ -23,29 +23,29 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.instant import Action
 from lakehouse.model.predicate import Predicate, columns_of
 
-#: Files whose statistics are looked up by key; for more files all statistics of partitions or the table are read.
+#: Maximum number of files whose statistics are looked up by key; for more files all statistics are read.
 _MOST_KEYS = 2_000
 _MOST_PARTITIONS = 500
 _WORD = 8
-#: Bytes at both ends of a name that decide its number: parts of the file id, and the instant.
+#: Bytes at both ends of a file name from which its number is computed: parts of the file id, and the instant.
 _USED = 32
 _PRIME = np.uint64(0x9E3779B185EBCA87)
 _SHIFT = np.uint64(29)
-#: Names that are handled at a time.
+#: Number of names that are processed together.
 _COMPARED = 20_000
 
 
 def file_ranges(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> Mapping[str, ColumnRanges] | None:
-    """Return the ranges of a condition's columns in the files of slices; None without column statistics."""
+    """Return the ranges of a condition's columns in the files of slices, or None if there are no column statistics."""
     return ranges_of_columns(table, slices, indexed_columns(where, schema), schema)
 
 
 def ranges_of_columns(
     table: LoadedTable, slices: FileSlices, columns: Sequence[str], schema: pa.Schema
 ) -> Mapping[str, ColumnRanges] | None:
-    """Return the ranges of columns, by dotted path, in the files of slices; None without column statistics.
+    """Return the ranges of columns, by dotted path, in the files of slices, or None if there are no column statistics.
 
     A damaged metadata table is no error: `from_metadata` logs it, and None is returned.
     """
@@ -83,7 +83,7 @@ def _named_after_slice(table: LoadedTable, slices: FileSlices) -> np.ndarray[Any
 def ranges_of_partitions(
     table: LoadedTable, partitions: pa.Array, where: Predicate, schema: pa.Schema
 ) -> Mapping[str, ColumnRanges] | None:
-    """Return the ranges of a condition's columns in whole partitions; None without partition statistics.
+    """Return the ranges of a condition's columns in partitions, or None if there are no partition statistics.
 
     They describe the newest version of the table. Apache Hudi combines the ranges of files and ignores a file without
     a range: one with NaN, or with very long strings. So ranges of floats and strings prove nothing.
@@ -117,13 +117,13 @@ def _dots_nest(name: str, schema: pa.Schema) -> bool:
 
 
 def _rows(metadata: MetadataTable, columns: Sequence[str], files: pa.Table) -> pa.Table:
-    """Return statistics of the columns with a row for each of the files at least."""
+    """Return statistics of the columns, with rows for at least these files."""
     if files.num_rows * len(columns) <= _MOST_KEYS:
         return metadata.ranges(columns, files)
     return metadata.ranges_in(columns, pc.unique(files.column("partition")).to_pylist())
 
 
-# parameters: where ranges are read and kept, and the items that they describe
+# parameters: the source and the cache of ranges, and the items that the ranges describe
 def _in_whole_table(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, files: pa.Table
 ) -> ColumnRanges:
@@ -131,7 +131,7 @@ def _in_whole_table(
     kind, identity = type_of(column, schema), metadata.identity(COLUMN_STATS)
 
     def read() -> tuple[tuple[pa.Table, ColumnRanges], int]:
-        # The listing was built just before, and the allocator of Arrow keeps the memory that it took.
+        # The listing was built just before, and Arrow's allocator still holds the memory that it needed.
         release_unused(after=files)
         ranges = _placed(metadata, column, kind, files)
         if ranges is None:
@@ -173,7 +173,7 @@ def _placed(metadata: MetadataTable, column: str, kind: pa.DataType, files: pa.T
     return _taken(placed_rows, pa.array(row_of, mask=row_of < 0))
 
 
-# parameters: where ranges are read and kept, and the items that they describe
+# parameters: the source and the cache of ranges, and the items that the ranges describe
 def _of_all_partitions(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, partitions: pa.Array
 ) -> ColumnRanges:
@@ -189,7 +189,7 @@ def _of_all_partitions(
 def _kept(
     table: LoadedTable, key: tuple[Any, ...], items: Any, read: Callable[[], tuple[tuple[Any, ColumnRanges], int]]
 ) -> ColumnRanges:
-    """Return ranges of items from the cache if it contains the same items; else read and keep them."""
+    """Return the ranges of items from the cache if it contains the same items; otherwise read and cache them."""
     if key[-1] is None:
         return read()[0][1]
     held, ranges = table.metadata.cache.get(key, read)
@@ -259,12 +259,12 @@ def _where(is_stated: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def places_of_names(names: pa.Array, stored: pa.Array) -> pa.Array | None:
-    """Return the position in `stored` of each file name, null for those that it lacks.
+    """Return the position of each file name in `stored`; null for names that `stored` lacks.
 
     Names are found by numbers that are computed from them: a hash table of 200,000 names takes 60 MB, and their sorted
     numbers 3 MB. Equal numbers prove nothing, so the names are compared.
 
-    Returns None if that is not known, because a name is short, or occurs more than once in `stored`.
+    Returns None if the positions are not known, because a name is short or occurs more than once in `stored`.
     """
     numbers, known_numbers = _numbers(names), _numbers(stored)
     if numbers is None or known_numbers is None:
@@ -298,7 +298,7 @@ def _numbers(names: pa.Array) -> NDArray[np.uint64] | None:
 
 
 def _mixed(stored: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the numbers of some names, which lie between these positions of the stored bytes."""
+    """Return the numbers of the names between these positions in the stored bytes."""
     numbers: Any = np.zeros(len(bounds) - 1, np.uint64)
     for begins in (bounds[:-1], bounds[1:] - _USED):
         for step in range(0, _USED, _WORD):

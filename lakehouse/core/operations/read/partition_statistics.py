@@ -66,7 +66,8 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
         )
     stored, tag = _stored(table)
     if stored.latest > table.timeline.latest_time():
-        # Another process stored statistics of a later state; reload, so that its commits do not look undone.
+        # Another process stored statistics of a later state. Reload, because its commits would otherwise seem to be
+        # rolled back.
         table = table.reload()
     missing = None if rebuild else _missing(table, stored)
     if missing is None:
@@ -81,7 +82,7 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
 
 
 def _missing(table: LoadedTable, stored: TableStatistics) -> tuple[Instant, ...] | None:
-    """Return the commits to fold, including archived ones; None if a listing is needed."""
+    """Return the commits to fold, including archived ones, or None if a listing is needed."""
     missing = commits_to_fold(stored, table.timeline)
     if missing is not None or not stored.instants:
         return missing

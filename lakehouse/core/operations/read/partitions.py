@@ -38,7 +38,7 @@ from lakehouse.model.partition_kind import PartitionKind, index_name, partition_
 from lakehouse.model.predicate import Predicate
 
 _RECORD_KEY = META_COLUMNS[2]
-#: Record keys that are looked up for a condition.
+#: Maximum number of record keys that are looked up for a condition.
 _MOST_KEYS = 10_000
 
 
@@ -71,7 +71,7 @@ class PartitionChoice:
         partitions: Partition paths; None means all, or those that `keep` keeps.
         keep: The filter of directories, if the partitions were not chosen.
         groups: The only file groups (partition, file id) with matching rows; None if unknown.
-        steps: The partitions that each step left.
+        steps: The number of partitions that each step left.
     """
 
     partitions: tuple[str, ...] | None = None
@@ -88,7 +88,7 @@ class Located:
     reason: str
 
 
-#: Finds the file groups of a condition by an index; None if the index cannot.
+#: Finds the file groups for a condition by an index; returns None if the index cannot be used.
 Locator = Callable[[PartitionInput], Located | None]
 
 
@@ -169,7 +169,8 @@ def _has_unique_keys(table: LoadedTable) -> bool:
     """Return whether each record key is in one partition only, so that an index of keys has an entry for each row.
 
     Otherwise the record index has an entry for only one of the rows with a key, and a secondary index loses the entries
-    of the other rows. Hudi does not store the type of the index. Its tables are trusted, as Hudi trusts them.
+    of the other rows. Hudi does not store the type of the index. This package therefore assumes unique keys in Hudi's
+    tables, like Hudi itself.
     """
     if not table.config.path_keys.partition_fields:
         return True
@@ -212,7 +213,7 @@ LOCATORS: tuple[tuple[str, Locator], ...] = (
 
 
 def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array | None:
-    """Return the only record keys for which a condition can hold; None if it does not fix all key columns."""
+    """Return the only record keys for which a condition can hold, or None if it does not determine all key columns."""
     stored = values_of(where, _RECORD_KEY, pa.string())
     if stored is not None:
         return pa.array(sorted({value.as_py() for value in stored}), pa.string())
@@ -237,7 +238,7 @@ def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array
 
 
 def _has_stable_text(table: LoadedTable, name: str, schema: pa.Schema) -> bool:
-    """Return whether the string of a key column did not change with the type of the column."""
+    """Return whether the strings of a key column stayed the same when its type changed."""
     if "." in name or name not in schema.names:
         return False
     kind = schema.field(name).type

@@ -9,7 +9,7 @@ write a function of the type `PruneStep` and add it to `STEPS`.
     bloom_filters      bloom filters of record keys in the metadata table
     commits            column ranges in commits of the active timeline, if the metadata table has none
     archive            column ranges in archived commits, for files whose range is not known yet
-    footers            column ranges in Parquet footers, the last resort
+    footers            column ranges in Parquet footers, if nothing else is known
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.display import count_text
 from lakehouse.model.predicate import Predicate
 
-#: Filters that are read for one condition, and at a time; one takes about 150 KB, or more for a large file. A plan
-#: would otherwise read more than 100 MB.
+#: Maximum number of filters that are read for one condition, and together. A filter takes 150 KB or more. A plan would
+#: otherwise read more than 100 MB.
 _MOST_FILTERS, _AT_ONCE = 512, 64
-#: Record keys that are looked up in filters. With more keys hardly any file is excluded.
+#: Maximum number of record keys that are looked up in filters. More keys exclude hardly any file.
 _MOST_FILTER_KEYS = 1_000
 
 
@@ -194,16 +194,16 @@ def _excluded(keep: Flags) -> int:
 
 
 def slices_by_key(table: LoadedTable, slices: FileSlices, keys: pa.Array) -> tuple[Flags, int] | None:
-    """Return which slices may contain one of the record keys, and how many filters were read; None without a filter.
+    """Return which slices may contain one of the record keys, and the number of filters; None if there are no filters.
 
     The filter of a file never changes, so it is valid for every version of the table. A file without a filter excludes
-    nothing. A slice with log files stays, because its logs may have keys that its base file lacks. A table of more
-    files needs a record index, by which such a condition opens only the file groups of its keys.
+    nothing. A slice with log files stays, because its logs may have keys that its base file lacks. Tables with more
+    files need a record index, which finds the file groups of the keys.
     """
     if not len(keys) or len(keys) > _MOST_FILTER_KEYS or len(slices) < 2 or slices.files.num_rows > _MOST_FILTERS:
         return None
     if not pc.all(pc.string_is_ascii(keys)).as_py():
-        # Not every writer adds other characters in UTF-8.
+        # Not every writer encodes non-ASCII characters as UTF-8.
         return None
     return from_metadata(table, BLOOM_FILTERS, lambda metadata: _by_filters(metadata, slices, keys))
 

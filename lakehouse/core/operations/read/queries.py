@@ -65,7 +65,7 @@ class ReadOptimized:
 class Incremental:
     """Rows that the commits completed in (begin, end] wrote, in their newest version.
 
-    Bounds are completion times, for tables of version 6 requested times. `begin` may be "earliest"; without `begin`
+    Bounds are completion times, for tables of version 6 requested times. `begin` may be "earliest". If `begin` is None,
     only the last commit is read.
     """
 

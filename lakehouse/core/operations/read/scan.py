@@ -61,7 +61,7 @@ from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
-#: Up to this number of file groups from an index, no statistics are read.
+#: Maximum number of file groups from an index for which no statistics are read.
 _FEW_LOCATED = 8
 #: Maximum number of file slices in the representation of a planned scan.
 _SHOWN = 1_000
@@ -178,7 +178,7 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
         slices = slices.base_only()
         steps = (*steps, PlanStep.of("read_optimized", "only base files are read, without log files", slices))
     chosen = chosen_columns(with_meta_fields(schema), request.columns)
-    # Files that the metadata table lists were committed; a lost one is noticed when it is opened.
+    # Files in the metadata table are committed. A lost file is detected when it is opened.
     schemas = {} if selection.listing.from_metadata else compared_commits(table, slices)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
     remaining, pruned = slices, tuple[PlanStep, ...]()
@@ -276,7 +276,8 @@ def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, 
     if is_whole_table:
         return selection
     _require_commit_times(table)
-    # A log compaction rewrites rows of earlier commits, with some writers under its own time. It changes no row.
+    # A log compaction changes no row. It rewrites rows of earlier commits, and some writers give them its own commit
+    # time.
     written = [m for _, m in table.store.commits(commits) if m.operation != Operation.LOG_COMPACT]
     slices = slices.in_groups({(stat.partition, stat.file_id) for metadata in written for stat in metadata.stats})
     return replace(
@@ -319,7 +320,7 @@ def _timeline_version(table: LoadedTable, version: Version) -> TimelineVersion:
 
 
 def version_schema(table: LoadedTable, version: TimelineVersion) -> pa.Schema | None:
-    """Return the data columns of a version; None if no write and no property declares them."""
+    """Return the data columns of a version, or None if no write and no property declares them."""
     as_of, completed_up_to = _bounds(version)
     return table_schema(table, up_to=as_of if completed_up_to is None else _last_request(table, completed_up_to))
 
@@ -337,7 +338,7 @@ def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
 
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> PartitionFilter | None:
-    """Return the partition filter for a condition; raise UserError if the columns do not admit the condition."""
+    """Return the partition filter for a condition; raise UserError if the condition does not fit the columns."""
     if schema is None or where is None:
         return None
     check_columns(where, with_meta_fields(schema))
@@ -440,7 +441,7 @@ def stored_data_schema(scan: Scan, instant: str) -> pa.Schema | None:
 
 
 def require_commit_before(table: LoadedTable, as_of: str) -> None:
-    """Raise UserError if the table has commits, and all were requested after `as_of`; it names the first and the last.
+    """Raise UserError, with the first and the last commit, if all commits of the table were requested after `as_of`.
 
     Apache Hudi returns no rows for such a time. The archived timeline is read only if `as_of` is before the active one.
     """

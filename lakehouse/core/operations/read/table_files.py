@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def table_files(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> TableFiles:
     """Return the files of completed instants from a listing of storage, and the files of the newest slices.
 
-    `engine` runs the tasks that read rows; without one this process reads them.
+    `engine` runs the tasks that read rows. If it is None, this process reads them.
     """
     files = supported_data_files(table, list_columns(table))
     visible = load_visible(table)

@@ -80,8 +80,8 @@ def services_of(
 ) -> tuple[TimelineService, ...]:
     """Return the service behind each instant, or `write`.
 
-    Compaction, log compaction and clustering are recognised by the names of their plan files. Metadata is read only
-    for ambiguous instants: completed `replacecommit` instants without such a file, and archived ones.
+    The names of their plan files identify compactions, log compactions and clusterings. Metadata is read only for
+    ambiguous instants: completed `replacecommit` instants without such a file, and archived ones.
     """
     planned = {} if archived else table.store.planned_actions()
     merges = table.config.is_merge_on_read
@@ -93,7 +93,7 @@ def services_of(
     def service_of(instant: Instant) -> TimelineService:
         if not instant.is_completed and instant.action is Action.REPLACECOMMIT:
             return TimelineService.CLUSTERING if instant.requested in clustering else TimelineService.WRITE
-        # A savepoint has the time of its commit, and its own key.
+        # A savepoint has the same time as its commit, and a separate key.
         action = planned.get(instant.key, instant.action)
         metadata = commits.get(instant.key)
         if metadata is None:
@@ -174,7 +174,7 @@ def _write(
     table: LoadedTable, instant: Instant, archived: CommitMetadata | None
 ) -> tuple[dict[str, Any], frozenset[str]]:
     if archived is None:
-        # The files first: with them, a large commit is not decoded to objects.
+        # The files are read first, because a large commit then need not be decoded to Python objects.
         files = table.store.files([instant])
         metadata = table.store.summary(instant)
     else:

@@ -10,7 +10,7 @@ Readers treat every file that is older than the active timeline as committed. Th
 lists the table once. Leftover files of writes that a rollback or restore undid are deleted. Other files of instants
 that are on no timeline are unexplained, so the archive stops before them.
 
-An archive puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
+An archive stores no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-#: Undone actions after which log files with their instant in the name contain no rows of other writes.
+#: Undone actions whose log files, which have their instant in the name, contain no rows of other writes.
 _NAMING_LOGS = (Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.LOGCOMPACTION)
-#: Actions that are archived under one hold of the lock; writers wait for the lock.
+#: Maximum number of actions that are archived while the lock is held once, because writers wait for it.
 _BATCH = 500
-#: Requested, inflight and completed file.
+#: Maximum number of timeline files per action: requested, inflight and completed.
 _FILES_PER_ACTION = 3
 
 
@@ -79,7 +79,7 @@ class Archived(Readable):
 
     @property
     def totals(self) -> Totals:
-        """The number of archived actions, counted as files, in the form that all services share."""
+        """The totals of the run. Archived actions are counted as files."""
         return Totals(files=len(self.instants))
 
     def _shown(self) -> Shown:
@@ -123,7 +123,7 @@ def schedule(
     _require_archive(table)
     return NothingToDo(
         code=NothingToDoReason.SINGLE_STEP,
-        reason="archive puts no plan on the timeline; run plans and executes in one step",
+        reason="archive stores no plan on the timeline; `run` plans and executes in one step",
     )
 
 
@@ -210,13 +210,13 @@ def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ..
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
-    """Return the bounds that depend on other state than the active timeline."""
+    """Return the bounds that depend on state outside of the active timeline."""
     timeline = table.timeline
     bounds = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
     if table.config.is_merge_on_read:
         bounds.append(bound_of_compaction(timeline, policies.compaction))
-    # An active writer whose write was rolled back may still create files. An active writer that has committed looks for
-    # its commit on the active timeline before its cleanup.
+    # A writer whose write was rolled back may still be active and create files. An active writer that has committed
+    # looks for its commit on the active timeline before its cleanup.
     active = sorted(active_writes(table.env, policies.transaction))
     if active:
         bounds.append(Bound(requested=active[0], reason=f"the writer of {active[0]} is active"))
@@ -232,7 +232,7 @@ def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:
 
 
 def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
-    """Return the first commit that the metadata table has not compacted yet: it stays on the timeline (MDT-10.5).
+    """Return the first commit that the metadata table has not compacted yet. It must stay on the timeline (MDT-10.5).
 
     A log block of the metadata table is valid only while its commit is on one of the two timelines.
     """
@@ -265,7 +265,7 @@ class _Leftovers:
 
 
 def _delete_failed(table: LoadedTable, deleted: DeletedFiles) -> dict[str, str]:
-    """Delete leftover files of undone writes; return one file for each other instant that is not on a timeline."""
+    """Delete leftover files of undone writes. Return one file per remaining instant that is on no timeline."""
     leftovers = _find_leftovers(table)
     for requested, paths in sorted(leftovers.undone.items()):
         delete_files(leftovers.table, requested, paths)
@@ -275,7 +275,7 @@ def _delete_failed(table: LoadedTable, deleted: DeletedFiles) -> dict[str, str]:
 
 
 def _find_leftovers(table: LoadedTable) -> _Leftovers:
-    """List the table and return leftover files, except files that readers show and that no rollback explains.
+    """List the table and return its leftover files, without files that readers show and that no rollback explains.
 
     The archive changes nothing for the latter; `lakehouse table validate` reports them.
     """
@@ -283,7 +283,7 @@ def _find_leftovers(table: LoadedTable) -> _Leftovers:
     now = table.reload()
     boundary, actions = first_write(now.timeline), dict(undone(now))
     gone = actions.keys()
-    # For older files the archive need not be read, unless a rollback explains them.
+    # Older files are skipped without reading the archive, unless a rollback explains them.
     times = [time for time in pc.unique(files.column("instant")).to_pylist() if time >= boundary or time in gone]
     unnamed = unnamed_instants(now, times)
     if not unnamed.hidden and not unnamed.shown:

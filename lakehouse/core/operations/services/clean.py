@@ -80,9 +80,9 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-#: Files per task: object stores delete up to this number in one request.
+#: Number of files per task; object stores delete at most this many files per request.
 _BATCH = 1000
-#: Tasks between two checks of the claim.
+#: Number of tasks between two checks of the claim.
 _ROUND = 64
 _HOUR_MS = 3_600_000
 _NOTHING = "every file is needed"
@@ -104,7 +104,7 @@ class Cleaned(Readable):
 
     @property
     def totals(self) -> Totals:
-        """The number of deleted files, in the form that all services share."""
+        """The number of deleted files, as the totals of the run."""
         return Totals(files=self.files)
 
     def _shown(self) -> Shown:
@@ -128,7 +128,7 @@ def last_clean(table: LoadedTable) -> CleanMetadata | None:
 
 
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> CleanPlan | NothingToDo:
-    """Return the plan that a run would execute: the oldest pending one, else a new one if due or forced.
+    """Return the plan that a run would execute: the oldest pending plan, or a new plan if due or forced.
 
     Writes nothing. Raises CorruptTableError if a pending plan contains other files than data files of the table.
     """
@@ -150,7 +150,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Put a plan on the timeline if a clean is due or forced and there are files to delete.
 
-    At most one plan is pending: while there is one, nothing is scheduled.
+    At most one plan may be pending, so nothing is scheduled while there is one.
     """
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
@@ -162,8 +162,8 @@ def schedule(
     refusal = _not_due(table, policies, request)
     if refusal is not None:
         return refusal
-    # Listing takes long and the lock should be short: list before, and again only if an instant was undone or a version
-    # was published since.
+    # A listing takes long, and the lock should be held only briefly. So the table is listed before the lock is taken,
+    # and again only if an instant was undone or a version was published in between.
     published = read_pins(table.env)
     planned = _plan(table, policies, request.pinned)
     if planned is None:
@@ -174,7 +174,7 @@ def schedule(
             for pending in now.timeline.where(action=Action.CLEAN, pending=True):
                 return NothingToDo(
                     code=NothingToDoReason.ALREADY_PENDING,
-                    reason=f"another process scheduled the clean {pending.requested} meanwhile; run it",
+                    reason=f"another process scheduled the clean {pending.requested} ; run it",
                 )
             planned = _plan(now, policies, request.pinned)
         if planned is None:
@@ -189,7 +189,7 @@ def schedule(
 def run(
     table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
 ) -> Cleaned | NothingToDo:
-    """Execute the plan of `request.instant`; else all pending ones without executor, then a new one if due.
+    """Execute the plan of `request.instant`, otherwise all pending plans without executor and then a new plan if due.
 
     Files that the instants `request.pinned` need are kept, even if an older plan lists them. With the lazy policy for
     failed writes, failed writes are rolled back first. If the table keeps tombstones, the files of expired tombstones
@@ -205,7 +205,10 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of a clean for the table as loaded, due or not; the benefit is the number of deleted files."""
+    """Return the cost of a clean of the loaded table, even if it is not due.
+
+    The benefit is the number of deleted files.
+    """
     planned = plan(table, policies, ServiceRequest(force=True))
     if isinstance(planned, NothingToDo):
         return ServiceCost()
@@ -237,7 +240,7 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 
 
 def _written_to(table: LoadedTable, writes: Sequence[Instant]) -> tuple[str, ...]:
-    """Return the partitions that writes wrote to or replaced file groups of, sorted."""
+    """Return the sorted partitions in which the writes created files or replaced file groups."""
     partitions = set(pc.unique(table.store.files(writes)["partition"]).to_pylist())
     partitions |= {partition for _, metadata in table.store.summaries(writes) for partition in metadata.replaced}
     return tuple(sorted(partitions))
@@ -309,7 +312,7 @@ def _since(table: LoadedTable, policy: CleanPolicy) -> str:
 
 
 def _held(table: LoadedTable) -> dict[Group, str]:
-    """Return the file groups of pending compactions, each with the base instant of its oldest slice that is needed."""
+    """Return the file groups of pending compactions, each with the base instant of the oldest needed slice."""
     held: dict[Group, str] = {}
     for instant in table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True):
         data = table.store.read(instant, State.REQUESTED)
@@ -328,7 +331,7 @@ def _pinned(table: LoadedTable, files: pa.Table, pins: frozenset[str]) -> frozen
 
 
 def _sparing(table: LoadedTable, stored: CleanPlan, pins: frozenset[str]) -> CleanPlan:
-    """Return an older plan without the files that the pins keep."""
+    """Return an existing plan without the files that the pins keep."""
     if not pins:
         return stored
     pinned_paths = _pinned(table, supported_data_files(table, list_columns(table, stored.files)), pins)
@@ -364,7 +367,8 @@ def _execute(
 class CleanWork:
     """The result of an executed plan.
 
-    `before` is the timeline before the listing that found `empty`: partition -> paths of its partition metadata.
+    `empty` maps empty partitions to the paths of their partition metadata. `before` is the timeline before the listing
+    that found them.
     """
 
     plan: CleanPlan
@@ -393,12 +397,12 @@ class CleanExecution:
         return _sparing(claimed.table, self.stored, self.pins)
 
     def partitions(self, plan: CleanPlan) -> Collection[str]:
-        """Return no partition: a clean creates no files."""
+        """Return no partitions, because a clean creates no files."""
         del plan
         return ()
 
     def execute(self, claimed: ClaimedPlan, plan: CleanPlan) -> CleanWork:
-        """Delete the files of the plan, and find the partitions that are empty then."""
+        """Delete the files of the plan, and find the partitions that are empty afterwards."""
         self._delete(claimed, plan)
         before = claimed.table.reload().timeline
         return CleanWork(plan=plan, before=before, empty=_empty_partitions(claimed.table, plan))
@@ -411,7 +415,7 @@ class CleanExecution:
         with observed_stage(stage_of(table, "clean", "file", [0] * len(paths))) as running:
             for start in range(0, len(batches), _ROUND):
                 if start:
-                    # A stale executor must not continue: a restore may have needed the files since.
+                    # A stale executor must not continue, because a restore may need the files by now.
                     check_claim(table.env, claimed.instant.requested, claimed.claim)
                     still_pending(table.reload(), claimed.instant)
                 tasks = batches[start : start + _ROUND]
@@ -448,7 +452,7 @@ def _delete_files(storage: Storage, _attempt: Attempt, paths: Sequence[str]) -> 
 
 
 def _empty_partitions(table: LoadedTable, stored: CleanPlan) -> dict[str, list[str]]:
-    """Return the partitions to delete in which only partition metadata files are left, with the paths of these."""
+    """Return the partitions of the plan that only contain partition metadata files, with the paths of these files."""
     candidates = [partition for partition in stored.partitions_to_delete if partition]
     with ThreadPoolExecutor(_LISTERS) as pool:
         listings = dict(zip(candidates, pool.map(table.env.storage.list_dir, candidates), strict=True))
@@ -460,5 +464,5 @@ def _empty_partitions(table: LoadedTable, stored: CleanPlan) -> dict[str, list[s
 
 
 def _no_write_since(before: Timeline, now: Timeline) -> bool:
-    """Return whether no write is pending and none completed since `before`: a write may use an empty partition."""
+    """Return whether no write is pending and none completed since `before`. Such a write may use an empty partition."""
     return not now.where(action=_MAY_WRITE, pending=True) and before.writes() == now.writes()

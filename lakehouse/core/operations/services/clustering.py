@@ -149,7 +149,7 @@ class ClusteringExecution:
         """Write the new file groups, in descending order of size."""
         table, policies, instant = claimed.table, claimed.policies, claimed.instant
         refuse_switched_off(policies, "clustering", self.partitions(plan))
-        # Check for conflicts before any work is done.
+        # Check for conflicts before the tasks run.
         numbered, left_out = unchanged_groups(claimed, table, plan)
         plan = replace(plan, groups=tuple(numbered.values()))
         require_recorded_writes(table, policies, instant)
@@ -181,7 +181,8 @@ class ClusteringExecution:
             files=RewrittenFiles(metadata=CommitMetadata(operation=Operation.CLUSTER.value), markers=markers),
             left_out=left_out,
         )
-        # Writes went on meanwhile. Records of indexes are prepared here, so that it takes no time under the lock.
+        # Writes continued in the meantime, so changed groups are excluded again. Index records are prepared here,
+        # before the lock is taken.
         done = unchanged_work(claimed, table.reload(), done)
         with rewritable_rows(claimed.table):
             return prepared(done, staging_of(claimed, self.engine))
@@ -240,7 +241,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
 def _plan_buckets(
     table: LoadedTable, policies: Policies, request: ServiceRequest, planner: BucketPlanner
 ) -> ClusteringPlan | None:
-    """Return the plan for a table with the bucket index, in which each row stays in its bucket or moves with it."""
+    """Return the plan for a table with a bucket index, in which rows stay together with their bucket."""
     clustering = policies.clustering
     layout = Layout(columns=clustering.columns, curve=clustering.layout)
     selected = request.partitions or clustering.selected_partitions
@@ -269,7 +270,7 @@ def _made_by(slices: FileSlices) -> set[str]:
 
 
 def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:
-    """Return the row layouts of those instants that were clusterings, archived ones included."""
+    """Return the row layouts of the instants that were clusterings, including archived ones."""
     writes = table.timeline.writes()
     old = instants - {instant.requested for instant in writes}
     commits = table.store.commits(i for i in writes.where(action=Action.REPLACECOMMIT) if i.requested in instants)
@@ -281,7 +282,7 @@ def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:
 
 
 def require_recorded_writes(table: LoadedTable, policies: Policies, before: Instant | None) -> None:
-    """Raise RetryableError if a pending write has not recorded its files yet: it may change any file group.
+    """Raise RetryableError if a pending write has not yet recorded its file groups, because it may change any of them.
 
     Only writes that precede the plan `before` are checked; None checks all.
     """
@@ -295,7 +296,7 @@ def require_recorded_writes(table: LoadedTable, policies: Policies, before: Inst
 
 
 def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
-    """Return whether a completed replacecommit was planned as a clustering; the names of its files show it."""
+    """Return whether a completed replacecommit was planned as a clustering, as the names of its timeline files show."""
     return any(pending.action is Action.CLUSTERING for pending in table.store.pending_files(instant))
 
 
@@ -327,7 +328,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
 
 
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
-    """Return the size of new files in the partitions for which a policy sets another size than the table."""
+    """Return the maximum file size for partitions in which a policy sets a different size than the table."""
     of = _policies_of(policies)
     by_partition = {partition: of(partition) for partition in {piece.partition for piece in plan.slices}}
     usual = policies.clustering.target_file_bytes
@@ -344,7 +345,8 @@ def _task(
     task: tuple[int, ClusteringGroup],
 ) -> list[WriteStat]:
     number, group = task
-    # The ids of files follow from the position in the stored plan, whatever an executor leaves out.
+    # File ids are derived from the position in the stored plan, so that they do not depend on groups that an executor
+    # skips.
     attempt = replace(attempt, partition=number)
     if group.partition in file_sizes:
         sized = replace(context.write.policy, max_file_bytes=file_sizes[group.partition])
@@ -401,8 +403,8 @@ def require_sortable(table: LoadedTable, columns: tuple[str, ...]) -> None:
             )
 
 
-#: Writes have priority: file groups that a write changed first are left out. If none remains, the plan is dropped and
-#: made again, once: then writes are faster than the clustering.
+#: Writes have priority, so file groups that a write changed first are skipped. If none remains, the plan is dropped and
+#: made again once. More attempts would not help if writes are faster than the clustering.
 SERVICE = RewritingService(
     name="clustering",
     action=Action.CLUSTERING,

@@ -3,7 +3,7 @@
     before the tasks    changed file groups are not read
     after the tasks     files that were made from changed file groups are not committed; they have markers, so the
                         commit deletes them
-    under the lock      the same again, for writes since then
+    under the lock      the same check again, for writes since then
 
 The commit lists only the file groups that it replaced. It completes the plan, which therefore releases all file groups.
 """
@@ -39,7 +39,7 @@ class ClusteringWork:
         plan: The plan without the skipped groups.
         context: The settings with which the files were written.
         stats: The new files by group of the plan.
-        files: The metadata of the commit and the records of indexes.
+        files: The metadata of the commit and the index records.
         left_out: The reasons for which parts of the plan were skipped.
     """
 
@@ -53,7 +53,7 @@ class ClusteringWork:
 def unchanged_groups(
     claimed: ClaimedPlan, now: LoadedTable, plan: ClusteringPlan
 ) -> tuple[dict[int, ClusteringGroup], tuple[str, ...]]:
-    """Return by position the planned groups without changed file groups, and the reasons for skipped ones.
+    """Return the planned groups without changed file groups, by position, and the reasons for skipped ones.
 
     Raises UnusablePlanError if nothing remains.
     """
@@ -102,8 +102,9 @@ def prepared(work: ClusteringWork, staging: IndexStaging) -> ClusteringWork:
 def _changed(claimed: ClaimedPlan, now: LoadedTable, plan: ClusteringPlan) -> Mapping[Group, str]:
     """Return the planned file groups that a write changed, or is about to change, with the reason.
 
-    Raises UnusablePlanError if a part of the plan must not be committed. In a bucket resize, rows that writes
-    copied would become visible. After another executor, files that it creates late would belong to no committed group.
+    Raises UnusablePlanError if a part of the plan must not be committed. In a bucket resize, rows that writes copied
+    would become visible. If an earlier executor is still active, the files that it creates late would belong to no
+    committed group.
     """
     policy, instant = claimed.policies.transaction, claimed.instant
     if resizes_buckets(plan):

@@ -1,8 +1,8 @@
 """Execute compaction and log compaction. A CompactionKind holds their differences.
 
 Writers continue during both. A log that completes after the requested time <t> of a plan belongs to the slice that
-begins with <t>. Therefore a plan must hold every log of its groups that completed before <t>, and it is made under the
-lock, where no write can complete.
+begins with <t>. Therefore a plan must contain every log of its groups that completed before <t>. It is made under the
+lock, so that no write can complete at the same time.
 """
 
 from __future__ import annotations
@@ -173,5 +173,5 @@ def require_merge_on_read(table: LoadedTable) -> None:
 def _task(
     kind: CompactionKind, context: CompactionContext, claim: int, attempt: Attempt, operation: CompactionOperation
 ) -> list[WriteStat]:
-    """Run one task under a write token that no other executor of the plan has, so that no file is overwritten."""
+    """Run one task with a write token that no other executor of the plan uses, so that no file is overwritten."""
     return kind.task(context, attempt_under_claim(attempt, claim), operation)

@@ -1,4 +1,4 @@
-"""The rows, files and bytes of a completed service action: an attempt that crashed after its commit reports none."""
+"""Reads the rows, files and bytes of a completed service action, for an attempt that crashed after its commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakehouse.core.operations.commit.results import Totals
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.model.instant import Action, State
 
-#: Totals and the columns of written files that they sum.
+#: Totals, each with the column of written files that it sums.
 _SUMS = {
     "rows": "num_writes",
     "inserts": "num_inserts",

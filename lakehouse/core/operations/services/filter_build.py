@@ -113,7 +113,7 @@ def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | N
 
 
 def _is_read(policies: Policies) -> bool:
-    """Return whether anything reads the filters: key look-ups of the index, or builds of the metadata table."""
+    """Return whether the filters are used, by key look-ups of the index or by builds of the metadata table."""
     return policies.index.index_type.uses_filters or policies.indexing.bloom_filters
 
 

@@ -80,7 +80,7 @@ class Indexed(Readable):
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexDue:
-    """Return whether declared indexes are not built; reads the definitions of indexes if the table has any."""
+    """Return whether declared indexes are not built yet. Reads the index definitions if the table has any."""
     del request
     return index_due(_declared(table, policies), listed_in(table), table.timeline)
 
@@ -118,7 +118,7 @@ def schedule(
 def run(
     table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
 ) -> Indexed | NothingToDo:
-    """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one if due.
+    """Execute the plan of `request.instant`, or the oldest pending plan without executor, or a new plan if due.
 
     Raises UserError if there is no such plan. Raises RetryableError if another executor works on it or took it over,
     if a file of the snapshot was cleaned meanwhile, or if a restore is not finished.
@@ -152,7 +152,10 @@ def _execute(table: LoadedTable, engine: Engine, policies: Policies, instant: In
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIndexes:
-    """The base files of a build, and the plan; `refused` is why the rows of the table cannot be indexed."""
+    """The base files of a build, and the plan.
+
+    `refused` explains why the rows of the table cannot be indexed, if so.
+    """
 
     plan: IndexPlan
     stats: tuple[WriteStat, ...] = ()
@@ -161,7 +164,7 @@ class BuiltIndexes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexExecution:
-    """The execution of one plan. Base files of the metadata table are no data files of the table."""
+    """The execution of one index plan. It writes base files of the metadata table, and no data files of the table."""
 
     engine: Engine
     writes_files: bool = False
@@ -177,7 +180,7 @@ class IndexExecution:
         return _stored_plan(claimed.table, claimed.instant)
 
     def partitions(self, plan: IndexPlan) -> Collection[str]:
-        """Return no partition of the table: a build writes to the metadata table only."""
+        """Return no partitions, because a build only writes to the metadata table."""
         del plan
         return ()
 
@@ -208,7 +211,8 @@ class IndexExecution:
                         if isinstance(error, UnsupportedError) or partition_named(name) is None:
                             # Another engine may be able to build it.
                             raise
-                        # The build would fail again, and a pending one blocks compactions of the metadata table.
+                        # Drop the plan: the build would fail again, and a pending build blocks compactions of the
+                        # metadata table.
                         return BuiltIndexes(plan=plan, refused=error)
         return BuiltIndexes(plan=plan, stats=tuple(stats))
 
@@ -332,7 +336,7 @@ def _built(table: LoadedTable, name: str, build: TableFiles) -> list[WriteStat]:
 
 
 def _reason_to_drop(table: LoadedTable, plan: IndexPlan, requested: str) -> str | None:
-    """Return why the base files of a build must not be used; None if they may."""
+    """Return why the base files of a build must not be used, or None if they may."""
     listed = listed_in(table)
     gone = [name for name in plan.names if name not in listed.building and name not in listed.usable]
     if gone:

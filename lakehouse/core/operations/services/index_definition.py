@@ -150,7 +150,7 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
 
 
 def _expression_refusal(index: DeclaredIndex, function: IndexFunction, kind: pa.DataType, version: str) -> str | None:
-    """Return why an expression index on a column of this type must not be created; None if it may."""
+    """Return why an expression index on a column of this type must not be created, or None if it may."""
     is_of_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     if version == "V1" and is_of_time and index.kind == COLUMN_STATS and function.name != IDENTITY:
         return (
@@ -181,7 +181,7 @@ def require_supported(table: LoadedTable, name: str, definition: Definition | No
 
 
 def refusal(config: TableConfig, name: str, definition: Definition | None) -> str | None:
-    """Return why this package cannot build an index partition; None if it can.
+    """Return why this package cannot build an index partition, or None if it can.
 
     Column statistics have no definition before they are built.
     """

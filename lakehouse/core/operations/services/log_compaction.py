@@ -38,7 +38,7 @@ from lakehouse.spec.options.policies import Policies
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> LogCompactionDue:
-    """Return whether a log compaction is worth a plan; reads the timeline only."""
+    """Return whether a log compaction should be planned; reads the timeline only."""
     return log_compaction_due(compaction.due(table, policies, request), policies.compaction)
 
 
@@ -71,8 +71,8 @@ def _before_pending_writes(table: LoadedTable, slices: Sequence[FileSlice]) -> t
 
         t1 (all columns)   t2 (pending, writes x)   t3 (writes y)      t1 and t3 merge into t3, and x of t2 is lost
 
-    Logs are ordered by the requested times of their writes, and a merged log has the position of its newest part. So a
-    log of a pending write must never lie between the parts of a merged log.
+    Logs are ordered by the requested times of their writes, and a merged log gets the position of its newest input. So
+    no log of a pending write may lie between the inputs of a merged log.
     """
     pending = min((i.requested for i in table.timeline.where(action=Action.DELTACOMMIT, pending=True)), default=None)
     if pending is None:

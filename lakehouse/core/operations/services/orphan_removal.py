@@ -1,4 +1,4 @@
-"""Orphan cleaning as a service: every so many hours the table is listed, and orphan files are deleted (see `orphans`).
+"""Orphan cleaning as a service: it periodically lists the table and deletes orphan files (see `orphans`).
 
 due    from the file of the last run; no listing
 run    list, load the timeline, delete the files that no instant lists and that are older than the grace time
@@ -50,7 +50,7 @@ class RemovedOrphans(Readable):
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> UpkeepDue:
-    """Return whether the last search is old enough; a table without writes has no orphans."""
+    """Return whether the last search is long enough ago. A table without writes has no orphans."""
     del request
     if not len(table.timeline):
         return UpkeepDue(due=False, reason="the table has no writes")
@@ -59,7 +59,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
 
 
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> OrphanPlan | NothingToDo:
-    """Return the orphan files that would be deleted now; lists the table, whether a run is due or not."""
+    """Return the orphan files that would be deleted now. Lists the table even if a run is not due."""
     del request
     orphans = find_orphans(table, policies.clean)
     return OrphanPlan(orphans=orphans) if orphans else NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NONE)
@@ -70,7 +70,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Return NothingToDo: orphan cleaning has no plan on the timeline."""
     del table, policies, request
-    reason = "orphans puts no plan on the timeline; run plans and executes in one step"
+    reason = "orphans stores no plan on the timeline; `run` plans and executes in one step"
     return NothingToDo(code=NothingToDoReason.SINGLE_STEP, reason=reason)
 
 
@@ -96,6 +96,6 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return a nominal cost: the number of orphans is known only after a listing, which a run does."""
+    """Return a nominal cost, because the number of orphans is unknown before a run lists the table."""
     del table, policies
     return ServiceCost(files=1, benefit=1.0)

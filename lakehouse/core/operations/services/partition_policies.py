@@ -12,7 +12,7 @@ Section = TypeVar("Section")
 
 
 def policies_by_partition(policies: Policies, service: str) -> Callable[[str], Policies | None]:
-    """Return a function from a partition path to its policies; None if the service is switched off there.
+    """Return a function that maps a partition path to its policies, or to None if the service is disabled there.
 
     Partitions with the same settings get the same object. The function raises UserError for options that do not fit.
     """
@@ -35,7 +35,7 @@ def policies_by_partition(policies: Policies, service: str) -> Callable[[str], P
 def sections_by_partition(
     policies: Policies, service: str, section: Callable[[Policies], Section]
 ) -> Callable[[str], Section | None]:
-    """Return a function from a partition path to one section of its policies, as `policies_by_partition` does."""
+    """Return a function that maps a partition path to one section of its policies; see `policies_by_partition`."""
     of = policies_by_partition(policies, service)
 
     def of_partition(partition: str) -> Section | None:
@@ -46,7 +46,7 @@ def sections_by_partition(
 
 
 def switched_off_reason(policies: Policies, service: str, partitions: Iterable[str]) -> str | None:
-    """Return in which of some partitions a service is switched off, as a sentence; None if in none."""
+    """Return a sentence with the partitions in which a service is disabled, or None if there are none."""
     off = policies.partitions.switched_off(service, partitions)
     if not off:
         return None
@@ -55,7 +55,7 @@ def switched_off_reason(policies: Policies, service: str, partitions: Iterable[s
 
 
 def refuse_switched_off(policies: Policies, service: str, partitions: Iterable[str]) -> None:
-    """Raise UnusablePlanError for a pending plan with partitions in which the service was switched off since."""
+    """Raise UnusablePlanError for a pending plan with partitions in which the service was disabled after planning."""
     reason = switched_off_reason(policies, service, partitions)
     if reason is not None:
         raise UnusablePlanError(f"{reason}; the other partitions are planned again")

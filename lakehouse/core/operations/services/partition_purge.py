@@ -1,4 +1,4 @@
-"""Purge: delete all files of a table, but no file of another owner in its folder.
+"""Purge: delete all files of a table, but no other files in its folder.
 
     data files           base files, log files and change logs in a partition: a folder with partition metadata
     partition metadata   after the data files, so that a retried purge finds the partitions
@@ -87,7 +87,7 @@ def _is_own(name: str) -> bool:
 
 
 def _shown(paths: Iterable[str], own: Iterable[str]) -> set[str]:
-    """Return kept files; the outermost folder in place of its files if it contains no file of the table."""
+    """Return the kept files. A folder without files of the table is listed instead of its files."""
     own_folders = {""}
     for folder in {_folder(path) for path in own}:
         own_folders.update(accumulate(folder.split("/"), "{}/{}".format))
@@ -100,7 +100,7 @@ def _shown(paths: Iterable[str], own: Iterable[str]) -> set[str]:
 
 
 def _stage(path: str) -> int:
-    """Return when a file is deleted: the files that a retried purge needs come last."""
+    """Return the position of a file in the order of deletion. Files that a retried purge needs come last."""
     if path.startswith(PROPERTIES):
         return 3
     if path.startswith(f"{HOODIE}/"):

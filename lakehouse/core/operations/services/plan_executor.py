@@ -42,7 +42,8 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: The claim is part of the write token: stages of executor n begin at (n - 1) * _STAGES. A Spark application has fewer.
+#: The claim is part of the write token: stage numbers of executor n begin at (n - 1) * _STAGES. A Spark application has
+#: fewer stages than this.
 _STAGES = 1_000_000
 
 PlanT = TypeVar("PlanT")
@@ -52,7 +53,7 @@ OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
 
 
 class RefusedPlanError(Exception):
-    """Raised if the rows of a pending plan cannot be rewritten by any executor; `error` is the reason."""
+    """The rows of a pending plan cannot be rewritten by any executor; `error` is the reason."""
 
     def __init__(self, error: UserError) -> None:
         super().__init__(error.message)
@@ -61,11 +62,12 @@ class RefusedPlanError(Exception):
 
 @contextmanager
 def rewritable_rows(table: LoadedTable) -> Iterator[None]:
-    """Turn a UserError about stored rows into RefusedPlanError.
+    """Convert a UserError about stored rows to RefusedPlanError.
 
-    Wrap the tasks of a plan with it, and no check of the options: a plan that an option refuses can be executed later.
-    An UnsupportedError passes, because another engine may be able to execute the plan. So does every error of a table
-    with a custom merger: its function can be missing on the workers of one engine, and can be corrected.
+    Use it around the tasks of a plan only, not around checks of options, because a plan that an option refuses can be
+    executed later. An UnsupportedError passes, because another engine may be able to execute the plan. So does every
+    error of a table with a custom merger: its function can be missing on the workers of one engine, and can be
+    corrected.
     """
     rule = table.config.merge_rule
     has_function = rule.merger is not None and not rule.groups
@@ -95,7 +97,7 @@ class PlanExecution(Protocol[PlanT, WorkT, OutcomeT_co]):
 
     @property
     def writes_files(self) -> bool:
-        """Whether tasks create data files. Files of an execution without commit have to be deleted."""
+        """Whether tasks create data files, which must be deleted if the execution does not commit."""
         ...
 
     def start(self, table: LoadedTable, pending: Instant, lock: TableLock) -> None:
@@ -113,7 +115,7 @@ class PlanExecution(Protocol[PlanT, WorkT, OutcomeT_co]):
     def execute(self, claimed: ClaimedPlan, plan: PlanT) -> WorkT:
         """Do the work of the plan, without the lock.
 
-        Raises UnusablePlanError if the plan has to be dropped, and RefusedPlanError if the run fails as well.
+        Raises UnusablePlanError if the plan must be dropped, and RefusedPlanError if the run must also fail.
         """
         ...
 
@@ -143,7 +145,7 @@ def execute_plan(
     partitions: Collection[str] | None = None
     try:
         if execution.writes_files:
-            # The claim deleted files, and the inflight file may be new.
+            # Reload, because the claim deleted files and the inflight file may be new.
             claimed = replace(claimed, table=table.reload())
         plan = execution.load(claimed)
         if plan is None:
@@ -157,7 +159,7 @@ def execute_plan(
             check_executor(claimed, now.timeline)
             outcome, markers = execution.complete(claimed, work, now, lock)
     except CommitStateUnknownError:
-        # The commit may still land, so its files must stay. Other executors wait until the heartbeat expires.
+        # The commit may still become visible, so its files must stay. Other executors wait until the heartbeat expires.
         claimed.heartbeat.stop()
         raise
     except UnusablePlanError as error:
@@ -207,7 +209,7 @@ def plans_without_executor(table: LoadedTable, policy: TransactionPolicy, action
 
 
 def still_pending(table: LoadedTable, plan: Instant) -> Instant:
-    """Return the current state of a plan that was pending; raise RetryableError if it is not pending any more."""
+    """Return the current state of a plan; raise RetryableError if it is no longer pending."""
     current = table.timeline.find(plan.requested)
     if current is None or current.is_completed:
         state = "undone" if current is None else "completed"
@@ -237,8 +239,8 @@ def check_executor(claimed: ClaimedPlan, timeline: Timeline) -> None:
 def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> None:
     """Leave the plan to the next executor, which deletes the files that it finds under its own claim.
 
-    A successor that has a claim already may have listed files before this executor wrote its last ones. Then this
-    function deletes them. `partitions` are the partitions of the plan; None: all.
+    A successor with a newer claim may have listed files before this executor wrote its last ones. This function then
+    deletes them. `partitions` are the partitions of the plan; None means all.
     """
     claimed.heartbeat.stop()
     table, requested = claimed.table, claimed.instant.requested
@@ -251,7 +253,8 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
         folders = None if partitions is None else sorted(partitions)
         action = claimed.instant.action
         if current is None:
-            # The plan was dropped. No other process deletes files, and copies for it, that were written after that.
+            # The plan was dropped. No other process deletes files of this executor, or copies for the plan, that were
+            # written later.
             paths = written_by(requested, table, action, folders, copies=True)
             delete_files(table, requested, paths)
             clean_up(table, requested)
@@ -266,12 +269,12 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
 
 
 def planned_attempt(task: int, number: int) -> Attempt:
-    """Return the first attempt of a task under claim `number`; it is known before the task starts."""
+    """Return the first attempt of a task under claim `number`. It is determined before the task starts."""
     return Attempt.planned(task, _stage_of(number))
 
 
 def attempt_under_claim(attempt: Attempt, number: int) -> Attempt:
-    """Return an attempt with a write token that no other executor of the plan has."""
+    """Return the attempt with a write token that no other executor of the plan uses."""
     return attempt.as_planned(_stage_of(number))
 
 
@@ -296,9 +299,10 @@ def _claim(
                     instant=requested,
                 )
             number = claim(env, requested)
-            # Load after the claim: an executor that completes the plan from here on has a newer claim.
+            # Load the timeline after the claim: an executor that completes the plan later must have a newer claim.
             now = table.reload()
-            # A restore deletes the files of a plan one by one. A claim in between would restore half of the plan.
+            # A restore deletes the timeline files of a plan one by one. A claim in between would recreate half of the
+            # plan.
             now.store.refuse_during_restore(now.timeline)
             current = still_pending(now, plan)
             lock.check()
@@ -314,7 +318,7 @@ def _claim(
 
 
 def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
-    """Drop an instant without a stored plan: its scheduler lost the lock while another process dropped the plan."""
+    """Drop an instant without stored plan: its scheduler lost the lock while another process dropped the plan."""
     claimed.heartbeat.stop()
     instant = claimed.instant
     # Without the plan its partitions are unknown, so files of earlier executors were not searched.
@@ -344,7 +348,7 @@ def _check_before_drop(claimed: ClaimedPlan, _now: LoadedTable, timeline: Timeli
 
 
 def _release(claimed: ClaimedPlan, markers: Collection[str]) -> None:
-    """Delete markers, claims and the heartbeat of a completed plan. Later cleanups delete the rest after an error."""
+    """Delete markers, claims and the heartbeat of a completed plan. If this fails, later cleanups delete the rest."""
     claimed.heartbeat.stop()
     table, requested = claimed.table, claimed.instant.requested
     try:
@@ -393,5 +397,5 @@ def _delete_files_of_claims(table: LoadedTable, requested: str, number: int) -> 
         newer_files = newer_files or len(stale) < len(marked)
         markers += [path] if len(stale) == len(marked) else []
     delete_files(table, requested, files)
-    # The marker type file is valid for all markers, so it stays while newer markers do.
+    # The marker type file applies to all markers, so it stays while newer markers exist.
     delete_leftovers(table.env.storage, [path for path in markers if not (newer_files and is_marker_type(path))])

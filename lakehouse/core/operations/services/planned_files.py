@@ -1,4 +1,4 @@
-"""Check the files that a pending plan names: their committed sizes, and missing files."""
+"""Check the files of a pending plan: their committed sizes, and missing files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def with_committed_log_sizes(table: LoadedTable, planned: Iterable[PlannedSlice]
 def planned_files_exist(
     claimed: ClaimedPlan, planned: Sequence[CompactionOperation] | Sequence[ClusteredSlice]
 ) -> Iterator[None]:
-    """Explain a missing file of a plan during its execution.
+    """Raise the appropriate error if a file of a plan is missing during execution.
 
     Raises RetryableError if another executor completed or dropped the plan, because a clean may have deleted its files.
     Otherwise raises CorruptTableError. If the options skip damaged files it raises UnusablePlanError instead: the next

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenFiles:
-    """The result of an executed plan: the metadata of its commit, the markers of its files, and records of indexes."""
+    """The result of an executed plan: the metadata of its commit, the markers of its files, and index records."""
 
     metadata: CommitMetadata
     markers: WriteMarkers

@@ -44,13 +44,14 @@ class RewritingService(Generic[PlanT]):
     Attributes:
         name: The name of the service in options.
         action: The action of its plans.
-        require: Raises UnsupportedError or UserError for a table that cannot have the service.
+        require: Raises UnsupportedError or UserError for a table that does not support the service.
         make_plan: Returns the plan of a table, whether it is due or not; None if no file group qualifies.
-        no_groups: The reason that is returned if no file group qualifies.
+        no_groups: The reason to return if no file group qualifies.
         encode: Encodes a plan for its requested file, from the plan and the root of the table.
         execution: Returns the execution of a plan on an engine.
         cost_of: Returns the cost of a plan.
-        refusal: Returns why no new plan is made; None if the service is due or forced, or if only the plan shows it.
+        refusal: Returns why no new plan is made, or None if the service is due or forced, or if only a plan can decide
+            that.
         check_before_plan: Raises if `run` must not make a new plan now.
         repeated_plans: The number of new plans that `run` makes again after writes changed all their file groups.
     """
@@ -96,8 +97,9 @@ class RewritingService(Generic[PlanT]):
         make_plan: Callable[[LoadedTable], PlanT | None],
         nothing: NothingToDo,
     ) -> Instant | NothingToDo:
-        """Put the plan that `make_plan` makes of the table on the timeline; return `nothing` if it makes none."""
-        # Listing takes long and the lock should be short: list before, and again only if the timeline changed since.
+        """Put the plan that `make_plan` returns on the timeline. If it returns no plan, return `nothing`."""
+        # A listing takes long, and the lock should be held only briefly. So the table is listed before the lock is
+        # taken, and again only if the timeline changed in between.
         planned = make_plan(table)
         with table_lock(table.env, policies.transaction) as lock:
             now = table.reload()
@@ -113,7 +115,7 @@ class RewritingService(Generic[PlanT]):
     def run(
         self, table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
     ) -> Committed | NothingToDo:
-        """Execute the plan of `request.instant`, else the oldest one without executor, else a new one if due.
+        """Execute the plan of `request.instant`, or the oldest plan without executor, or a new plan if due.
 
         Raises UserError if there is no such plan, and RetryableError if another executor works on it or took it over,
         or if a restore is not finished.
@@ -148,12 +150,18 @@ class RewritingService(Generic[PlanT]):
         return execute_plan(table, policies, instant, self.execution(engine), is_new=is_new)
 
     def cost(self, table: LoadedTable, policies: Policies) -> ServiceCost:
-        """Return the cost of a run for the table as loaded, due or not; the benefit is the number of files saved."""
+        """Return the cost of a run on the loaded table, even if it is not due.
+
+        The benefit is the reduction of files.
+        """
         self.require(table, policies)
         planned = self.make_plan(table, policies, DEFAULT_REQUEST)
         return ServiceCost() if planned is None else self.cost_of(planned)
 
     def _nothing(self, policies: Policies, request: ServiceRequest) -> NothingToDo:
-        """Return the outcome without file groups; it names requested partitions that a policy switches off."""
+        """Return the outcome if no file group qualifies.
+
+        It lists requested partitions in which a policy disables the service.
+        """
         reason = switched_off_reason(policies, self.name, request.partitions)
         return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=reason or self.no_groups)

@@ -44,7 +44,7 @@ class ServiceRequest:
     pinned: tuple[str, ...] = ()
 
 
-#: A call without any parameter.
+#: A call with default parameters.
 DEFAULT_REQUEST = ServiceRequest()
 
 
@@ -107,7 +107,10 @@ OutcomeT_co = TypeVar("OutcomeT_co", bound=ServiceOutcome, covariant=True)
 
 
 class Service(Protocol[DueT_co, PlanT_co, OutcomeT_co]):
-    """One table service. All functions raise UnsupportedError or UserError for a table that cannot have the service."""
+    """One table service.
+
+    All functions raise UnsupportedError or UserError if the table does not support the service.
+    """
 
     def due(self, table: LoadedTable, policies: Policies, request: ServiceRequest = ...) -> DueT_co:
         """Return whether the service is due, and why."""
@@ -128,5 +131,5 @@ class Service(Protocol[DueT_co, PlanT_co, OutcomeT_co]):
         ...
 
     def cost(self, table: LoadedTable, policies: Policies) -> ServiceCost:
-        """Return the cost of a run, from a plan that is made whether the service is due or not."""
+        """Return the cost of a run. It is computed from a plan, even if the service is not due."""
         ...

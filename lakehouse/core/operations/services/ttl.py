@@ -13,7 +13,7 @@ before, so a rule by value deletes it with the next run. A rule by modification 
 to base files or log files. Hudi's KEEP_BY_TIME only uses base files: it counts a compaction as a modification, and
 ignores log files.
 
-ttl puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo. It has no
+ttl stores no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo. It has no
 trigger condition either, so `force` has another meaning: rebuild the statistics from a listing of the table.
 """
 
@@ -53,7 +53,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: Extra metadata of the commit: which rule expired how many partitions, as JSON.
+#: Key of the commit's extra metadata with the number of expired partitions per rule, as JSON.
 RULES_KEY = TTL_RULES_KEY
 
 
@@ -120,7 +120,7 @@ def schedule(
     require_partitioned(table)
     return NothingToDo(
         code=NothingToDoReason.SINGLE_STEP,
-        reason="ttl puts no plan on the timeline; run plans and executes in one step",
+        reason="ttl stores no plan on the timeline; `run` plans and executes in one step",
     )
 
 
@@ -197,7 +197,7 @@ def _write_request(table: LoadedTable, plan: TtlPlan) -> WriteRequest:
 
 
 def _single_attempt(policy: TransactionPolicy) -> TransactionPolicy:
-    """Return a policy with one attempt per plan, because rows of the winning commit may keep partitions from expiring.
+    """Return a policy with one attempt per plan, because rows of a conflicting commit may reset partition ages.
 
     Under non-blocking concurrency control writers only append logs and never conflict. The deletion of a partition
     must conflict with logs that were committed first, so it uses optimistic concurrency control.
@@ -272,7 +272,7 @@ def _kept(plan: TtlPlan) -> str:
 
 
 def require_partitioned(table: LoadedTable) -> None:
-    """Raise UserError for a table without partitions, and for one that cannot be written."""
+    """Raise UserError for a table that is not partitioned or cannot be written."""
     root = table.env.storage.root
     require_writable(table.config, root)
     if not table.config.is_partitioned:

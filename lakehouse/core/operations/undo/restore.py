@@ -56,7 +56,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 _COMPACTIONS = (Action.COMPACTION, Action.COMMIT)
-#: Requested time -> paths of the files with this time in their names.
+#: Paths of the files with an instant in their names, by requested time of the instant.
 Written = Mapping[str, list[str]]
 #: The instant of a rollback and its plan.
 Rollback = tuple[Instant, RollbackPlan]
@@ -117,7 +117,7 @@ def restore(
         if now.timeline != table.timeline:
             plan = _plan(now, policy, to, force=force)
         else:
-            # A publication may have been added meanwhile; it does not change the timeline.
+            # A publication may have been added in between; it does not change the timeline.
             require_unpublished(now, [i for i in now.timeline if (i.requested, str(i.action)) in plan.instants])
         _refuse_during_clean(now, policy, to)
         lock.check()
@@ -275,7 +275,7 @@ def _check(run: _Run, plan: RestorePlan) -> None:
 
 
 def _roll_back(run: _Run, requested: str) -> Rollback | None:
-    """Roll back one instant with its plan, and return the rollback; None if both are deleted already."""
+    """Roll back one instant with its plan, and return the rollback. Return None if both are already deleted."""
     table, store, done = run.table, run.table.store, run.rollbacks.get(requested)
     with table_lock(table.env, run.policy) as lock:
         timeline = store.load()
@@ -298,7 +298,10 @@ def _roll_back(run: _Run, requested: str) -> Rollback | None:
 
 
 def _request_rollback(run: _Run, timeline: Timeline, requested: str, action: Action) -> Rollback:
-    """Create the rollback instant, or return a pending one with the files of its plan and those found since."""
+    """Create the rollback instant, or return a pending rollback.
+
+    Its files are those in its plan, and newly listed files.
+    """
     table, files, existing = run.table, run.written[requested], run.rollbacks.get(requested)
     if existing is None or existing[0].is_completed:
         plan = plan_of_files(requested, action, files)
@@ -353,7 +356,7 @@ def _remove_rollbacks(table: LoadedTable, target: str, completed: Instant) -> No
 
 
 def _remove_rollbacks_of_finished(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
-    """Delete the rollbacks that a crash left after the newest restore, if that was a restore to `to`."""
+    """Delete rollbacks that remain because the newest restore crashed at its end, if it restored to `to`."""
     restores = table.timeline.where(action=Action.RESTORE, state=State.COMPLETED).by_completion()[-1:]
     for completed in restores:
         data = table.store.read(completed, State.REQUESTED)

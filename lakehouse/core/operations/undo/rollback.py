@@ -5,7 +5,7 @@
     R_c.rollback  delete markers, staged rows, heartbeat
 
 A crash leaves R pending, and the next rollback continues it, unless X is still completed. The plan of a compaction is
-kept, so it is requested again, and an executor that was running it loses its claim.
+kept: it becomes requested again, and an executor that was running it loses its claim.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def roll_back_expired_writes(table: LoadedTable, policy: TransactionPolicy, *, d
 def rollback(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False, force: bool = False
 ) -> RollbackPlan | NothingToDo:
-    """Roll back a pending write, or the newest completed one; the plan of a compaction is kept.
+    """Roll back a pending write, or the newest completed write. The plan of a compaction is kept.
 
     Args:
         table: The loaded table.
@@ -188,7 +188,7 @@ def rollback(
 def roll_back(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, is_own: bool = False
 ) -> RollbackPlan | None:
-    """Roll back a pending write; return None if it was rolled back or completed meanwhile.
+    """Roll back a pending write. Return None if it was rolled back or completed in between.
 
     `is_own` is whether this process wrote its files (see `plan_rollback`).
     """
@@ -217,8 +217,8 @@ def drop_plan(
 ) -> None:
     """Roll back a service plan and delete it, because it can never be completed.
 
-    `still_ours` is called under the lock and raises if another executor claimed the plan. A crash may leave the plan.
-    `is_own` is whether all files of earlier executors are deleted already (see `plan_rollback`).
+    `still_ours` is called under the lock and raises an error if another executor claimed the plan. After a crash the
+    plan may still exist. `is_own` is whether all files of earlier executors are deleted already (see `plan_rollback`).
     """
     require_own_logs(table, (), dropped=[instant])
     plan = plan_rollback(table, instant, is_own=is_own)
@@ -232,7 +232,7 @@ def drop_plan(
 
 
 def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False) -> RollbackPlan:
-    """Return the plan to roll back `instant`: the files with markers, and further files that a listing finds.
+    """Return the plan to roll back `instant`: its files with markers, and other files of it that a listing finds.
 
     All or some markers may be missing: a copy or backup of a table seldom includes `.hoodie/.temp`, and it may have
     been made while the writer was running. Remaining files become visible when the archive passes their instant.
@@ -249,7 +249,7 @@ def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False)
     elif not is_own or (not files and instant.state is State.INFLIGHT):
         files += written_by(requested, table, action)
     if resize := _resize(table, instant):
-        # The plan is deleted with the logs to which writes copied rows for it.
+        # The logs to which writes copied rows for the plan are deleted together with it.
         partitions = sorted({piece.partition for piece in resize.slices})
         files += written_by(requested, table, Action.CLUSTERING, partitions, copies=True)
     plan = plan_of_files(requested, action, files)
@@ -274,7 +274,7 @@ def copies_of(table: LoadedTable, instant: Instant) -> list[str]:
 def _finish(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool
 ) -> RollbackPlan | NothingToDo:
-    """Continue the rollback of an instant that was deleted, or whose plan is requested again."""
+    """Continue a rollback whose target is already deleted, or is a plan that is requested again."""
     undoing = find_rollback(table, table.timeline, requested)
     if undoing is not None and not undoing.is_completed:
         plan = read_rollback_plan(table, undoing)
@@ -313,14 +313,15 @@ def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozense
 
 
 def _with_unplanned_files(table: LoadedTable, plan: RollbackPlan) -> RollbackPlan:
-    """Return a stored plan with further files of its target, found by a listing.
+    """Add files of the target that a listing finds to a stored plan.
 
-    Hudi plans an empty rollback if the marker directory is missing, and a writer may have created files since the plan.
+    Hudi plans an empty rollback if the marker directory is missing. Also, the writer may have created files after the
+    plan.
     """
     check_rollback(table, plan)
     action, target = Action(plan.action), table.store.load().find(plan.target)
-    # `_execute` decides about a completed target. An executor may have taken over a service plan that still exists: it
-    # has deleted the files of earlier ones, and those that are listed may be its own.
+    # `_execute` handles a completed target. A service plan that still exists may have a new executor. It has deleted
+    # the files of earlier executors, so listed files may belong to the new executor.
     if target is not None and (target.is_completed or target.action in SERVICE_ACTIONS):
         return plan
     files = [path for request in plan.requests for path in request.files]
@@ -406,7 +407,7 @@ def _execute(
 
 
 def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:
-    """Remove the record of the target from the metadata table, while the target is pending (MDT-9)."""
+    """Remove the records of the target from the metadata table while the target is still pending (MDT-9)."""
     if not any(listed_partitions(read_properties(table.env.storage) or {})):
         return
     with table_lock(table.env, policy) as lock:
@@ -427,7 +428,7 @@ def _lists_deleted_files(table: LoadedTable, plan: RollbackPlan) -> bool:
 
 
 def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:
-    """Drop a pending rollback whose target is completed, and return True.
+    """Drop a pending rollback if its target is completed, and return True.
 
     The rollback crashed before it deleted the completed file, or the target was executed again since. Files of the
     rollback plan that the target does not list are from an earlier execution and are deleted. Returns False if the

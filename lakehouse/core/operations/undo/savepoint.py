@@ -99,7 +99,7 @@ def _overtaken(table: LoadedTable, target: Instant) -> RetryableError:
 def delete_savepoint(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False
 ) -> Instant:
-    """Delete the savepoint of a commit, pending or completed; its files are then cleaned like all others.
+    """Delete the pending or completed savepoint of a commit. Cleans then treat its files like all others.
 
     Raises UserError if there is no such savepoint; the message lists the existing ones.
     """
@@ -124,7 +124,7 @@ def delete_savepoint(
 
 
 def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:
-    """Return the names of the files that a restore to `target` keeps, by partition: files of the newest slices."""
+    """Return, by partition, the file names of the newest slices, which a restore to `target` keeps."""
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
     present = require_files(table, undone, f"a savepoint of {target.requested}")
     _require_no_leftovers(table, target, present)
@@ -147,7 +147,7 @@ def _require_no_leftovers(table: LoadedTable, target: Instant, listing: Iterable
     before, after = (first_write(timeline) for timeline in (table.timeline, Timeline((*table.timeline, savepoint))))
     between = [file for file in listing if before < file.instant < after]
     hidden = unnamed_instants(table, {file.instant for file in between}).hidden
-    # A log file of version 6 is named after the instant of its slice, which need not be on a timeline.
+    # A log file of version 6 is named after the base instant of its slice, which may be on no timeline.
     only_bases = bool(hidden) and has_old_log_names(table)
     files = {f.instant: f.path for f in between if f.instant in hidden and (isinstance(f, BaseFile) or not only_bases)}
     leftovers = sorted(files)

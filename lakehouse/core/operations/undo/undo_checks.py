@@ -31,7 +31,7 @@ _SHOWN = 5
 
 
 def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> RollbackPlan:
-    """Return the rollback plan that deletes these files of an instant."""
+    """Build the rollback plan that deletes these files of an instant."""
     partitions: dict[str, set[str]] = {}
     for path in files:
         partitions.setdefault(path.rpartition("/")[0], set()).add(path)
@@ -41,7 +41,7 @@ def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> Rollb
     return RollbackPlan(target=requested, action=str(action), requests=requests)
 
 
-# parameters: the instant, where its files are, and which of them are wanted
+# parameters: the instant, the location of its files, and the kind of files to return
 def written_by(
     requested: str,
     table: LoadedTable,
@@ -50,7 +50,7 @@ def written_by(
     *,
     copies: bool = False,
 ) -> list[str]:
-    """Return the paths of all data files and change logs of an instant in some partitions (None: all), by a listing.
+    """List the partitions (None means all), and return the paths of all data files and change logs of an instant.
 
     Args:
         requested: The requested time of the instant, which the names of its files contain.
@@ -155,7 +155,7 @@ def remaining_commits(
 ) -> list[tuple[Instant, CommitMetadata]]:
     """Return the completed writes of a timeline, with the files that they list and that readers may need."""
     commits = table.store.commits(timeline.writes())
-    # A log file of version 6 is named after the instant of its slice, which need not be on a timeline.
+    # A log file of version 6 is named after the base instant of its slice, which may be on no timeline.
     return list(commits) if table.config.is_upgraded else without_undone_copies(commits, timeline, listing)
 
 

@@ -35,12 +35,12 @@ from lakehouse.model.display import count_text
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.validation import Finding
 
-#: Files whose bounds are in memory at the same time.
+#: Maximum number of files whose bounds are in memory at the same time.
 _FILES_AT_ONCE = 1_000
 _EXAMPLES = 3
 
 Kinds = Mapping[str, pa.DataType]
-#: Dotted path of a column -> bounds; None if the file cannot be examined.
+#: Bounds by dotted path of the column; None if the file cannot be read.
 Measured = Mapping[str, ColumnBounds] | None
 
 
@@ -104,7 +104,7 @@ def _is_combinable(kind: pa.DataType) -> bool:
 
 
 def _measured(storage: Storage, kinds: Kinds, _attempt: Attempt, file: BaseFile | LogFile) -> Measured:
-    """Return the bounds of a file's rows, as a task; another check reports a file that cannot be read."""
+    """Task: return the bounds of a file's rows. A different check reports files that cannot be read."""
     try:
         if isinstance(file, LogFile):
             return log_bounds(storage, file.path, kinds)[0]
@@ -116,7 +116,7 @@ def _measured(storage: Storage, kinds: Kinds, _attempt: Attempt, file: BaseFile 
 
 
 def _united(first: Measured, second: Measured) -> Measured:
-    """Return the bounds of both; None if one is unknown. A column that a file lacks is null in it."""
+    """Combine two bounds; None if one is unknown. A column that is missing in a file is null there."""
     if first is None or second is None:
         return None
     return merged_bounds((first, second))

@@ -24,11 +24,12 @@ _Decoder = Callable[[bytes], Any]
 
 
 def check_plans(table: LoadedTable, sizes: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield findings for plans, savepoints and reports that cannot be read, and for missing files that they name."""
+    """Yield findings for unreadable plans, savepoints and reports, and for missing files that they list."""
     for instant, state, decode in _files(table):
         data = table.store.read(instant, state)
         if data is None:
-            # Its requested file is missing, which another check reports, or the action was completed meanwhile.
+            # The requested file of the action is missing, which another check reports, or the action was completed in
+            # between.
             continue
         try:
             value = decode(data)

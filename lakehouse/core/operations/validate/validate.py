@@ -4,7 +4,7 @@
     deep       the engine also reads every file: one task for each slice, then one for each partition
 
 A table can be validated while other processes write to it. Files are listed before the timeline is read, so a
-concurrent change can look like corruption. Such findings are checked a second time and kept if they persist.
+concurrent change can look like corruption. Such findings are checked again, and reported only if they persist.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def validate(
 
 
 _GONE = "file.present"
-#: Invariants that a concurrent process may violate for a moment.
+#: Invariants that a concurrent process may violate temporarily.
 _REPEATED = frozenset(
     {"timeline.unique", "timeline.requested", "timeline.archived", "timeline.readable", "timeline.dead", "leftover"}
     | {"plan.files", "savepoint.files", "file.present", "file.size", "partition.metadata", "archive.readable"}
@@ -124,7 +124,7 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
         if not unreadable and table.config.layout.has_completion_times and table.timeline.pending_restore() is None:
             findings += with_shown_files(table, files, slices, _orphans(table, files))
     except (CorruptTableError, pa.ArrowException) as error:
-        # If there is a finding, it explains the error; otherwise the error is unexpected.
+        # If another check has a finding, it explains this error. Otherwise the error is unexpected.
         if not findings:
             raise
         findings.append(Finding(invariant="unchecked", problem=f"files were not checked: {error}"))
@@ -285,7 +285,7 @@ def with_shown_files(
         return
     if not old:
         return
-    # A log file of version 6 is named after the instant of its slice.
+    # A log file of version 6 is named after the base instant of its slice.
     without_logs = has_old_log_names(table)
     for file in data:
         if file.instant in old and not (without_logs and isinstance(file, LogFile)):

@@ -5,7 +5,8 @@ After repeated conflicts a writer gets priority for its next attempt, so that it
     first lost conflict    pause, plan again, try again
     later lost conflicts   create .hoodie/next_writer.json; other writers wait for its deletion before an attempt
 
-A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin together.
+A waiting writer that also has repeated conflicts gets the priority next. Otherwise all waiting writers would start at
+the same time.
 
 Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
 seconds. So it helps little if a batch is large, but other writers never wait long. A file with unexpected content is
@@ -60,7 +61,7 @@ class WriteAttempt:
         heartbeat: The heartbeat of the instant.
         markers: The markers of the instant.
         staged: The staged rows. All attempts share this list: the first one fills it, later ones reuse it.
-        lost: Number of earlier attempts, which lost a conflict.
+        lost: Number of earlier attempts, which ended with a conflict.
     """
 
     write: PreparedWrite
@@ -152,7 +153,8 @@ def _remove_empty(
 def _remove_pending(attempt: WriteAttempt, table: LoadedTable, current: Instant | None) -> None:
     """Delete the instant of an attempt, and its record in the metadata table before it.
 
-    The attempt may have lost the lock after it wrote the record, also if it has no data files: deleted partitions.
+    The attempt may have lost the lock after it wrote the record. This can also happen without data files, when
+    partitions are deleted.
     """
     with table_lock(table.env, attempt.write.policies.transaction) as lock:
         lock.check()

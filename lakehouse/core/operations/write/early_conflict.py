@@ -5,9 +5,9 @@ check      read the markers of other active writes, then the writes that complet
 
 Each write announces before it checks, and markers are deleted only after the commit. So at least one of two writers
 finds the markers of the other. A write that finds an earlier instant aborts immediately. A write that finds only later
-instants waits for a moment. If a later instant is still announced then, it had checked before our announcement and is
-writing, so this write aborts. Two conflicting writes never both write data. Both abort only if one check takes longer
-than the wait; they retry after pauses of different lengths.
+instants waits for a moment. If a later instant still has markers after the wait, it checked before our announcement and
+is now writing, so this write aborts. Two conflicting writes never both write data. Both abort only if one check takes
+longer than the wait; they retry after pauses of different lengths.
 
 Detection only saves work. The conflict check before the commit decides. Detection is off where markers cannot show
 whether there is a conflict: partial updates may write different columns of a file group, and non-blocking writers may
@@ -52,12 +52,15 @@ class AnnouncedWrite:
 
 
 def early_conflict(ours: AnnouncedWrite) -> Conflict | None:
-    """Return the conflict for which this write must abort, None if it may write; call after its markers exist."""
+    """Return the conflict for which this write must abort, or None if it may write.
+
+    Call this after its markers exist.
+    """
     conflicts = _conflicts(ours)
     if conflicts and all(conflict.winner.requested > ours.instant.requested for conflict in conflicts):
         later = {conflict.winner.requested for conflict in conflicts}
         ours.write.table.env.clock.sleep(_WAIT_S)
-        # A write that announced during the wait has seen our markers, so it aborts or waits itself.
+        # A write that announced during the wait reads our markers, so it aborts or waits itself.
         conflicts = [conflict for conflict in _conflicts(ours) if conflict.winner.requested in later]
     if conflicts:
         logger.info("%s: %s aborts early: %s", _root(ours), ours.instant.requested, conflicts[0].reason)
@@ -69,7 +72,10 @@ def _root(ours: AnnouncedWrite) -> str:
 
 
 def _conflicts(ours: AnnouncedWrite) -> list[Conflict]:
-    """Return the conflicts with writes that completed since the load, else with active writes, earliest first."""
+    """Return the conflicts with writes that completed since the load.
+
+    If there are none, return those with active writes, earliest first.
+    """
     write, table, shared = ours.write, ours.write.table, shared_columns(ours.write)
     change = _change(write.request.operation, ours.markers, commit_extra(write, [], 0), ours.touched, shared)
     # Read markers before the timeline: a write that deletes its markers in between is then seen on the timeline.

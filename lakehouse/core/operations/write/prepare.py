@@ -67,7 +67,8 @@ def commit_extra(
     """
     context = write.context
     extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
-    # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
+    # Rows that were completed repeat the stored values of the other columns, so a concurrent write of those columns
+    # also conflicts.
     if context.incoming.provided_columns is not None and not completes_rows(context):
         extra[conflict.COLUMNS_KEY] = json.dumps(context.incoming.provided_columns)
     return extra | encode_drift((*_counted_drift(write, stats, rows), *drift))
@@ -213,7 +214,7 @@ def _spreading(context: WriteContext, policies: Policies, spread: SpreadHistory 
     """Return the context of a write that stages each large value of the spread column separately."""
     if spread is None:
         return context
-    # 0 turns learning off; else every value that a commit had would be large.
+    # 0 disables learning. Otherwise every value of a commit would count as large.
     least_rows = policies.spread.min_bytes / context.bytes_per_row if policies.spread.min_bytes else math.inf
     large = spread.large(policies.spread.large_values, least_rows)
     layout = replace(context.layout, spread_column=spread.column, spread_large=large)
@@ -228,7 +229,7 @@ def _placement(placement: Placement, keys: KeyConfig, deleted: pa.Schema | None)
 
 
 def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
-    """Return whether a delete has ordering columns and the table compares them, which requires tombstones.
+    """Return whether deletes provide ordering columns that the table compares. This requires tombstones.
 
     Raises UnsupportedError for a column type that delete blocks of log files cannot store as ordering value.
     """
@@ -299,7 +300,7 @@ def _check_non_blocking(
 
 
 def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
-    """Return the stats of the inflight file: the file groups that the write will change, for early detection."""
+    """Return the stats for the inflight file: the file groups that the write will change, for early detection."""
     return tuple(
         WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=before)
         for task in tasks
@@ -308,7 +309,7 @@ def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
 
 
 def _extended(task: GroupTask) -> str | None:
-    """Return the instant of the slice that a task extends, or of the resize for which it copies rows; None if new."""
+    """Return the instant of the slice that a task extends, or of the resize for which it copies; None if new."""
     if task.resize is not None:
         return task.resize
     if task.base is not None:
@@ -319,7 +320,10 @@ def _extended(task: GroupTask) -> str | None:
 def _schema(
     table: LoadedTable, policies: Policies, request: WriteRequest, stored: pa.Schema | None, batch: pa.Schema | None
 ) -> SchemaPlan:
-    """Return the schema of the table after the write; `stored` is its schema now, `batch` the schema of the rows."""
+    """Return the schema of the table after the write.
+
+    `stored` is its current schema, `batch` the schema of the rows.
+    """
     operation, columns = request.operation, request.columns
     keys, rule = table.config.keys, table.config.merge_rule
     if operation is Operation.DELETE and batch is not None:
@@ -344,7 +348,7 @@ def _schema(
 
 
 def _without_other_groups(plan: SchemaPlan, rule: MergeRule, incoming: pa.Schema) -> SchemaPlan:
-    """Return the plan without the drift of column groups that the batch does not have: other writers fill them."""
+    """Remove the drift of column groups that are missing in the batch, because other writers fill them."""
     absent = {name for group in rule.groups if group.ordering not in incoming.names for name in group.names}
     if not absent:
         return plan
@@ -373,7 +377,7 @@ def _keeping(context: WriteContext, columns: BatchColumns | None, batch: pa.Sche
 
 
 def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
-    """Return the columns whose change of type may change keys, partition paths or the order of versions."""
+    """Return the columns for which a type change may change keys, partition paths or the order of versions."""
     roles: dict[str, frozenset[Role]] = {}
     named = (
         (Role.KEY, keys.record_key_fields),
@@ -387,7 +391,7 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
 
 
 def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
-    """Return the key config of a write: with the stored form of keys, and whether they are checked.
+    """Return the key config of a write, with the stored form of keys and whether keys are checked.
 
     Raises UserError if write and table have different key encodings.
     """
@@ -404,7 +408,7 @@ def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
 
 
 def _sniffed_keys(table: LoadedTable) -> KeyConfig:
-    """Return the key config with the form of the stored keys, for a COMPLEX generator with one field.
+    """For a COMPLEX key generator with one field, return the key config with the form that stored keys have.
 
     Releases of Hudi differ in whether the form is `field:value` or `value` (DATA-2.1), so a stored key is inspected.
     """
@@ -419,7 +423,7 @@ def _sniffed_keys(table: LoadedTable) -> KeyConfig:
                 first = reader.footer("hoodie_min_record_key")
                 key = first if first is not None else reader.column(_KEY)[0].as_py()
             except NotFoundError:
-                # A clean deleted the file; a file of another commit may exist.
+                # A clean deleted the file. Try a file of another commit.
                 continue
             return replace(keys, field_prefix=str(key).startswith(f"{keys.record_key_fields[0]}:"))
     return keys

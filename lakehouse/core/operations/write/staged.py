@@ -50,14 +50,14 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
-# The number of bytes that a task appends in about 0.1 s.
+# Number of bytes that a task appends in about 0.1 s, the start time of a Spark task.
 _LIGHT_BYTES = 4 * 1024 * 1024
-#: Staged rows that this process appends itself.
+#: Maximum number of staged rows that this process appends itself.
 _BYTES_HERE = 8 * 1024 * 1024
-#: Bytes of base files in which this process looks keys up, the number of keys, and bytes of base files and staged rows
-#: from which it writes base files.
+#: Limits for work in this process instead of tasks: base file bytes and keys of a key look-up, and bytes of base files
+#: and staged rows of a rewrite.
 _SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 12 * 1024 * 1024
-#: Limits up to which this process does look-ups with filters itself: the filters exclude nearly all files.
+#: Limits for look-ups with filters in this process. They are higher, because the filters exclude nearly all files.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
 _NO_MATCH = "no stored row matches the batch"
 
@@ -68,13 +68,13 @@ def stage(attempt: WriteAttempt) -> None:
     if not attempt.staged:
         attempt.staged.extend(_staged(attempt.write))
     if not all(context.layout.fits(run) for run in attempt.staged):
-        # The buckets of partitions changed since an earlier attempt staged the rows.
+        # Stage again, because the bucket counts of partitions changed since an earlier attempt staged the rows.
         regroup = partial(regroup_run, context)
         attempt.staged[:] = attempt.write.engine.run(regroup, list(attempt.staged), light=True)
 
 
 def _staged(write: PreparedWrite) -> list[StagedRun]:
-    """Stage the rows of the request; rows with the same key are grouped only if they are combined."""
+    """Stage the rows of the request. Rows with the same key are grouped only if they are to be combined."""
     context, engine, frame = write.context, write.engine, write.request.frame
     if not engine.divides(frame):
         return engine.exchange(frame, partial(stage_shard, context), by=write.shard_by, hint="exact")

@@ -67,7 +67,10 @@ _FILTERED = (Operation.UPSERT, Operation.INSERT)
 
 
 def orders_deletes(table: LoadedTable, schema: pa.Schema) -> bool:
-    """Return whether deletes can store ordering values of the types in `schema`; delete blocks support only some."""
+    """Return whether deletes can store ordering values of the types in `schema`.
+
+    Delete blocks support only some types.
+    """
     try:
         for name in table.config.merge_rule.compared if table.config.is_merge_on_read else ():
             written_as(schema.field(name).type)
@@ -95,7 +98,7 @@ class AppliedDeletes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedDeletes:
-    """The tombstones that one attempt of a write uses; `known` are the tombstones of the loaded table."""
+    """The tombstones that one write attempt uses. `known` contains the tombstones of the loaded table."""
 
     table: LoadedTable
     engine: Engine
@@ -192,7 +195,7 @@ class RememberedDeletes:
         return bool(suspects) and any(self.engine.run(partial(count_late, self.context, deletes), suspects, light=True))
 
     def _merged(self, valid: Tombstones) -> tuple[TombstoneFile, ...]:
-        """Return the tombstone files; small ones are merged if there are many."""
+        """Return the tombstone files, after merging small ones if there are many."""
         groups = files_to_merge(valid.files)
         if not groups:
             return valid.files
@@ -210,7 +213,7 @@ class LateRowsCheck:
     runs: Sequence[StagedRun]
 
     def conflict(self, others: Others, timeline: Timeline) -> Conflict | None:
-        """Return no conflict: tombstones are in files."""
+        """Return no conflict, because only `compare` reads the tombstone files."""
         return None
 
     def suspects(self, others: Others) -> Others:
@@ -267,6 +270,6 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
             if not tombstones.is_complete or older[start].completion > tombstones.up_to:
                 commits = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
                 tombstones = known_tombstones(commits, tombstones)
-    # An older replacement of a partition affects only tombstones that have expired.
+    # An older replacement of a partition only affects tombstones that have already expired.
     overwritten = {partition: at for partition, at in tombstones.overwritten.items() if at >= since}
     return replace(tombstones, overwritten=overwritten).counting(now_ms)

@@ -66,13 +66,13 @@ def write(
 ) -> Committed | NothingToDo | Conflict:
     """Run one write from request to commit; a write that fails is rolled back before the error is raised.
 
-    An attempt that loses a conflict is planned and written again, up to `hoodie.write.num.retries.on.conflict.failures`
-    times: with several writers always, with a single one if a table service such as clustering has won.
+    After a conflict the write is planned and written again, up to `hoodie.write.num.retries.on.conflict.failures`
+    times. With a single writer this is done only if a table service such as clustering committed first.
 
     Raises:
         RetryableError: Another writer is active where only one is allowed, or another process considered this write
             expired and rolled it back; the message names the instant.
-        CommitStateUnknownError: It cannot be known whether the commit happened; nothing was deleted.
+        CommitStateUnknownError: It is unknown whether the commit happened; nothing was deleted.
     """
     if policies.transaction.eager:
         table = roll_back_failed_writes(table, policies.transaction)
@@ -124,7 +124,7 @@ def write(
 
 
 def _is_service(table: LoadedTable, winner: Instant) -> bool:
-    """Return whether a table service has won a conflict: its commit rewrote file groups, or its plan was undone."""
+    """Return whether the conflict is with a table service: its commit rewrote file groups, or its plan was undone."""
     current = table.reload().timeline.find(winner.requested)
     if current is None:
         return winner.action is Action.CLUSTERING
@@ -160,7 +160,7 @@ def _request(
 
 
 def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[str]) -> tuple[PreparedWrite, Instant]:
-    """Create the requested file under the lock; prepare again if the timeline changed in a way that matters.
+    """Create the requested file under the lock. If a relevant timeline change occurred, prepare the write again.
 
     `own` are the requested times of earlier attempts.
     """
@@ -187,7 +187,7 @@ def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[
         try:
             instant = table.store.request(table.timeline, _action(table, request), data, announce=announce)
         except BaseException:
-            # Discard under the lock: after its release another write may own this time and its heartbeat.
+            # Discard under the lock, because after its release another write may use the same time and heartbeat.
             heartbeat.discard()
             raise
     return write, instant
@@ -222,7 +222,7 @@ def _action(table: LoadedTable, request: WriteRequest) -> Action:
 
 
 def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
-    """Write and commit; the attempt is abandoned unless it is committed or lost a conflict."""
+    """Write and commit. The attempt is abandoned unless it was committed or ended with a conflict."""
     try:
         outcome = _write(attempt)
     except CommitStateUnknownError:
@@ -231,7 +231,8 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     except BaseException as error:
         rolled_back = abandon(attempt, AbandonReason.FAILED)
         if rolled_back and isinstance(error, Exception) and not isinstance(error, RetryableError):
-            # The rollback deleted files that this write uses. The resulting error is replaced by a retryable one.
+            # Another process's rollback deleted files that this write uses. The resulting error is replaced by a
+            # retryable one.
             raise RetryableError(
                 f"{attempt.table.env.storage.root}: {attempt.instant.requested} expired and was rolled back by another "
                 "writer; run the operation again",
@@ -360,7 +361,7 @@ def _spread_extra(attempt: WriteAttempt, written: WrittenRows) -> dict[str, str]
 
 
 def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDeletes | None) -> tuple[CommitCheck, ...]:
-    """Return the reasons for which the write must not commit after other writes, in the order of their costs."""
+    """Return the checks whether the write may commit after other writes, cheapest first."""
     write, applied = written.attempt.write, written.applied
     shared, precondition = shared_columns(write), write.request.precondition
     # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.

@@ -29,7 +29,7 @@ _HUDI_LOCKS_IN = ("/", "memory://")
 
 
 def open_lock(env: Env, options: FilesystemLockOptions, timing: LockTiming) -> FilesystemLock:
-    """Return the lock in `.hoodie` of the table, or in the directory that the options name."""
+    """Return the lock in the table's `.hoodie`, or in the directory from the options."""
     storage, directory = _place(env, options.directory)
     lead = f"{directory}/" if directory else ""
     return FilesystemLock(env, storage, lead, lease_ms=timing.lease_ms, hudi_expire_ms=options.expire_minutes * 60_000)
@@ -51,7 +51,7 @@ class FilesystemLock:
         )
         self.lease_ms = lease_ms
         self._hudi_expire_ms = hudi_expire_ms
-        # Bytes and version of the file `lock`, from the moment when it may exist.
+        # Bytes and version of the file `lock`; set as soon as the file may exist.
         self._lock_file = FileRegister(storage, lead + LOCK_FILE) if storage.root.startswith(_HUDI_LOCKS_IN) else None
         self._lock_file_version: tuple[bytes, str | None] | None = None
 
@@ -93,7 +93,7 @@ class FilesystemLock:
         return self._lease.skew_ms()
 
     def renew(self) -> None:
-        """Extend the lease and rewrite the file `lock`, because Hudi decides by its age."""
+        """Extend the lease and rewrite the file `lock`, because Hudi expires it by its age."""
         self._lease.renew()
         if (
             self._lock_file is not None
@@ -127,7 +127,7 @@ class FilesystemLock:
                 )
             tag = swap_once(lock_file, data, found_tag)
         if tag is None:
-            # Hudi's writers create and delete it repeatedly. The caller waits before the next try.
+            # Hudi's writers create and delete the file repeatedly. The caller waits before the next try.
             self._lock_file_version = None
             return Held(f"{self.name}, which changes continuously,")
         self._lock_file_version = data, tag
@@ -144,14 +144,14 @@ class FilesystemLock:
         """Return whether `lock` was left by a writer that no longer holds the lock."""
         ours = self._codec.decode(content)
         if ours is not None and ours.token <= token:
-            # holder.json has decided between the two writers.
+            # The swap of holder.json has already decided between the two writers.
             return True
         now_ms = self._env.clock.now_ms()
         expires_ms = self._hudi_expires_ms()
         return not is_active(self._env, content, now_ms=now_ms, expires_ms=expires_ms, grace_ms=CLOCK_DRIFT_MS)
 
     def _hudi_expires_ms(self) -> int | None:
-        """Return when a lock of Hudi expires by its age, in UTC milliseconds; None: never."""
+        """Return the time at which a lock of Hudi expires by its age, in UTC milliseconds, or None for never."""
         if not self._hudi_expire_ms or self._lock_file is None:
             return None
         directory, _, _ = self._lock_file.path.rpartition("/")

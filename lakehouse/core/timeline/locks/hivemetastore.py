@@ -36,12 +36,12 @@ _KEY = "hoodie.write.lock.hivemetastore.uris"
 _PATIENCE_S = 60
 _LEAST_PATIENCE_S = 10
 _RENEWALS_PER_LEASE = 3
-# The metastore has no such request, or has dropped it.
+# Errors that mean that the metastore does not have the request, or has dropped it.
 _GONE = (NoSuchLockException, TxnAbortedException)
 
 
 def open_lock(env: Env, options: HiveMetastoreLockOptions, timing: LockTiming) -> HiveMetastoreLock:
-    """Return the lock of the metastore table that the options name."""
+    """Return the lock of the metastore table from the options."""
     return HiveMetastoreLock(env, options, timing)
 
 

@@ -22,7 +22,8 @@ from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.locks.protocol import Held, lock_lost, skew_of
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 
-#: Roots of storages that can create a file on the condition of another one. A request to an object store cannot.
+#: Roots of storages that can create a file on the condition of another file. Object stores cannot do this in one
+#: request.
 _COMPARES_TWO_FILES = ("/", "memory://")
 
 #: Object stores show modification times in whole seconds.
@@ -75,9 +76,10 @@ class FileRegister:
 
 
 def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
-    """Swap, and settle a lost reply by reading back: the bytes contain a fresh id, so equal bytes are from this call.
+    """Replace the register's content. If the reply is lost, read the register to find out whether the swap succeeded.
 
-    Raises the error of the register if the version is unchanged: then the write failed.
+    The bytes contain a new id, so equal bytes were written by this call. If the version is unchanged, the write failed,
+    and the error of the register is raised.
     """
     try:
         return register.swap(data, tag)
@@ -125,7 +127,7 @@ class LeaseLock:
         data, tag = self._register.read()
         current = None if data is None else self._codec.decode(data)
         if current is not None and tag is not None and current.owner == self.owner and not current.released:
-            # An earlier request whose reply was lost took effect after it was read back.
+            # An earlier request with a lost reply took effect after the read-back.
             self._held = current, tag
             return current.token
         if data is not None and current is None:
@@ -171,7 +173,7 @@ class LeaseLock:
         return register.path, tag
 
     def skew_ms(self) -> int | None:
-        """Return by how much the local clock is ahead of the object store's; None on local disks.
+        """Return how far the local clock is ahead of the object store's clock, or None on local disks.
 
         A renewal in between shows a later modification time, so the second reading is taken after the listing.
         """

@@ -33,12 +33,12 @@ class Lock(Protocol):
 
     @property
     def lease_ms(self) -> int:
-        """How long an acquisition or a renewal lasts, in milliseconds; 0: a server or the process decides."""
+        """How long an acquisition or a renewal lasts, in milliseconds; 0 means that a server or the process decides."""
         ...
 
     @property
     def renew_ms(self) -> int:
-        """Time between two calls of `renew` while the lock is held, in milliseconds; 0: none are needed."""
+        """Time between two calls of `renew` while the lock is held, in milliseconds; 0 means that none are needed."""
         ...
 
     def try_acquire(self) -> int | Held:
@@ -53,15 +53,15 @@ class Lock(Protocol):
         ...
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
-        """Return a file of the table's storage, and its version that proves that the lock is held.
+        """Return a file in the table's storage, and the version of it that proves that the lock is held.
 
-        None if the lock is kept elsewhere, or if the storage cannot create one file on the condition of another
+        Returns None if the lock is kept elsewhere, or if the storage cannot create one file on the condition of another
         (`Storage.create_guarded`). With `reread` the version is read again, after the known one was refused.
         """
         ...
 
     def skew_ms(self) -> int | None:
-        """Return by how much the local clock is ahead of the lock system's clock; None if that is irrelevant.
+        """Return how far the local clock is ahead of the lock system's clock, or None if that is irrelevant.
 
         Call while the lock is held. Unit: milliseconds.
         """

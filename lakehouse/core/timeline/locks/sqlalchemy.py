@@ -29,11 +29,12 @@ from lakehouse.spec.secrets import redact_text, resolve_secret
 
 _KEY = "lakehouse.lock.sqlalchemy.url"
 _RENEWALS_PER_LEASE = 3
-# Codes of SQLite (numbers) and PostgreSQL (SQLSTATE): another client is writing, and the next try may succeed.
+# Error codes of SQLite (numbers) and PostgreSQL (SQLSTATE) that mean: another client is writing, so the next try may
+# succeed.
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "40001", "40P01", "55P03")
-# Missing permission to write or to connect.
+# Error codes for missing permission to write or to connect.
 _REFUSED = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY, "42501", "28000", "28P01", "25006")
-# Errors of the disk.
+# Error codes for disk errors.
 _FAILING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, "53100", "58030")
 _METADATA = MetaData()
 _LOCKS = Table(
@@ -46,7 +47,7 @@ _LOCKS = Table(
 
 
 def open_lock(env: Env, options: SqlAlchemyLockOptions, timing: LockTiming) -> DatabaseLock:
-    """Return the lock of the table in the database that the options name."""
+    """Return the lock of the table in the database from the options."""
     # The secret is resolved here and never stored, because options are logged and sent to workers.
     row = RowRegister(resolve_secret(options.url, os.environ, key=_KEY), env.storage.root)
     return DatabaseLock(env, row, timing.lease_ms)
@@ -124,7 +125,7 @@ class RowRegister:
 
     def _make_table(self) -> None:
         with suppress(SQLAlchemyError, OSError):
-            # An error here may mean that another process created the table. The next statement raises any other error.
+            # An error here may mean that another process created the table. For other errors, the next statement fails.
             _METADATA.create_all(self._engine)
 
     @contextmanager
@@ -146,7 +147,7 @@ def _code_of(error: Exception) -> int | str | None:
 
 
 def _may_lack_table(error: Exception) -> bool:
-    """Return whether the table may be missing: no other cause is certain."""
+    """Return whether the table may be missing, because no other cause of the error is certain."""
     return isinstance(error, SQLAlchemyError) and _code_of(error) not in _BUSY + _REFUSED + _FAILING
 
 

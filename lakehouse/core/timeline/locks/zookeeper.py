@@ -41,7 +41,7 @@ _FAULTS = (KazooException, KazooTimeoutError, OSError)
 
 
 def open_lock(env: Env, options: ZookeeperLockOptions, timing: LockTiming) -> ZookeeperLock:
-    """Return the lock at the node that the options name."""
+    """Return the lock at the node from the options."""
     return ZookeeperLock(env, options, timing)
 
 
@@ -125,7 +125,7 @@ class ZookeeperLock:
         except _FAULTS as error:
             logger.warning("%s: the node %s will be deleted with its session: %r", self.name, node, error)
         finally:
-            # The end of the session also deletes a node whose creation got no reply.
+            # Ending the session also deletes a node whose creation got no reply.
             client.stop()
             client.close()
 

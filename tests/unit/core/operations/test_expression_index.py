@@ -280,7 +280,7 @@ def test_numbers_that_are_not_a_number_are_found_with_an_index_on_identity(tmp_p
             "'MM-dd' of an expression index: to parse texts it begins with a unit, has the year",
         ),
         ("d=to_date(name, yyyy-MM-dd E)", "' E' is not supported|'E' is not supported"),
-        ("s=split(name, -)", "'split' of an expression index gives a list of texts, which has no bounds"),
+        ("s=split(name, -)", "'split' of an expression index gives a list of strings, which has no bounds"),
         ("r=regexp_extract(name, '(?i)a', 0)", "the pattern .*is not supported; supported are"),
         ("r=regexp_extract(name, '(a)', 2)", "has 1 groups, so there is no group 2"),
         ("r=regexp_replace(name, 'a*', 'b')", "may match an empty text"),

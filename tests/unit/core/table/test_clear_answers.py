@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
         (
             "keys contains 3",
             "of type int",
-            "give a text",
+            "give a string",
             "orders is id (int64)",
             "pyarrow.table({'id': [3]})",
             "table.delete(['3'])",
@@ -81,7 +81,7 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
     "upsert of a generator": (lambda t: t.upsert(iter(ROWS.to_batches())), ("RecordBatchReader.from_batches",)),
     "upsert without rows": (lambda t: t.upsert(), ("missing a required argument: 'rows'",)),
     "options as list": (lambda t: t.upsert(ROWS, options=["a"]), ("options=['a'] is of type list", "a mapping")),
-    "option None": (lambda t: t.upsert(ROWS, options={"hoodie.parquet.max.file.size": None}), ("=None", "a text")),
+    "option None": (lambda t: t.upsert(ROWS, options={"hoodie.parquet.max.file.size": None}), ("=None", "a string")),
     "metadata as text": (lambda t: t.upsert(ROWS, commit_metadata="x"), ("commit_metadata='x'", "a mapping")),
     "metadata number": (lambda t: t.upsert(ROWS, commit_metadata={"a": 1}), ("commit_metadata['a']=1", "write '1'")),
     "flag as text": (lambda t: t.upsert(ROWS, allow_empty="no"), ("allow_empty='no'", "True or False")),

@@ -184,7 +184,7 @@ def test_single_text_is_a_list_of_one(name: str) -> None:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("value", [b"id", 7, [7], {"id": 1}, [None], [["id"]]], ids=str)
 def test_value_that_is_no_text_is_refused_with_the_argument_name(name: str, value: Any) -> None:
-    with pytest.raises(UserError, match=r"give a text|expected a pyarrow Table"):
+    with pytest.raises(UserError, match=r"give a string|expected a pyarrow Table"):
         CALLS[name][0](value)
 
 
@@ -225,7 +225,7 @@ def test_declaration_refuses_duplicate_and_unnamed_columns(name: str) -> None:
 
 
 def test_empty_text_is_refused_unless_it_is_a_partition() -> None:
-    with pytest.raises(UserError, match="record_key contains the empty text ''"):
+    with pytest.raises(UserError, match="record_key contains the empty string ''"):
         text_list("", "record_key")
     assert text_list("", "partitions", allow_empty=True) == ("",)
     assert text_list(None, "partitions") == ()

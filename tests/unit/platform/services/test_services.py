@@ -251,7 +251,7 @@ def test_service_run_is_limited_to_partitions_or_to_an_interval(
     assert main(["clean", "run", *table, "--partition", "2026-03-01"]) == 64
     assert "clean works on whole tables" in capsys.readouterr().err
     assert main(["compaction", "run", *table, "--table", str(Path(catalog.entry("sales.items").location))]) == 64
-    assert "names of a catalog" in capsys.readouterr().err
+    assert "must be catalog names" in capsys.readouterr().err
 
 
 def test_selected_partitions_contains_all_partitions_of_a_long_list(tmp_path: Path) -> None:
