@@ -61,17 +61,16 @@ ICEBERG = {
 }
 #: Allowed rates of packages that are not rewritten as a whole. They are above those of pyiceberg and only shrink.
 ALLOWED_RATES = {
-    "lakehouse/spec": {**dict.fromkeys(ICEBERG, 0.1), "two of": 0.6, "text": 0.5},
+    "lakehouse/cli": {**dict.fromkeys(ICEBERG, 0.0), "two of": 1.8, "text": 3.3, "what": 0.2, "superlative": 0.6},
+    "lakehouse/spec": {**dict.fromkeys(ICEBERG, 0.0), "two of": 0.6, "text": 0.4, "superlative": 0.1},
     "plugins": {
-        "two of": 4.9,
-        "text": 1.1,
-        "what": 0.9,
-        "superlative": 0.5,
-        "that of": 1.5,
-        "speaking thing": 0.8,
-        "beside": 0.4,
-        "at once": 0.2,
-        "also if": 0.1,
+        **dict.fromkeys(ICEBERG, 0.0),
+        "two of": 2.1,
+        "text": 0.1,
+        "what": 0.1,
+        "superlative": 0.3,
+        "that of": 0.2,
+        "speaking thing": 0.1,
     },
 }
 #: Packages whose docstrings and comments are rewritten. A rate of 0.2 is one occurrence in 5,000 words.
@@ -111,7 +110,7 @@ def test_a_banned_idiom_is_found(text: str) -> None:
 @pytest.mark.parametrize("package", ALLOWED_RATES)
 def test_stiff_patterns_are_rare_in_docstrings_and_comments(package: str) -> None:
     words, measured = rates(module.text for module in modules(package))
-    assert words > 10_000
+    assert words > 5_000
     for name, rate in measured.items():
         print(f"{package}: {name} {rate:.2f} of at most {ALLOWED_RATES[package][name]}; pyiceberg {ICEBERG[name]}")
     above = {name: round(rate, 2) for name, rate in measured.items() if rate > ALLOWED_RATES[package][name]}
