@@ -39,8 +39,9 @@ from lakehouse.model.predicate import columns_of
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
-#: Bytes of the requested columns in base files from which the anti join is faster than merging all rows in workers.
-LEAST_BYTES = 32 << 20
+#: Bytes of the requested columns in base files, and share of the columns, from which the anti join is faster than
+#: merging all rows in workers. The join takes the same time for each row, whatever its width.
+LEAST_BYTES, LEAST_SHARE = 32 << 20, 0.5
 #: A slice with more bytes of logs, relative to its base file, is merged by workers.
 MOST_LOG_SHARE = 0.25
 #: The driver and each executor keep about 60 bytes for each changed row: about as much as its log entry takes.
@@ -86,7 +87,8 @@ def few_changes(scan: Scan) -> np.ndarray:
     repeated = {number for number, count in Counter(numbers).items() if count > 1}
     mask &= np.array([number not in repeated for number in numbers], bool)
     share = len(_read_schema(scan.context, scan.plan)) / len(scan.table_schema)
-    return mask if base_bytes[mask].sum() * share >= LEAST_BYTES else np.zeros(len(slices), bool)
+    is_worth = share >= LEAST_SHARE and base_bytes[mask].sum() * share >= LEAST_BYTES
+    return mask if is_worth else np.zeros(len(slices), bool)
 
 
 def changed_rows(spark: SparkSession, scan: Scan, slices: FileSlices, schema: StructType, tasks: int) -> ChangedRows:

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apply the read to small files."""
+    """Apply the read to small files and few columns."""
     monkeypatch.setattr(changed_rows, "LEAST_BYTES", 0)
+    monkeypatch.setattr(changed_rows, "LEAST_SHARE", 0)
     monkeypatch.setattr(changed_rows, "MOST_LOG_SHARE", 1e6)
 
 
@@ -124,6 +125,14 @@ def test_rows_with_values_of_several_versions_are_merged_by_workers(spark: Spark
     frame = table.scan().to_spark(spark)
     assert not joins(frame)
     assert canonical_rows(frame.toArrow()) == canonical_rows(table.scan().to_arrow())
+
+
+def test_few_columns_are_merged_by_workers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = written(tmp_path)
+    monkeypatch.setattr(changed_rows, "LEAST_SHARE", 0.5)
+    assert not joins(table.scan(["id", "ts"]).to_spark(spark)) and joins(table.scan().to_spark(spark))
 
 
 def test_slices_with_relatively_large_logs_are_merged_by_workers(
