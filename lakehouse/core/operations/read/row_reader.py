@@ -104,7 +104,8 @@ def _sources(context: SliceContext, plan: ScanPlan, threads: int) -> Iterator[So
         with closing(BaseFileReader(context.storage, base.path)) as reader:
             footer = reader.statistics
         for groups in _divided(footer, part_bytes):
-            yield partial(_base_rows, context, base.path, plan, _FilePart(footer, groups))
+            part, prefetches = _FilePart(footer, groups), _is_remote(context.storage)
+            yield partial(_base_rows, context, base.path, plan, part, prefetches=prefetches)
 
 
 def _divided(footer: pq.FileMetaData, part_bytes: int) -> Iterator[tuple[int, ...]]:
@@ -125,8 +126,10 @@ def _divided(footer: pq.FileMetaData, part_bytes: int) -> Iterator[tuple[int, ..
 
 def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one slice that meet the plan's condition, with the plan's columns."""
-    if file_slice.base is not None and not file_slice.logs:
-        yield from _base_rows(context, file_slice.base.path, plan)
+    base = file_slice.base
+    if base is not None and not file_slice.logs:
+        is_small = 0 < base.size_bytes <= _MOST_FETCHED_BYTES
+        yield from _base_rows(context, base.path, plan, prefetches=is_small and _is_remote(context.storage))
         return
     read = _columns_to_read(context, plan)
     for _, rows in read_slice(context, file_slice, read):
@@ -147,10 +150,9 @@ def _as_batches(rows: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _base_rows(
-    context: SliceContext, path: str, plan: ScanPlan, part: _FilePart | None = None
+    context: SliceContext, path: str, plan: ScanPlan, part: _FilePart | None = None, *, prefetches: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a base file, or of a part of it, that meet the plan's condition."""
-    prefetches = _is_remote(context.storage) and part is not None
     footer = None if part is None else part.footer
     with closing(BaseFileReader(context.storage, path, footer, prefetches=prefetches)) as reader:
         groups = range(reader.statistics.num_row_groups) if part is None else part.groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 
 from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.operations.read import row_reader
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UserError
+from tests.support.tables import make_env
 
 ROWS, GROUP_ROWS = 8_000, 1_000
 Decoded = list[tuple[tuple[str, ...], tuple[int, ...]]]
@@ -125,6 +129,8 @@ def test_damaged_file_is_reported_from_a_thread(location: str) -> None:
 _PEAK = """
 import json, sys
 import pyarrow as pa
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
 from lakehouse.core.table.table import Table
 table = Table.open(sys.argv[1], options={"lakehouse.write.memory.budget": sys.argv[2]})
 pool = pa.default_memory_pool()
@@ -164,3 +170,31 @@ def test_threads_together_stay_within_the_memory_budget(tmp_path: Path, table_ty
     measured = json.loads(done.stdout)
     assert measured["rows"] == count
     assert measured["arrow"] <= budget, measured
+
+
+def test_few_large_requests_fetch_the_columns_of_a_remote_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_env()
+    table = Table.create(env.storage.root, name="t", record_key="id", ordering="ts", env=env)
+    noise = np.random.default_rng(1)
+    columns = {f"c{number}": noise.integers(0, 1 << 62, 200_000) for number in range(6)}
+    keys = [f"k{number:07d}" for number in range(200_000)]
+    table.bulk_insert(pa.table({"id": keys, **columns, "ts": np.ones(200_000, np.int64)}))
+    expected = table.scan(["c0", "c1", "c2", "c4", "c5"]).to_arrow()
+    requests: list[int] = []
+
+    def fetched(path: str, start: int, length: int) -> bytes:
+        requests.append(length)
+        return env.storage.get_range(path, start, length)
+
+    def open_input(_: MemoryStorage, path: str) -> RangeReader:
+        data = env.storage.get(path)
+        return RangeReader(partial(fetched, path), len(data), data[-TAIL_BYTES:])
+
+    monkeypatch.setattr(MemoryStorage, "open_input", open_input)
+    alone = Table.open(table.location, env=env).scan(["c0", "c1", "c2", "c4", "c5"]).to_arrow()
+    before, requests[:] = len(requests), []
+    monkeypatch.setattr(row_reader, "_is_remote", lambda storage: True)
+    rows = Table.open(table.location, env=env).scan(["c0", "c1", "c2", "c4", "c5"]).to_arrow(threads=2)
+    assert rows.equals(expected) and alone.equals(expected)
+    # Besides the footer: one request per column, or one for the adjacent c0 to c2 and one for c4 and c5.
+    assert (before, len(requests)) == (1 + 5, 1 + 2)
