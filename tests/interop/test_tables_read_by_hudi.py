@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.env import Env
+from lakehouse.core.files.base import group_rewrite
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_the_same
@@ -118,3 +120,35 @@ def test_hudi_reads_an_evolved_schema_like_lakehouse(version: int, hudi: Hudi, t
         ("b", 7),
         ("c", 1 << 40),
     ]
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
+def test_hudi_reads_and_updates_files_whose_chunks_were_copied(codec: str, hudi: Hudi, tmp_path: Path) -> None:
+    shape = Shape(
+        keys="simple", rows_per_file=1_000_000, options={"hoodie.parquet.compression.codec": codec}, index="BLOOM"
+    )
+    table = on_disk(shape, tmp_path)
+    noise = random.Random(1)
+    values = [noise.randbytes(24).hex() for _ in range(60_000)]
+    rows = [row(f"k{number:05d}", p="a", v=value, amount=number / 3) for number, value in enumerate(values)]
+    table.bulk_insert(batch(rows))
+    changed: list[set[str]] = []
+    copy = group_rewrite._copy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_rewrite, "_copy", lambda *given: (changed.append(set(given[2])), copy(*given))[1])
+        table.upsert(batch([old | {"ts": 2, "v": "new"} for old in rows[100:60_000:997]]))
+    (columns,) = changed
+    assert "v" in columns and not {"id", "p", "_hoodie_record_key"} & columns
+    assert_hudi_reads_the_same(hudi, table)
+    table.delete([f"k{number:05d}" for number in range(0, 60_000, 1_999)])
+    table.upsert(batch([row(f"new{number}", p="a", v="inserted") for number in range(50)]))
+    assert_hudi_reads_the_same(hudi, table, past=True)
+    options = {
+        "hoodie.table.name": "events",
+        "hoodie.datasource.write.operation": "upsert",
+        "hoodie.index.type": "BLOOM",
+    }
+    hudi.write(table.location, batch([old | {"ts": 9, "v": "theirs"} for old in rows[1:60_000:5_003]]), options)
+    theirs = table.scan(["v"], where="v = 'theirs'").count()
+    assert theirs == len(rows[1:60_000:5_003])
+    assert_hudi_reads_the_same(hudi, table)
