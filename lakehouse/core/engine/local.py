@@ -30,7 +30,7 @@ class LocalEngine:
 
     def limited(self, tasks: int) -> LocalEngine:
         """Return this engine with at most `tasks` concurrent tasks, which use all threads for parts of their work."""
-        engine = LocalEngine(self._parallelism)
+        engine = type(self)(self._parallelism)
         engine._concurrent, engine._stages = min(tasks, self._parallelism), self._stages
         return engine
 

@@ -206,7 +206,7 @@ def _has_no_repeated_instant(files: pa.Table) -> bool:
     again = np.flatnonzero(group[1:] == group[:-1])
     if not len(again):
         return True
-    # Only groups with several files are compared, which are few in most copy-on-write tables.
+    # Only groups with several files are compared, which are few in a usual copy-on-write table.
     rows = np.union1d(again, again + 1)
     instants = one_array(files.column("instant")).take(pa.array(rows)).dictionary_encode()
     keys = group[rows] * max(len(instants.dictionary), 1) + instants.indices.to_numpy()

@@ -165,7 +165,7 @@ def empty_footer(new_writer: NewWriter, schema: pa.Schema) -> Struct:
 
 
 def _parts(rows: pa.Table, count: int) -> list[list[str]]:
-    """Divide the columns into parts of similar size, the largest one first."""
+    """Divide the columns into parts of similar size, large ones first."""
     # Each column costs something for each row, however small its values are.
     sizes = {name: rows.column(name).nbytes + 4 * rows.num_rows for name in rows.column_names}
     parts: list[list[str]] = [[] for _ in range(min(count, len(sizes)))]

@@ -4,9 +4,9 @@
     matches replace stored rows   new rows take the places of old ones; a chunk with equal values is copied
     matches remove stored rows    the rows that are left are encoded as a new row group, followed by the new rows
 
-Most upserts change a few columns, and each touches rows in many row groups. Decoding is needed to compare values, but
-encoding takes longer than that. A row group is read by one request. Its columns are processed one at a time by each
-thread, so the decoded row group is never in memory as a whole.
+An upsert usually changes a few columns of rows in many row groups. Decoding is needed to compare values, but encoding
+takes longer. A row group is read by one request. Each thread processes one column at a time, so the decoded row group
+is never in memory as a whole.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _COMMIT_TIME = META_COLUMNS[0]
 
 
 def with_least_columns(scan: Scan) -> Scan:
-    """Return a scan whose only column is the commit time, which takes least to read."""
+    """Return a scan whose only column is the commit time, which can be read from statistics."""
     return replace(scan, plan=replace(scan.plan, schema=pa.schema([scan.table_schema.field(_COMMIT_TIME)])))
 
 
@@ -35,7 +35,7 @@ def count_rows(scan: Scan) -> int:
     """Return the number of rows of a scan.
 
     Without a condition, the footer of the base file has the number of rows of a slice without log files. The columns
-    of the scan are read from all other slices, so a scan of one column costs least.
+    of the scan are read from all other slices, so scan one column only.
     """
     slices = scan.plan.slices
     if scan.plan.residual is not None:

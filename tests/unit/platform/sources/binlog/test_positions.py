@@ -57,14 +57,14 @@ def test_position_of_mariadb_covers_another_one_if_each_domain_is_as_far() -> No
     assert position.covers(MariadbGtids.parse("0-9-100"))
     assert not position.covers(MariadbGtids.parse("0-1-101"))
     assert not position.covers(MariadbGtids.parse("0-1-1,6-1-1"))
-    with pytest.raises(UserError, match="no GTID of MariaDB"):
+    with pytest.raises(UserError, match="is not a MariaDB GTID"):
         MariadbGtids.parse(f"{A}:1")
 
 
 def test_place_is_the_same_after_a_round_trip_through_text() -> None:
     place = BinlogPosition(flavor="mysql", gtid=f"{A}:1-5", file="binlog.000017", offset=4711, committed_us=12)
     assert BinlogPosition.from_json(place.to_json()) == place
-    with pytest.raises(UserError, match="no position"):
+    with pytest.raises(UserError, match="is not a binlog position"):
         BinlogPosition.from_json("[]")
 
 

@@ -231,5 +231,5 @@ def test_any_transactions_give_the_changes_one_by_one(
 
 def test_places_are_texts_as_the_server_prints_them() -> None:
     assert lsn_text(0x16_B374_D848) == "16/B374D848" and lsn_number("16/B374D848") == 0x16_B374_D848
-    with pytest.raises(ValueError, match="'12' is not a place"):
+    with pytest.raises(ValueError, match="'12' is not a log position"):
         lsn_number("12")
