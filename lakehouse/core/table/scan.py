@@ -58,8 +58,9 @@ class TableScan(Readable):
         Args:
             threads: The number of threads that read files. By default as many as Arrow uses
                 (`pyarrow.set_cpu_count`), eight for an object store, and one for few rows. One thread reads changes.
-            ordered: Yield the rows in the order of the files, always the same for a version of the table. Otherwise
-                the batches come in the order in which they were read, which needs less memory and waiting.
+            ordered: Yield the rows in the order of the files, always the same for a version of the table. The logs of
+                a file change rows in batches: the changed rows of a batch come first. Otherwise the batches come in the
+                order in which they were read, which needs less memory and waiting.
         """
         scan = self.plan()
         return scan.batches(threads=threads, ordered=ordered) if isinstance(scan, Scan) else scan.batches()

@@ -85,6 +85,8 @@ class SliceContext:
         rule: How versions of a record are merged.
         keys: How record keys are built.
         budget_bytes: The memory budget of the task.
+        batch_bytes: The size of the batches of base rows that are merged with logs; 0: by the memory budget. Threads
+            that share a budget set it, so that the order of the rows does not depend on their number.
         decode_deletes: Decodes the delete blocks of log files, by the version of the table.
         visible: The instants whose log blocks are read.
         commit_times: Incremental reads: only rows of these commits are merged, as in Hudi, so that a row in the
@@ -101,6 +103,7 @@ class SliceContext:
     visible: VisibleBlocks = VisibleBlocks()
     commit_times: frozenset[str] | None = None
     skips_damage: bool = False
+    batch_bytes: int = 0
 
     @property
     def mixes_versions(self) -> bool:

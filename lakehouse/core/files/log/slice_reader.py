@@ -255,7 +255,8 @@ class _BaseMerge:
         whole = not self.context.mixes_versions and len(self.sets.sets) == 1
         needed = _with_ordering(self.context, columns) if whole else self.merging
         merge = self._replaced if whole else self._mixed
-        for stored in reader.batches(needed, reader.rows_within(self.context.budget_bytes // 16, needed.names)):
+        size_bytes = self.context.batch_bytes or self.context.budget_bytes // 16
+        for stored in reader.batches(needed, reader.rows_within(size_bytes, needed.names)):
             stop = start + stored.num_rows
             gone = None
             for part in parts:

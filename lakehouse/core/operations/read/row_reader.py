@@ -41,6 +41,8 @@ _MOST_FETCHED_BYTES = 32 << 20
 #: Each thread needs some memory for a batch.
 _LEAST_BUDGET_BYTES = 32 << 20
 _REMOTE_THREADS = 8
+#: The size of merged batches is this part of the budget, for any number of threads.
+_BATCHES_IN_BUDGET = 64
 _ROW = "\0row"
 
 
@@ -62,8 +64,9 @@ def read_plan(
         plan: The slices, columns and condition.
         threads: The number of threads. By default, as many as Arrow uses (`pyarrow.set_cpu_count`), eight for object
             stores, and one for a few rows or a table in memory.
-        ordered: Yield the rows in the order of the plan: by slice, each in the order of its file, the rows that only
-            its logs have at the end. Otherwise the batches come in the order in which they are read.
+        ordered: Yield the slices in the order of the plan, and the rows of a slice without logs in the order of its
+            file. Those of a slice with logs have an order that the number of threads does not change, as long as its
+            logs fit into the memory of a thread. Otherwise the batches come in the order in which they are read.
 
     Raises:
         UserError: `threads` is less than 1.
@@ -73,7 +76,11 @@ def read_plan(
         raise UserError(f"threads={threads} must be at least 1", threads=threads)
     threads = min(threads, max(context.budget_bytes // _LEAST_BUDGET_BYTES, 1))
     # Half of the budget is for the threads, a quarter for batches that wait, the rest for the batch of the consumer.
-    of_thread = context if threads == 1 else replace(context, budget_bytes=context.budget_bytes // (2 * threads))
+    of_thread = replace(
+        context,
+        budget_bytes=context.budget_bytes if threads == 1 else context.budget_bytes // (2 * threads),
+        batch_bytes=context.budget_bytes // _BATCHES_IN_BUDGET,
+    )
     sources = _sources(of_thread, plan, threads)
     return read_in_threads(sources, threads=threads, capacity_bytes=context.budget_bytes // 4, ordered=ordered)
 

@@ -198,3 +198,26 @@ def test_few_large_requests_fetch_the_columns_of_a_remote_file(monkeypatch: pyte
     assert rows.equals(expected) and alone.equals(expected)
     # Besides the footer: one request per column, or one for the adjacent c0 to c2 and one for c4 and c5.
     assert (before, len(requests)) == (1 + 5, 1 + 2)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_threads_do_not_change_the_order_of_merged_rows(tmp_path: Path, threads: int) -> None:
+    count = 120_000
+    table = Table.create(
+        str(tmp_path / "t"),
+        name="t",
+        record_key="id",
+        ordering="ts",
+        partition_by=["p"],
+        table_type="MERGE_ON_READ",
+        options={"lakehouse.write.memory.budget": str(512 << 20)},
+    )
+    rows = rows_of(range(count))
+    rows = rows.append_column("p", pa.array((np.arange(count) % 3).astype(str)))
+    table.bulk_insert(rows)
+    changed = rows.take(pa.array(np.arange(0, count, 7)))
+    table.upsert(changed.set_column(4, "ts", pa.array(np.full(changed.num_rows, 2))))
+    scan = Table.open(table.location).scan(["id", "ts"])
+    one = scan.to_arrow(threads=1)
+    assert sorted(one.column("ts").to_pylist()).count(2) == changed.num_rows
+    assert scan.to_arrow(threads=threads).equals(one)
