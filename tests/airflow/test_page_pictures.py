@@ -241,7 +241,10 @@ PAGES = {
     "activity": View(path="/activity", see=("oleg", "target_file_bytes")),
     "fleet-why": View(path=f"?why={LONG}", see=("rule small_files", "delta commits 412", "Services of the table")),
     "fleet-rules": View(
-        path="", see=(REAL,), clicks=(("When does a table need attention?", "button"),), then=("Small base files that",)
+        path="",
+        see=(REAL,),
+        clicks=(("When does a table need attention?", "button"),),
+        then=("Share of file groups with small base files",),
     ),
     "unknown-page": View(path="/qeue", see=("There is no page qeue", "All tables")),
     "unknown-table": View(
