@@ -29,6 +29,7 @@ HUDI_OTHERS := .jars/older/$(HUDI_BUNDLE)-1.0.2.jar .jars/older/$(HUDI_BUNDLE)-1
 S3A_READY := .jars/s3a/.ready
 KAFKA_READY := .jars/kafka/.ready
 MYSQL_READY := .jars/mysql/.ready
+HADOOP_READY := .jars/hadoop/.ready
 HUDI_KAFKA_READY := .jars/hudi-kafka/.ready
 # An archive of the classes of Spark, with which JVMs start faster.
 CLASSES := .venv/spark.jsa
@@ -50,7 +51,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .NOTPARALLEL:
 
 .PHONY: help env wheel demo ui first-hour pictures test test-all check unit airflow-tests interop bench reliability source-kills \
-	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka s3a kafka mysql postgresql preflight clean distclean
+	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka s3a kafka mysql hadoop postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +125,8 @@ s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 kafka: $(KAFKA_READY) ## the jars of the Kafka broker that tests start (needs mvn)
 
 mysql: $(MYSQL_READY) ## the MySQL server that tests start (needs mvn)
+
+hadoop: $(HADOOP_READY) ## the jars of the HDFS and YARN servers that tests start (needs mvn)
 
 # Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
@@ -203,6 +206,12 @@ $(KAFKA_READY): tests/kafka/kafka.pom.xml
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of Kafka" >&2; exit 1; }
 	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/kafka
+	@touch $@
+
+$(HADOOP_READY): tests/hadoop/hadoop.pom.xml
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of Hadoop" >&2; exit 1; }
+	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/hadoop
 	@touch $@
 
 $(HUDI_KAFKA_READY): tests/bench/hudi_kafka.pom.xml
