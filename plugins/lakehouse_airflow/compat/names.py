@@ -71,7 +71,7 @@ _AIRFLOW_3_3 = {
     "conf": "airflow.sdk.configuration:conf",
     "connection_of_trigger": f"{_HERE}.since_3_1:connection_of_trigger",
 }
-_AIRFLOW_3_2 = {**_AIRFLOW_3_3, "add_keyed_events": f"{_HERE}.before_3_3:add_partition_events"}
+_AIRFLOW_3_2 = {**_AIRFLOW_3_3, "add_keyed_events": f"{_HERE}.before_3_3:add_keyed_events"}
 _TIMETABLES = {
     "CronDataIntervalTimetable": "airflow.timetables.interval:CronDataIntervalTimetable",
     "CronTriggerTimetable": "airflow.timetables.trigger:CronTriggerTimetable",
