@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, AsyncCallback, CronDataIntervalTimetable, DeadlineAlert, DeadlineReference
-
 from lakehouse_airflow.alerts import deadline_missed, task_failed
+from lakehouse_airflow.compat import DAG, AsyncCallback, CronDataIntervalTimetable, DeadlineAlert, DeadlineReference
 from lakehouse_airflow.services import ServiceOperator
 
 TABLE = "default.ride_trips"

@@ -9,10 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, PartitionedAssetTimetable, task
-
 from lakehouse.spec.contracts.publication import PartitionEvent
 from lakehouse_airflow.assets import partitions_asset
+from lakehouse_airflow.compat import DAG, CronDataIntervalTimetable, PartitionedAssetTimetable, task
 from lakehouse_airflow.publish_sensor import PartitionReadySensor
 
 # A table of the catalog whose spec has services.publish, or the path of such a spec; and its published name.

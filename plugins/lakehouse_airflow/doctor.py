@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import psutil
-from airflow.sdk import BaseHook
 
 import lakehouse
 from lakehouse.errors import UserError
@@ -27,6 +26,7 @@ from lakehouse.spec.reports_folder import REPORTS, is_folder, reports_folder
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.commands import command_line
+from lakehouse_airflow.compat import BaseHook
 from lakehouse_airflow.data_intervals import airflow_zone
 from lakehouse_airflow.doctor_facts import CONNECT_S, AirflowFacts, Check, Result, deferred_ingestions
 from lakehouse_airflow.doctor_runtime import check_executor, check_paused_dags, check_scheduler, check_triggerer

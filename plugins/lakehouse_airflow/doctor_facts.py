@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.request import urlopen
 
-from airflow.sdk.configuration import conf
-
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.sources.stream import DEFERRED
 from lakehouse.spec.table.table_spec import TableSpec
+from lakehouse_airflow.compat import conf
 
 #: Time limit of connections, in seconds.
 CONNECT_S = 5

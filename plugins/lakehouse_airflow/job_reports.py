@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.spec.contracts.job import JobReport, parse_report
 from lakehouse.spec.private_files import read_own_file
+from lakehouse_airflow.compat import AirflowException, AirflowFailException
 
 #: Error classes after which a retry cannot help.
 FINAL_EXIT_CODES = frozenset(

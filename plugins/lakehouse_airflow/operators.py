@@ -33,9 +33,6 @@ from pathlib import Path
 from time import monotonic  # noqa: TID251 -- the duration of a check in the log
 from typing import Any
 
-from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import check_command
@@ -45,6 +42,7 @@ from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, comman
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
+from lakehouse_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException, BaseHook, Context
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import (

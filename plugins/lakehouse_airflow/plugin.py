@@ -11,8 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from airflow.listeners import hookimpl
-from airflow.plugins_manager import AirflowPlugin
+from lakehouse_airflow.compat import AirflowPlugin, hookimpl
 
 
 class RunListener:

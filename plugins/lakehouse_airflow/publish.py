@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.sdk import Asset, BaseOperator, Context, XComArg, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.job import JobReport, JobStatus
@@ -35,6 +32,18 @@ from lakehouse.spec.job_command import JobCommand, PublishCommand
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    Asset,
+    BaseOperator,
+    Context,
+    XComArg,
+    add_keyed_events,
+    task,
+    triggering_events,
+)
 from lakehouse_airflow.data_intervals import (
     IntervalMixin,
     is_asset_triggered,
@@ -307,12 +316,10 @@ def signals_accepted(result: Mapping[str, Any] | None) -> None:
 
 def signalled_partitions(context: Mapping[str, Any]) -> list[str]:
     """Return the partition names in `extra["partitions"]` of the asset events that started the run."""
-    events = context.get("triggering_asset_events") or {}
     names: set[str] = set()
-    for asset in events:
-        for event in events[asset]:
-            named = (event.extra or {}).get("partitions") or ()
-            names |= {named} if isinstance(named, str) else {str(name) for name in named}
+    for event in triggering_events(context):
+        named = event.extra.get("partitions") or ()
+        names |= {named} if isinstance(named, str) else {str(name) for name in named}
     return sorted(names)
 
 
@@ -354,8 +361,7 @@ def add_partition_events(
         drop_events(operator)
     for outlet in operator.outlets if names else ():
         if isinstance(outlet, Asset):
-            context["outlet_events"][outlet].extra = {"table": target}
-            context["outlet_events"][outlet].add_partitions(names)
+            add_keyed_events(context["outlet_events"][outlet], {"table": target}, names)
 
 
 def _partition_flags(names: Sequence[str]) -> list[str]:

@@ -21,8 +21,6 @@ from typing import Any
 from uuid import uuid4  # noqa: TID251 -- each start of a stream has its own id
 
 import psutil
-from airflow.sdk import Context, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.job import IngestReport
@@ -36,6 +34,7 @@ from lakehouse.spec.contracts.stream import (
 )
 from lakehouse.spec.job_command import STREAM, JobCommand, StreamCommand
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import AirflowException, AirflowFailException, Context, timezone
 from lakehouse_airflow.job_reports import FINAL_EXIT_CODES, failed_task, read_report
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
