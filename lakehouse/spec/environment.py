@@ -116,7 +116,8 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_REPORTS",
-        text="Folder of the report files that jobs write and operators read; workers and jobs share it.",
+        text="Place of the reports that jobs write and operators read: a folder, a URL such as `s3://bucket/reports`, "
+        "or `catalog`. Drivers on other hosts must reach it.",
         default="a folder of the user below the temporary directory",
         reader=AIRFLOW,
     ),

@@ -23,7 +23,7 @@ from lakehouse.errors import UserError
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckResult, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
-from lakehouse.spec.reports_folder import REPORTS, reports_folder
+from lakehouse.spec.reports_folder import REPORTS, is_folder, reports_folder
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.commands import command_line
@@ -302,8 +302,10 @@ def _spark_report(
 
 
 def cluster_reports(environ: Mapping[str, str]) -> Result:
-    """Check that drivers on other hosts can write to the folder of reports."""
-    folder = reports_folder(environ)
+    """Check that drivers on other hosts can write their reports."""
+    folder, place = reports_folder(environ), environ.get(REPORTS, "")
+    if not is_folder(place):
+        return CheckState.OK, f"reports in {place}"
     if not environ.get(REPORTS):
         return (
             CheckState.FAILED,

@@ -17,14 +17,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
 from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
-from lakehouse.platform.jobs.report import ReportFile, is_reported_by_caller, print_document
+from lakehouse.platform.jobs.report import is_reported_by_caller, print_document
+from lakehouse.platform.jobs.report_stores import open_report_store
 from lakehouse.platform.jobs.task_watch import watch_task
 from lakehouse.spec.contracts.job import (
     ErrorCode,
@@ -37,6 +37,7 @@ from lakehouse.spec.contracts.job import (
 )
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.job_command import IngestCommand, JobArguments, PublishCommand, ServiceCommand
+from lakehouse.spec.report_store import Reservation
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
@@ -63,10 +64,10 @@ def run_job(
     """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
-    file: ReportFile | None = None
+    file: Reservation | None = None
     trace = ""
     try:
-        file = ReportFile(Path(command.report)) if command.report else None
+        file = open_report_store(command.report, os.environ).reserve() if command.report else None
         watch_task(os.environ)
         report = _checked(command, check, end_if_idle) if command.check else work(command)
         if report is None:
@@ -121,7 +122,7 @@ def _show_error(command: JobArguments, error: JobError, trace: str, *, is_report
     sys.stderr.write(f"{error.kind}: {message}{hint}\n")
 
 
-def _is_written(file: ReportFile, report: JobReport) -> bool:
+def _is_written(file: Reservation, report: JobReport) -> bool:
     """Write a report and return whether it is written. The outcome of the job is in the log and does not depend on it.
 
     An error here would make the caller repeat a job that has committed.
@@ -135,7 +136,7 @@ def _is_written(file: ReportFile, report: JobReport) -> bool:
     return True
 
 
-def _discard(file: ReportFile | None) -> None:
+def _discard(file: Reservation | None) -> None:
     if file is not None:
         file.discard()
 
