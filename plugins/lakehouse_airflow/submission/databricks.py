@@ -53,8 +53,8 @@ class DatabricksSubmission:
 
     def submit(self, prepared: Prepared) -> Application:
         """Submit the run."""
-        number = self._call(lambda: self._hook.submit_run(dict(prepared)))
-        link = self._call(lambda: self._hook.get_run_page_url(number))
+        number = self._call(lambda: self._service.submit_run(dict(prepared)))
+        link = self._call(lambda: self._service.get_run_page_url(number))
         return Application(ids={"run": str(number)}, link=str(link or ""))
 
     def find(self, token: str) -> Application | None:
@@ -64,7 +64,7 @@ class DatabricksSubmission:
 
     def status(self, application: Application) -> ApplicationStatus:
         """Return the state of the run."""
-        run = self._call(lambda: self._hook.get_run(int(application.ids["run"])))
+        run = self._call(lambda: self._service.get_run(int(application.ids["run"])))
         if run is None:
             return ApplicationStatus(state=ApplicationState.MISSING, reason="Databricks does not know the run")
         state = run["state"]
@@ -76,10 +76,10 @@ class DatabricksSubmission:
 
     def kill(self, application: Application) -> None:
         """Cancel the run."""
-        self._call(lambda: self._hook.cancel_run(int(application.ids["run"])))
+        self._call(lambda: self._service.cancel_run(int(application.ids["run"])))
 
     @property
-    def _hook(self) -> Any:
+    def _service(self) -> Any:
         return provider_module(_HOOKS, extra=EXTRA).DatabricksHook(
             databricks_conn_id=self._choice.connection, retry_limit=2, retry_delay=1
         )

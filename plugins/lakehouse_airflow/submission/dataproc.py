@@ -1,4 +1,4 @@
-"""Drivers on Google Cloud Dataproc: jobs of a running cluster, by the provider's hook. The id of the job is the token."""
+"""Drivers on Dataproc: jobs of a running cluster, by the provider's hook. The token is the id of the job."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DataprocSubmission:
         project, region = self._place()
         request_id = prepared["reference"]["job_id"]
         self._call(
-            lambda: self._hook.submit_job(
+            lambda: self._service.submit_job(
                 job=dict(prepared), project_id=project, region=region, request_id=request_id
             )
         )
@@ -86,12 +86,10 @@ class DataprocSubmission:
     def kill(self, application: Application) -> None:
         """Cancel the job."""
         project, region = self._place()
-        self._call(
-            lambda: self._hook.cancel_job(job_id=application.ids["job"], project_id=project, region=region)
-        )
+        self._call(lambda: self._service.cancel_job(job_id=application.ids["job"], project_id=project, region=region))
 
     @property
-    def _hook(self) -> Any:
+    def _service(self) -> Any:
         return provider_module(_HOOKS, extra=EXTRA).DataprocHook(gcp_conn_id=self._choice.connection)
 
     def _place(self) -> tuple[str, str]:
@@ -100,7 +98,7 @@ class DataprocSubmission:
 
     def _job(self, job_id: str) -> Any:
         project, region = self._place()
-        return self._call(lambda: self._hook.get_job(job_id=job_id, project_id=project, region=region))
+        return self._call(lambda: self._service.get_job(job_id=job_id, project_id=project, region=region))
 
     def _call(self, call: Callable[[], Any]) -> Any:
         """Return the answer of the service; None if the job does not exist, or has ended before it was cancelled."""

@@ -69,14 +69,14 @@ class EmrSubmission:
     def submit(self, prepared: Prepared) -> Application:
         """Add the step."""
         with _translated():
-            ids = self._hook.add_job_flow_steps(prepared["cluster"], steps=[prepared["step"]])
+            ids = self._service.add_job_flow_steps(prepared["cluster"], steps=[prepared["step"]])
         return self._application(prepared["cluster"], ids[0])
 
     def find(self, token: str) -> Application | None:
         """Return the step with the name of the token."""
         (cluster,) = self._choice.required("cluster_id")
         with _translated():
-            pages = self._hook.get_conn().get_paginator("list_steps").paginate(ClusterId=cluster)
+            pages = self._service.get_conn().get_paginator("list_steps").paginate(ClusterId=cluster)
             steps = chain.from_iterable(page["Steps"] for page in pages)
             ids = [str(step["Id"]) for step in steps if step["Name"] == token]
         return self._application(cluster, ids[0]) if ids else None
@@ -85,10 +85,14 @@ class EmrSubmission:
         """Return the state of the step."""
         cluster, step = application.ids["cluster"], application.ids["step"]
         with _translated():
-            answer = self._hook.get_conn().describe_step(ClusterId=cluster, StepId=step)
+            answer = self._service.get_conn().describe_step(ClusterId=cluster, StepId=step)
         status = answer["Step"]["Status"]
         failure: Mapping[str, Any] = status.get("FailureDetails") or {}
-        reasons = [failure.get("Reason"), failure.get("Message"), (status.get("StateChangeReason") or {}).get("Message")]
+        reasons = [
+            failure.get("Reason"),
+            failure.get("Message"),
+            (status.get("StateChangeReason") or {}).get("Message"),
+        ]
         return ApplicationStatus(
             state=_STEP_STATES.get(status["State"], ApplicationState.RUNNING),
             reason="; ".join(str(reason) for reason in reasons if reason),
@@ -99,18 +103,18 @@ class EmrSubmission:
     def kill(self, application: Application) -> None:
         """Cancel the step and its process."""
         with _translated():
-            self._hook.get_conn().cancel_steps(
+            self._service.get_conn().cancel_steps(
                 ClusterId=application.ids["cluster"],
                 StepIds=[application.ids["step"]],
                 StepCancellationOption="TERMINATE_PROCESS",
             )
 
     @property
-    def _hook(self) -> Any:
+    def _service(self) -> Any:
         return provider_module(_HOOKS, extra=EXTRA).EmrHook(aws_conn_id=self._choice.connection, emr_conn_id=None)
 
     def _application(self, cluster: str, step: str) -> Application:
-        region = self._hook.conn_region_name or "us-east-1"
+        region = self._service.conn_region_name or "us-east-1"
         link = f"https://{region}.console.aws.amazon.com/emr/home?region={region}#/clusterDetails/{cluster}"
         return Application(ids={"cluster": cluster, "step": step}, link=link)
 
@@ -201,7 +205,10 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except errors.ClientError as error:
-        code, status = error.response["Error"].get("Code"), error.response["ResponseMetadata"].get("HTTPStatusCode", 500)
+        code, status = (
+            error.response["Error"].get("Code"),
+            error.response["ResponseMetadata"].get("HTTPStatusCode", 500),
+        )
         kind = RetryableError if code in _TRANSIENT or status >= 500 else UserError
         raise kind(f"EMR: {error}") from error
     except errors.BotoCoreError as error:

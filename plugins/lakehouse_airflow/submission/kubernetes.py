@@ -72,7 +72,9 @@ class _Cluster:
             if error.status == 404:
                 return None
             if error.status in (400, 401, 403, 422):
-                raise UserError(f"Kubernetes refused the request: {error.status} {error.reason} {error.body}") from error
+                raise UserError(
+                    f"Kubernetes refused the request: {error.status} {error.reason} {error.body}"
+                ) from error
             raise RetryableError(f"Kubernetes: {error.status} {error.reason}") from error
         except OSError as error:
             raise RetryableError(f"Kubernetes does not answer: {error}") from error
@@ -124,9 +126,7 @@ class KubernetesSubmission:
     def kill(self, application: Application) -> None:
         """Delete the driver's pod; its executors are deleted with it."""
         api = self._cluster.hook.core_v1_client
-        self._cluster.optional(
-            lambda: api.delete_namespaced_pod(application.ids["pod"], application.ids["namespace"])
-        )
+        self._cluster.optional(lambda: api.delete_namespaced_pod(application.ids["pod"], application.ids["namespace"]))
 
     def _pod(self, name: str) -> Any:
         api = self._cluster.hook.core_v1_client
@@ -176,9 +176,7 @@ class SparkApplicationSubmission:
     def submit(self, prepared: Prepared) -> Application:
         """Create the SparkApplication."""
         hook, namespace = self._cluster.hook, self._cluster.namespace
-        self._cluster.optional(
-            lambda: hook.create_custom_object(_GROUP, _VERSION, _PLURAL, dict(prepared), namespace)
-        )
+        self._cluster.optional(lambda: hook.create_custom_object(_GROUP, _VERSION, _PLURAL, dict(prepared), namespace))
         return self._application(str(prepared["metadata"]["name"]))
 
     def find(self, token: str) -> Application | None:

@@ -1,4 +1,4 @@
-"""Drivers that an Apache Livy server starts (batches), by the provider's LivyHook. The name of the batch is the token."""
+"""Drivers in batches of an Apache Livy server, by the provider's LivyHook. The token is the name of the batch."""
 
 from __future__ import annotations
 

@@ -193,6 +193,6 @@ def remote_application(request: JobRequest, service: str) -> str:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", request.application) or request.application.startswith("local:"):
         return request.application
     raise UserError(
-        f"{service} cannot read {request.application!r}: copy lakehouse/__main__.py to a storage that it reads, and set "
-        "`application` of the operator, or of `lakehouse` in the extra of the connection, to its URL"
+        f"{service} cannot read {request.application!r}: copy lakehouse/__main__.py to a storage that it reads, and "
+        "set `application` of the operator, or of `lakehouse` in the extra of the connection, to its URL"
     )
