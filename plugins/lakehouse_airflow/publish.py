@@ -29,6 +29,7 @@ from lakehouse.spec.contracts.publication import (
     visible_since,
 )
 from lakehouse.spec.job_command import JobCommand, PublishCommand
+from lakehouse.spec.report_store import FolderStore
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
@@ -192,11 +193,11 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
                 self._command("run", *words, "--pointers-only", "--report", str(path), watched=path)
             except AirflowException as error:
                 # If the caller reads the report, the job writes its error only to the report.
-                failed = read_report(path)
+                failed = read_report(FolderStore(path))
                 if failed is None or failed.error is None:
                     raise
                 raise type(error)(f"lakehouse publish run: {failed.error.kind}: {failed.error.message}") from error
-            report = read_report(path)
+            report = read_report(FolderStore(path))
         if report is not None:
             self.job_reports = (*self.job_reports, report)
             self.log.info("%s", report_text(report))
@@ -254,7 +255,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         """
         options = [word for key, value in sorted(self.options.items()) for word in ("--option", f"{key}={value}")]
         words = ("publish", verb, "--table", self.table, *words, *options)
-        variables = lineage_variables() | ({} if watched is None else task_variables(watched))
+        variables = lineage_variables() | ({} if watched is None else task_variables(str(watched)))
         return run_command(words, job_id=self._job_id, variables=variables)
 
 
@@ -280,9 +281,9 @@ class ArchivePartitionsOperator(LakehouseOperator):
         assert isinstance(command, PublishCommand), "the verb is publish"
         return replace(command, partitions=(), force=False)
 
-    def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
+    def _success(self, context: Context, command: JobCommand, report: JobReport | None) -> dict[str, Any]:
         outlets: list[Any] = list(self.outlets)
-        result = super()._success(context, command, report, path)
+        result = super()._success(context, command, report)
         # The events are derived from the metastore, so a try that had nothing to do also emits them.
         self.outlets = outlets
         words = ["publish", "status", "--table", command.table, "--output", "json"]

@@ -38,7 +38,7 @@ class TaskProcess(Document):
     lost_after_s: int = 120
 
     @classmethod
-    def of(cls, pids: tuple[int, ...], heartbeat: Path) -> Self:
+    def of(cls, pids: tuple[int, ...], heartbeat: str | Path) -> Self:
         """Describe a task by its processes on this host."""
         started = tuple(process_start(pid) or "" for pid in pids)
         return cls(place=process_place(), pids=pids, started=started, heartbeat=str(heartbeat))
