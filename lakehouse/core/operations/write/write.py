@@ -18,8 +18,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.bulk_writer import write_shard
+from lakehouse.core.files.stage.near_files import NearFiles
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_unreported
@@ -81,6 +83,8 @@ def write(
         table = table.refresh()
     if request.operation is not Operation.DELETE:
         request = replace(request, frame=request.cut_times.watch(request.frame))
+    if isinstance(engine, LocalEngine):
+        request = replace(request, near=NearFiles(table.env.storage, policies.write.memory_budget_bytes))
     allowed = policies.transaction.conflict_retries + 1
     lost: list[WriteAttempt] = []
     staged: list[StagedRun] = []
@@ -437,6 +441,11 @@ def _is_staged(write: PreparedWrite) -> bool:
     return write.placement.fixes_groups or write.spread is not None
 
 
+def _stages_in_storage(write: PreparedWrite) -> bool:
+    """Return whether storage may contain staged rows of the write."""
+    return _is_staged(write) and (write.request.near is None or write.request.near.spills)
+
+
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     """Delete the files that a committed attempt no longer needs.
 
@@ -445,7 +454,7 @@ def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     attempt.heartbeat.stop()
     table, requested = attempt.table, outcome.instant.requested
     try:
-        clean_up(table, requested, markers=attempt.markers.left, staged=_is_staged(attempt.write))
+        clean_up(table, requested, markers=attempt.markers.left, staged=_stages_in_storage(attempt.write))
     except LakehouseError as error:
         logger.warning("%s: %s was not cleaned up yet: %s", table.env.storage.root, requested, error)
         attempt.heartbeat.discard()

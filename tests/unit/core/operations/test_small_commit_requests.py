@@ -1,0 +1,73 @@
+"""Numbers of requests of small commits on an object store, by purpose; performance.md has a table of all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.env import Env
+from lakehouse.core.files.stage import near_files
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.process_state import ProcessState
+from lakehouse.core.table.table import Table
+from tests.support.killed import Host, batch
+from tests.support.requests import ObjectStore, RequestLog
+
+_numbers = itertools.count(1)
+OURS, OTHER = 201, 202
+PARTITIONS = "abc"
+
+
+def rows(value: int, first: int = 0, count: int = 3, partitions: str = PARTITIONS) -> pa.Table:
+    return batch({(p, f"{p}{i}"): value for p in partitions for i in range(first, first + count)})
+
+
+def made(table_type: str = "COPY_ON_WRITE") -> tuple[Table, RequestLog]:
+    """Return a table with rows in three partitions, written by this process, and its request log."""
+    store = RequestLog(ObjectStore(f"s3://lake/small-commits-{next(_numbers)}"))
+    env = Env(storage=store, process_state=ProcessState(), processes=Host(OURS, frozenset({OTHER})))
+    table = Table.create(
+        store.root, name="t", record_key="id", partition_by="p", ordering="ts", table_type=table_type, env=env
+    )
+    table.bulk_insert(rows(1))
+    table.upsert(rows(2))
+    store.reset()
+    return table, store
+
+
+def opened(storage: Storage) -> Table:
+    """Return the table as another process, which will have ended, opens it."""
+    env = Env(storage=storage, process_state=ProcessState(), processes=Host(OTHER))
+    return Table.open(storage.root, env=env)
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_small_upsert_stages_its_rows_in_memory(table_type: str) -> None:
+    table, store = made(table_type)
+    table.upsert(rows(3))
+    assert not store.of("staged rows and claims")
+    assert {row["v"] for row in table.scan(["v"]).to_arrow().to_pylist()} == {3}
+
+
+def test_staged_rows_that_do_not_fit_go_to_storage_and_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, store = made()
+    monkeypatch.setattr(near_files, "_MOST_BYTES", 1_000)
+    table.upsert(rows(3))
+    assert store.of("staged rows and claims")["PUT"] > 0
+    assert store.list(".hoodie/.staging") == []
+    assert {row["v"] for row in table.scan(["v"]).to_arrow().to_pylist()} == {3}
+
+
+def test_upsert_reads_each_small_base_file_once() -> None:
+    table, store = made()
+    table.upsert(rows(3))
+    assert store.of("data files") == {"GET": len(PARTITIONS), "PUT": len(PARTITIONS)}
+
+
+def test_large_base_file_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, store = made()
+    monkeypatch.setattr(near_files, "_MOST_BYTES", 1_000)
+    table.upsert(rows(3))
+    assert store.of("data files")["GET"] == 2 * len(PARTITIONS)
