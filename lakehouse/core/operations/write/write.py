@@ -185,7 +185,7 @@ def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[
         def announce(requested: str) -> None:
             heartbeat.start(requested)
             # Two processes that both believe to hold the lock may choose the same time, with different actions.
-            lock.check()
+            lock.check_lease()
 
         data = encode_requested_replace() if request.replaces else b""
         try:
@@ -193,6 +193,13 @@ def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[
         except BaseException:
             # Discard under the lock, because after its release another write may use the same time and heartbeat.
             heartbeat.discard()
+            raise
+        try:
+            lock.finish()
+        except LakehouseError:
+            # The lock was lost, so another write may use the same time: its heartbeat must stay. Ours expires.
+            heartbeat.stop()
+            table.store.remove_pending(instant)
             raise
     return write, instant
 

@@ -71,3 +71,20 @@ def test_large_base_file_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(near_files, "_MOST_BYTES", 1_000)
     table.upsert(rows(3))
     assert store.of("data files")["GET"] == 2 * len(PARTITIONS)
+
+
+@pytest.mark.parametrize("verb", ["upsert", "bulk_insert"])
+def test_commit_swaps_the_lock_four_times_and_reads_it_once(verb: str) -> None:
+    table, store = made()
+    getattr(table, verb)(rows(3))
+    # The read is between the commit of the metadata table and the commit of the table.
+    assert store.of("table lock") == {"PUT": 4, "GET": 1}
+
+
+def test_writer_reads_the_lock_that_another_process_held_in_between() -> None:
+    table, store = made()
+    opened(store).upsert(rows(3))
+    store.reset()
+    table.upsert(rows(4))
+    # A refused swap and a read more than without the other process.
+    assert store.of("table lock") == {"PUT": 5, "GET": 2}
