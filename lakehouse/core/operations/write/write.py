@@ -287,7 +287,13 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
-    markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, created=markers.known)
+    markers.left = delete_unreported(
+        table,
+        attempt.instant.requested,
+        metadata.stats,
+        created=markers.known,
+        ran_once=request.near is not None and not write.policies.write.marks_each_file,
+    )
     checks = _checks(written, metadata, deletes)
     return complete_commit(_prepared_commit(attempt, metadata, checks), write.policies.transaction)
 

@@ -88,3 +88,11 @@ def test_writer_reads_the_lock_that_another_process_held_in_between() -> None:
     table.upsert(rows(4))
     # A refused swap and a read more than without the other process.
     assert store.of("table lock") == {"PUT": 5, "GET": 2}
+
+
+@pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "insert", "delete"])
+def test_commit_of_one_process_lists_no_markers_and_leaves_none(verb: str) -> None:
+    table, store = made()
+    getattr(table, verb)(rows(3))
+    assert store.of("markers") == {"PUT": 2}
+    assert store.list(".hoodie/.temp") == []
