@@ -41,8 +41,8 @@ from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
-from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, WriterPriority, abandon, start_writing
+from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
@@ -76,8 +76,8 @@ def write(
             expired and rolled it back; the message names the instant.
         CommitStateUnknownError: It is unknown whether the commit happened; nothing was deleted.
     """
-    if policies.transaction.eager:
-        table = roll_back_failed_writes(table, policies.transaction)
+    ended = EndedWrites(table, policies.transaction)
+    table = ended.prepare(table)
     if needs_rebuild(table):
         rebuild_dropped(table, policies.transaction)
         table = table.refresh()
@@ -95,7 +95,7 @@ def write(
             table = table.reload() if lost else table
             began_ms = table.env.clock.now_ms()
             attempt = _request(table, engine, policies, request, lost)
-            attempt = replace(attempt, staged=staged)
+            attempt = replace(attempt, staged=staged, ended=ended)
             outcome = _run(attempt)
             if isinstance(outcome, Committed):
                 return replace(outcome, conflicts=len(lost))
@@ -468,6 +468,8 @@ def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     table, requested = attempt.table, outcome.instant.requested
     try:
         clean_up(table, requested, markers=attempt.markers.left, staged=_stages_in_storage(attempt.write))
+        if attempt.ended is not None:
+            attempt.ended.finish(table)
     except LakehouseError as error:
         logger.warning("%s: %s was not cleaned up yet: %s", table.env.storage.root, requested, error)
         attempt.heartbeat.discard()

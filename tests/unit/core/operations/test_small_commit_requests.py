@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.files.stage import near_files
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.table.table import Table
 from tests.support.killed import Host, batch
 from tests.support.requests import ObjectStore, RequestLog
 
+T = TypeVar("T")
 _numbers = itertools.count(1)
 OURS, OTHER = 201, 202
 PARTITIONS = "abc"
@@ -95,4 +100,34 @@ def test_commit_of_one_process_lists_no_markers_and_leaves_none(verb: str) -> No
     table, store = made()
     getattr(table, verb)(rows(3))
     assert store.of("markers") == {"PUT": 2}
+    assert store.list(".hoodie/.temp") == []
+
+
+def test_process_searches_leftover_files_until_it_has_cleaned_up_a_write() -> None:
+    table, store = made()
+    assert isinstance(table.upsert(rows(3)), Committed)
+    assert not store.of("search for leftover files")
+    table = opened(store)
+    store.reset()
+    table.upsert(rows(4))
+    assert store.of("search for leftover files") == {"LIST": 1}
+
+
+class CrashBeforeCleanup(FaultyStorage):
+    """A storage whose process crashes when it deletes its markers."""
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Run a storage step; crash before the step that deletes a marker."""
+        if name.startswith("delete .hoodie/.temp/"):
+            self.fail_at, self.mode = self.steps + 1, FaultMode.CRASH_BEFORE
+        return super().step(name, call)
+
+
+def test_writer_cleans_up_after_a_process_that_crashed_between_its_writes() -> None:
+    table, store = made()
+    table.upsert(rows(3))
+    with pytest.raises(SimulatedCrash):
+        opened(CrashBeforeCleanup(store)).upsert(rows(4))
+    assert store.list(".hoodie/.temp") != []
+    table.upsert(rows(5))
     assert store.list(".hoodie/.temp") == []
