@@ -331,7 +331,7 @@ def _write(
         instant, stats = _start(store, requested, updates, writes)
         metadata = CommitMetadata(operation=_OPERATION, stats=stats, extra={"schema": store.records.commits})
         data = store.config.layout.encode_commit(metadata)
-        lock.check()
+        lock.check_lease()
         timeline = Timeline((*opened.timeline.instants, instant))
         done = timelines.complete(instant, timeline, data, lock.below(METADATA))
     except LakehouseError as error:

@@ -153,6 +153,7 @@ def delete_unreported(
     *,
     ours: Callable[[str], bool] | None = None,
     created: Mapping[str, tuple[str, ...]] | None = None,
+    ran_once: bool = False,
 ) -> list[str]:
     """Delete files that have a marker but no entry in `stats`, such as files of a retried task; call before the commit.
 
@@ -162,12 +163,17 @@ def delete_unreported(
         stats: The stats that the commit will contain.
         ours: Returns whether this process wrote a path, for instants under which several processes may write; None for
             other instants.
-        known: The marker objects that the caller created, with the markers in them; they are not read again.
+        created: The marker objects that the caller created, with the markers in them; they are not read again.
+        ran_once: Whether each task ran once, in this process. Then the stats name all files, and no marker is listed.
 
     Returns:
         The marker objects that are no longer needed.
     """
     written = _written(stats)
+    if ran_once:
+        marked = {marked_file(name) for names in (created or {}).values() for name in names}
+        tokens = {write_token_of(path) for path in written - marked} - {None}
+        return [*(created or {}), *sorted(attempt_markers(requested, str(token)) for token in tokens)]
     # A task that has ended has reported all its files. Its other marked files were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []

@@ -29,6 +29,7 @@ from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.undo.rollback import roll_back
+from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.operations.write.prepare import profile_stats
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.expiry import is_active, lease_record, owner_of
@@ -62,6 +63,7 @@ class WriteAttempt:
         markers: The markers of the instant.
         staged: The staged rows. All attempts share this list: the first one fills it, later ones reuse it.
         lost: Number of earlier attempts, which ended with a conflict.
+        ended: The searches of the write for files of ended writes.
     """
 
     write: PreparedWrite
@@ -70,6 +72,7 @@ class WriteAttempt:
     markers: WriteMarkers
     staged: list[StagedRun]
     lost: int = 0
+    ended: EndedWrites | None = None
 
     @property
     def table(self) -> LoadedTable:
