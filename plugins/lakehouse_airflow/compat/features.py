@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from importlib.metadata import version
 
-from lakehouse_airflow.compat.versions import airflow_version, has, line_text
+from lakehouse_airflow.compat.versions import airflow_version, has, line_of, line_text
 
 log = logging.getLogger(__name__)
 
@@ -22,22 +23,41 @@ class Feature:
         name: Short name.
         since: The oldest line of versions with the feature.
         without: Behaviour on older versions.
+        requires: Another distribution and its oldest line of versions with the feature, or None.
     """
 
     name: str
     since: tuple[int, int]
     without: str
+    requires: tuple[str, tuple[int, int]] | None = None
 
     @property
     def is_present(self) -> bool:
         """Whether the installed Airflow has the feature."""
-        return has(self.since)
+        return has(self.since) and not self.old_distribution
+
+    @property
+    def old_distribution(self) -> str:
+        """The required distribution with its installed version if that is too old, otherwise an empty string."""
+        if self.requires is None:
+            return ""
+        distribution, since = self.requires
+        installed = version(distribution)
+        return f"{distribution} {installed} is older than {line_text(since)}" if line_of(installed) < since else ""
+
+    @property
+    def text(self) -> str:
+        """The name, with the reason if only another distribution is too old."""
+        is_only_reason = has(self.since) and self.old_distribution
+        return f"{self.name} ({self.old_distribution})" if is_only_reason else self.name
 
 
 PAGES = Feature(
     name="pages and REST API",
     since=(3, 1),
     without="No pages and no REST API. Use the command `lakehouse` in Spark's environment.",
+    # Airflow 3.1 also allows SQLAlchemy 1.4, for example with the FAB auth manager.
+    requires=("sqlalchemy", (2, 0)),
 )
 DEADLINES = Feature(
     name="deadline alerts",
@@ -95,7 +115,7 @@ def missing_features() -> tuple[Feature, ...]:
 
 def missing_text() -> str:
     """Return a sentence with the features that the installed Airflow lacks, or an empty string."""
-    names = ", ".join(feature.name for feature in missing_features())
+    names = ", ".join(feature.text for feature in missing_features())
     return f"Airflow {airflow_version()} lacks: {names}" if names else ""
 
 
