@@ -49,11 +49,10 @@ from lakehouse.spec.contracts.job import (
 )
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
-from lakehouse.spec.report_store import JobDocument, ReportStore
+from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
 from lakehouse.spec.reports_folder import REPORTS, is_folder, make_reports_folder, report_address, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
-from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException, BaseHook, Context
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
@@ -246,9 +245,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         if ended is not None:
             self.log.info("The source has no new data, so Spark is not started.")
             return job, ended
-        self._register(command)
         # The submit of an earlier try may have lost its reply. Clusters with idempotent submits detect its token.
-        return job, job.submit(request if attached is None else replace(request, token=attached.token))
+        request = request if attached is None else replace(request, token=attached.token)
+        return job, job.submit(request, _spec_text(command))
 
     def application_complete(
         self, context: Context, event: dict[str, Any], record: Mapping[str, Any]
@@ -345,12 +344,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.log.info("lakehouse %s", shlex.join(request.arguments))
         command = self.submit_command()
         return SubmitCommand(words=command.words, variables={**command.variables, **self._secrets})
-
-    def _register(self, command: JobCommand) -> None:
-        """Enter the spec of the job into the catalog, because the driver cannot read files of this host."""
-        table = _for_cluster(command).table
-        if table != command.table:
-            run_command(["table", "sync", "--specs", str(Path(command.table).parent), "--table", table])
 
     def on_kill(self) -> None:
         """End the application on the cluster, or all processes of the job on this host.
@@ -575,10 +568,17 @@ def _connection(connection_id: str) -> Any:
 
 
 def _for_cluster(command: JobCommand) -> JobCommand:
-    """Return the command with the name of its table instead of a spec file, which other hosts cannot read."""
+    """Return the command with the spec in the store of reports instead of the file, which other hosts cannot read."""
+    if _spec_text(command) is None:
+        return command
+    return replace(command, table=sibling(str(command.report), JobDocument.SPEC))
+
+
+def _spec_text(command: JobCommand) -> str | None:
+    """Return the content of the job's table spec, or None if its table is not given by a file."""
     path = Path(command.table)
     is_spec = path.suffix in (".yaml", ".yml") and path.is_file()
-    return replace(command, table=load_spec(path).table) if is_spec else command
+    return path.read_text(encoding="utf-8") if is_spec else None
 
 
 def _refuse_kubernetes_without_provider(connection_id: str) -> None:
