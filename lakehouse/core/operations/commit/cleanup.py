@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from lakehouse.core.files.stage.markers import (
     MarkerBatch,
@@ -363,21 +364,31 @@ class WriteMarkers:
             self._storage.put(path, self._policy.markers_type.encode())
             self.known[path] = ()
 
+    def requests(self, names: Sequence[str] = ()) -> list[Callable[[], None]]:
+        """Return the requests that store the marker type and the markers of all first tries, in any order.
+
+        All of them must succeed before the first data file is created. With one marker file for each data file, the
+        tasks create the markers.
+        """
+        if self._policy.marks_each_file:
+            return []
+        return [self.begin, *([partial(self._write_batch, names)] if names else [])]
+
+    def _write_batch(self, names: Sequence[str]) -> None:
+        batch = MarkerBatch(self._storage, self._requested, 0)
+        batch.write(names)
+        assert batch.path is not None
+        self.known[batch.path] = tuple(names)
+
     def announce(self, names: Sequence[str], *, each: bool = False) -> None:
         """Create the markers of all first tries.
 
         With one marker file for each data file, the tasks create them, unless `each` is set.
         """
-        self.begin()
-        if not names:
-            return
+        for request in self.requests(names):
+            request()
         storage = self._storage
-        if not self._policy.marks_each_file:
-            batch = MarkerBatch(storage, self._requested, 0)
-            batch.write(names)
-            assert batch.path is not None
-            self.known[batch.path] = tuple(names)
-        elif each:
+        if self._policy.marks_each_file and each:
             with ThreadPoolExecutor(_WRITERS) as pool:
                 list(pool.map(lambda name: create_marker(storage, self._requested, name), names))
             self.known |= {f"{marker_directory(self._requested)}/{name}": (name,) for name in names}

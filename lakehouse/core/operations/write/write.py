@@ -330,8 +330,7 @@ def _write_direct(attempt: WriteAttempt) -> list[WriteStat]:
     The driver does not know the file names before the tasks run, so each task creates the markers of its files.
     """
     write = attempt.write
-    start_writing(attempt, ())
-    attempt.markers.begin()
+    start_writing(attempt, (), attempt.markers.requests())
     by, least = write.context.keys.partition_fields, write.policies.spread.min_bytes
     task = partial(write_shard, write.context)
     return write.engine.exchange(write.request.frame, task, by=by, hint="balanced", least_bytes=least)
