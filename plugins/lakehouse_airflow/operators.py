@@ -39,7 +39,14 @@ from typing import Any
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import check_command
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus, without_lineage
+from lakehouse.spec.contracts.job import (
+    STORAGE_PREFIXES,
+    STORAGE_SETTINGS,
+    ErrorCode,
+    JobReport,
+    JobStatus,
+    without_lineage,
+)
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
 from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
@@ -440,7 +447,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
     @property
     def _storage_settings(self) -> str:
         """Return the storage settings in `conf`, for commands that run without spark-submit."""
-        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
+        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith(STORAGE_PREFIXES)}
         return json.dumps(settings)
 
     def _needs_check(self, command: JobCommand) -> bool:
