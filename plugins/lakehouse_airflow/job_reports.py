@@ -72,7 +72,7 @@ class CommandStore:
 
 
 def job_store(address: str, python: str, variables: Mapping[str, str]) -> FolderStore | CommandStore:
-    """Return the store of a job. `python` and `variables` are those of Spark's environment."""
+    """Return the store of a job. `python` and `variables` belong to Spark's environment."""
     return FolderStore(Path(address)) if is_folder(address) else CommandStore(address, python, variables)
 
 

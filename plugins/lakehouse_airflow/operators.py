@@ -36,7 +36,7 @@ from pathlib import Path
 from time import monotonic  # noqa: TID251 -- the duration of a check in the log
 from typing import Any
 
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import check_command
 from lakehouse.spec.contracts.job import (
@@ -49,7 +49,7 @@ from lakehouse.spec.contracts.job import (
 )
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
-from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
+from lakehouse.spec.report_store import JobDocument, ReportStore
 from lakehouse.spec.reports_folder import REPORTS, is_folder, make_reports_folder, report_address, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
@@ -71,7 +71,15 @@ from lakehouse_airflow.spark_environment import provide_connection, spark_enviro
 from lakehouse_airflow.spark_submit import SparkJobOperator, SubmitCommand
 from lakehouse_airflow.submission.choice import BY_SPARK_SUBMIT, choose
 from lakehouse_airflow.submission.protocol import ApplicationState, ApplicationStatus, JobRequest, SubmissionChoice
-from lakehouse_airflow.submission.tasks import ClusterJob, SubmissionRecord, ended_without_report, new_token
+from lakehouse_airflow.submission.tasks import (
+    ClusterJob,
+    SubmissionRecord,
+    ended_without_report,
+    for_cluster,
+    new_token,
+    retried,
+    spec_text,
+)
 from lakehouse_airflow.submission.trigger import ApplicationLink, ApplicationTrigger, status_of, store_at
 from lakehouse_airflow.table_events import TableEvents
 from lakehouse_airflow.task_heartbeat import heartbeat, task_variables
@@ -209,7 +217,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
     def _execute_on_cluster(self, context: Context, choice: SubmissionChoice) -> dict[str, Any]:
         """Submit the job to a cluster, or reattach to the application of an earlier try, and wait for its end."""
-        with noted_refusals(context), _retried():
+        with noted_refusals(context), retried():
             check_conf(context)
             command = self._command(context)
             check_command(command, {**os.environ, **(self.env_vars or {})})
@@ -219,7 +227,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             self._show(context, ApplicationStatus(state=ApplicationState.WAITING, link=started.running.link))
             if self.deferrable:
                 self._defer(job, started)
-            with _retried():
+            with retried():
                 status = job.wait(started, self.poll_s, lambda status: self._show(context, status))
             return self._finish(context, command, job, ended_without_report(started.running, status))
         return self._accept(context, command, job, started)
@@ -249,7 +257,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             return job, ended
         # The submit of an earlier try may have lost its reply. Clusters with idempotent submits detect its token.
         request = request if attached is None else replace(request, token=attached.token)
-        return job, job.submit(request, _spec_text(command))
+        return job, job.submit(request, spec_text(command))
 
     def application_complete(
         self, context: Context, event: dict[str, Any], record: Mapping[str, Any]
@@ -266,7 +274,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self, context: Context, command: JobCommand, job: ClusterJob, failure: AirflowException
     ) -> dict[str, Any]:
         """Set the state of the task by the report; raise `failure` if there is none."""
-        with _retried():
+        with retried():
             report = job.report()
         if report is None:
             raise failure
@@ -281,7 +289,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         except AirflowSkipException:
             job.close()
             raise
-        with _retried():
+        with retried():
             job.close()
         return result
 
@@ -332,7 +340,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         return JobRequest(
             name=str(self.name),
             token=new_token(),
-            command=_for_cluster(command),
+            command=for_cluster(command),
             application=application,
             conf={key: str(value) for key, value in (self.conf or {}).items()},
             variables=variables,
@@ -404,7 +412,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
     def _prepare(self, command: JobCommand) -> None:
         """Set the fields of the Spark operator, delete an old report, and end the processes of an earlier try."""
         store = self._store(command)
-        with _retried():
+        with retried():
             store.change({JobDocument.REPORT: None})
         self._job_id = self._job_of(command)
         if end_job(self._job_id):
@@ -552,35 +560,12 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextmanager
-def _retried() -> Iterator[None]:
-    """Raise AirflowException for errors of a cluster or a store after which a retry can help."""
-    try:
-        yield
-    except RetryableError as error:
-        raise AirflowException(str(error)) from error
-
-
 def _connection(connection_id: str) -> Any:
     """Return an Airflow connection, or None if it does not exist."""
     try:
         return BaseHook.get_connection(connection_id)
     except AirflowException:
         return None
-
-
-def _for_cluster(command: JobCommand) -> JobCommand:
-    """Return the command with the spec in the store of reports instead of the file, which other hosts cannot read."""
-    if _spec_text(command) is None:
-        return command
-    return replace(command, table=sibling(str(command.report), JobDocument.SPEC))
-
-
-def _spec_text(command: JobCommand) -> str | None:
-    """Return the content of the job's table spec, or None if its table is not given by a file."""
-    path = Path(command.table)
-    is_spec = path.suffix in (".yaml", ".yml") and path.is_file()
-    return path.read_text(encoding="utf-8") if is_spec else None
 
 
 def _refuse_kubernetes_without_provider(connection_id: str) -> None:

@@ -39,7 +39,7 @@ SUBMISSIONS: Mapping[str, tuple[str, str]] = {
     "dataproc": (f"{_PACKAGE}.dataproc", "DataprocSubmission"),
     "databricks": (f"{_PACKAGE}.databricks", "DatabricksSubmission"),
 }
-#: Submissions whose command line is that of spark-submit on the host of the task.
+#: Submissions that start spark-submit on the host of the task.
 BY_SPARK_SUBMIT = ("yarn", "kubernetes")
 _BY_TYPE = {
     "kubernetes": "spark-operator",

@@ -34,7 +34,7 @@ class DatabricksSubmission:
         self._choice = choice
 
     def prepare(self, request: JobRequest) -> Prepared:
-        """Return the run: a Python script on a new cluster, whose variables are those of the job."""
+        """Return the run: a Python script on a new cluster with the variables of the job."""
         self._choice.required("new_cluster")
         cluster = merged(
             self._choice.settings["new_cluster"],

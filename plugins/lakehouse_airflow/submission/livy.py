@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
-
-import requests
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse_airflow.submission.protocol import (
@@ -90,7 +89,7 @@ class LivySubmission:
         url = f"{hook.base_url.rstrip('/')}{path}"
         try:
             response = session.request(method, url, json=body, headers=headers, timeout=60)
-        except requests.RequestException as error:
+        except import_module("requests").RequestException as error:
             raise RetryableError(f"Livy does not answer: {error}") from error
         if response.status_code == 404:
             return None

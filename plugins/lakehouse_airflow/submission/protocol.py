@@ -23,7 +23,7 @@ from lakehouse.errors import UserError
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.job_command import JobCommand
 
-#: What `prepare` returns: a document for the service, or a command line.
+#: Result of `prepare`: a document for the service, or a command line.
 Prepared = dict[str, Any]
 
 

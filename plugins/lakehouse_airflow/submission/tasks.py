@@ -1,4 +1,4 @@
-"""What a task does with its application on a cluster: submit, reattach, wait, read the report, end.
+"""Steps of a task with an application on a cluster: submit, reattach, wait, read the report, end.
 
     attach ──► a live application of an earlier try ────────────► wait
        ├─────► a report of it without an error ─────────────────► accept
@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from uuid import uuid4  # noqa: TID251 -- each submission has its own token
 
 from lakehouse.errors import RetryableError
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
+from lakehouse.spec.job_command import JobCommand
 from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
 from lakehouse_airflow.compat import AirflowException, timezone
 from lakehouse_airflow.job_reports import decoded_report
@@ -47,7 +50,7 @@ class SubmissionRecord(Document):
     Attributes:
         choice: The submission.
         token: Id of the application on the cluster.
-        arguments: Arguments of the job. A try with other arguments submits anew.
+        arguments: Arguments of the job. A try with other arguments submits again.
         application: The application; None while it is being submitted.
     """
 
@@ -213,11 +216,34 @@ def new_token() -> str:
 
 def ended_without_report(application: Application, status: ApplicationStatus) -> AirflowException:
     """Return the exception for an application that wrote no report."""
-    what = "is not known to the cluster" if status.state is ApplicationState.MISSING else f"ended as {status.state}"
+    end = "is not known to the cluster" if status.state is ApplicationState.MISSING else f"ended as {status.state}"
     places = [f"log of the driver: {status.log}" if status.log else "", status.link or application.link]
     return AirflowException(
-        "; ".join(filter(None, (f"{application.title} {what}, and left no report", status.reason, *places)))
+        "; ".join(filter(None, (f"{application.title} {end}, and left no report", status.reason, *places)))
     )
+
+
+@contextmanager
+def retried() -> Iterator[None]:
+    """Raise AirflowException for errors of a cluster or a store after which a retry can help."""
+    try:
+        yield
+    except RetryableError as error:
+        raise AirflowException(str(error)) from error
+
+
+def for_cluster(command: JobCommand) -> JobCommand:
+    """Return the command with the spec in the store of reports instead of the file, which other hosts cannot read."""
+    if spec_text(command) is None:
+        return command
+    return replace(command, table=sibling(str(command.report), JobDocument.SPEC))
+
+
+def spec_text(command: JobCommand) -> str | None:
+    """Return the content of the job's table spec, or None if its table is not given by a file."""
+    path = Path(command.table)
+    is_spec = path.suffix in (".yaml", ".yml") and path.is_file()
+    return path.read_text(encoding="utf-8") if is_spec else None
 
 
 def _heartbeat(token: str) -> str:

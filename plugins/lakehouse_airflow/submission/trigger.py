@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from importlib import import_module
 from typing import Any
-
-from asgiref.sync import sync_to_async
 
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS
@@ -67,11 +66,10 @@ class ApplicationTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll the application until its end. Requests run in threads, because the clients of providers block."""
-        watch = await sync_to_async(self._watch, thread_sensitive=False)()
-        poll = sync_to_async(watch.poll, thread_sensitive=False)
+        watch = await _in_thread(self._watch)
         while True:
             try:
-                status, is_new = await poll()
+                status, is_new = await _in_thread(watch.poll)
             except Exception as error:
                 # The task reads the error. Its next try reattaches to the application.
                 yield TriggerEvent({"error": f"{type(error).__name__}: {error}"})
@@ -95,7 +93,7 @@ class ApplicationTrigger(BaseTrigger):
 
     async def _kill(self) -> None:
         try:
-            await sync_to_async(lambda: self._job().kill(self.record), thread_sensitive=False)()
+            await _in_thread(lambda: self._job().kill(self.record))
         except LakehouseError as error:
             self.log.error("%s could not be ended: %s", self.record.running.title, error)
 
@@ -105,6 +103,12 @@ class ApplicationTrigger(BaseTrigger):
     def _job(self) -> ClusterJob:
         store = store_at(self.address, self.storage)
         return ClusterJob(choice=self.record.choice, store=store, lost_after_s=self.lost_after_s)
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run a function that blocks in a thread whose connections Airflow's triggerer answers."""
+    # Airflow has the package. Parsing DAGs does not import it.
+    return await import_module("asgiref.sync").sync_to_async(function, thread_sensitive=False)()
 
 
 def status_of(event: dict[str, Any]) -> ApplicationStatus | None:
@@ -120,6 +124,6 @@ class ApplicationLink(BaseOperatorLink):
     xcom_key = "lakehouse_application_link"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return the address, which the operator knows in the process of its task."""
+        """Return the address, which the operator has in the process of its task."""
         del ti_key
         return str(getattr(operator, "application_link", "") or "")

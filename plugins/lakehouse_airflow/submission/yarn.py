@@ -12,11 +12,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
-
-import requests
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse_airflow.spark_submit import SubmitCommand
@@ -80,8 +79,8 @@ class YarnSubmission:
     def find(self, token: str) -> Application | None:
         """Return the newest application with the tag."""
         answer = self._get("apps", {"applicationTags": token.lower()}) or {}
-        found = (answer.get("apps") or {}).get("app") or []
-        newest = max(found, key=lambda app: int(app.get("startedTime", 0)), default=None)
+        matches = (answer.get("apps") or {}).get("app") or []
+        newest = max(matches, key=lambda app: int(app.get("startedTime", 0)), default=None)
         return None if newest is None else _application(str(newest["id"]), str(newest.get("trackingUrl") or ""))
 
     def status(self, application: Application) -> ApplicationStatus:
@@ -112,12 +111,12 @@ class YarnSubmission:
             raise RetryableError(f"YARN answered {response.status_code} to {path}: {_text(response)}")
         return dict(response.json())
 
-    def _request(self, method: str, path: str, query: Mapping[str, str], body: Any) -> requests.Response:
+    def _request(self, method: str, path: str, query: Mapping[str, str], body: Any) -> Any:
         """Send a request to the active resource manager; a standby one redirects or does not answer."""
         errors = []
         for url in self._urls():
             try:
-                response = requests.request(
+                response = self._http.request(
                     method,
                     f"{url}/ws/v1/cluster/{path}",
                     params={**query, **self._user()},
@@ -126,13 +125,18 @@ class YarnSubmission:
                     headers={"Accept": "application/json"},
                     timeout=_TIMEOUT_S,
                 )
-            except requests.RequestException as error:
+            except self._http.RequestException as error:
                 errors.append(f"{url}: {error}")
                 continue
             if response.status_code < 500 and "This is standby RM" not in response.text[:_SHOWN]:
                 return response
             errors.append(f"{url}: {_text(response)}")
         raise RetryableError(f"no resource manager answers: {'; '.join(errors)}")
+
+    @property
+    def _http(self) -> Any:
+        """The package `requests`, which Airflow has. Parsing DAGs does not import it."""
+        return import_module("requests")
 
     def _user(self) -> dict[str, str]:
         """Return the user for clusters without Kerberos."""
@@ -214,5 +218,5 @@ def _address(text: Any) -> str:
     return str(text) if str(text or "").startswith("http") else ""
 
 
-def _text(response: requests.Response) -> str:
+def _text(response: Any) -> str:
     return f"{response.status_code} {response.text.strip()[:_SHOWN]}"
