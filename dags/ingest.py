@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow.sdk import get_parsing_context
-
 from lakehouse_airflow.assets import source_assets
+from lakehouse_airflow.compat import get_parsing_context
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.specs import load_specs, spec_directories
 

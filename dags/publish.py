@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow.sdk import get_parsing_context
-
+from lakehouse_airflow.compat import get_parsing_context
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.specs import load_specs, spec_directories
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from airflow.exceptions import DagRunTypeNotAllowed
 from sqlalchemy import event
 from sqlalchemy.orm import Session
+
+from lakehouse_airflow.compat import DagRunTypeNotAllowed
 
 #: Airflow copies the names of this list into its settings.
 __all__: list[str] = []

@@ -57,6 +57,7 @@ pytest_plugins = [
         "mysql",
         "postgres",
         "mariadb",
+        "hadoop",
     )
     if (IN_SPARK_ENVIRONMENT or name == "hive") and (SUPPORT / f"{name}.py").exists()
 ]

@@ -30,6 +30,7 @@ _SECTIONS = {
     ),
     "Tools": (
         ("doctor", "doctor", "Check the requirements of a deployment, and suggest corrections"),
+        ("environment", "environment", "Pack the Python environment of jobs for the nodes of a cluster"),
         ("options", "options", "List every option with its default"),
         ("completion", "completion", "Print the completion script of a shell"),
     ),

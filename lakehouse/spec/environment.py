@@ -116,7 +116,8 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_REPORTS",
-        text="Folder of the report files that jobs write and operators read; workers and jobs share it.",
+        text="Place of the reports that jobs write and operators read: a folder, a URL such as `s3://bucket/reports`, "
+        "or `catalog`. Drivers on other hosts must reach it.",
         default="a folder of the user below the temporary directory",
         reader=AIRFLOW,
     ),
@@ -210,7 +211,9 @@ ENVIRONMENT = (
     EnvironmentVariable(name="AWS_SECRET_ACCESS_KEY", text="Secret of the key."),
     EnvironmentVariable(name="AWS_SESSION_TOKEN", text="Token of temporary credentials."),
     EnvironmentVariable(name="AWS_ENDPOINT_URL", text="Address of another store with the protocol of S3."),
+    EnvironmentVariable(name="AWS_ENDPOINT_URL_S3", text="The same, for S3 only."),
     EnvironmentVariable(name="AWS_REGION", text="Region of the bucket."),
+    EnvironmentVariable(name="AWS_DEFAULT_REGION", text="Region of the bucket, if `AWS_REGION` is not set."),
     EnvironmentVariable(
         name="AWS_ALLOW_HTTP", text="Whether an address without TLS is accepted: `true` or `false`.", default="false"
     ),

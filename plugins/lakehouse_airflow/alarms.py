@@ -14,14 +14,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.alarms import AlarmList
 from lakehouse.spec.table.alarm_file import VARIABLE
 from lakehouse.spec.table.alarm_notifiers import NotifierSpec, load_notifiers
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import AirflowException, AirflowFailException, task
 from lakehouse_airflow.notifiers import AlarmMessage, notifier_of, send
 from lakehouse_airflow.specs import DIRECTORIES, dags_folder, spec_directories
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator
-
 from lakehouse.spec.sources.table_source import TableSourceSpec
 from lakehouse.spec.table.table_spec import TableSpec, asset_uri
+from lakehouse_airflow.compat import Asset, AssetAlias, BaseOperator
 
 GROUP = "lakehouse"
 #: Prefix of the URIs of table assets.

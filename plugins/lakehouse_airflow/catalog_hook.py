@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from airflow.sdk import BaseHook
-
+from lakehouse_airflow.compat import BaseHook
 from lakehouse_airflow.job_environment import CATALOG_CONNECTION, catalog_url
 
 

@@ -7,8 +7,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
+from lakehouse_airflow.compat import AirflowException, AirflowFailException
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.job_reports import FINAL_EXIT_CODES
 from lakehouse_airflow.processes import JOB

@@ -12,11 +12,19 @@ from typing import Any
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagrun import DagRun
 from airflow.models.serialized_dag import SerializedDagModel
-from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables.base import TimeRestriction
 from airflow.utils.state import DagRunState
 
 from lakehouse.spec.contracts.dag_states import DagState, DagStates
+from lakehouse_airflow.compat import (
+    existing_dags,
+    is_periodic,
+    may_be_periodic,
+    next_run,
+    run_after,
+    schedule_text,
+    timezone,
+)
 from lakehouse_airflow.missing_pools import TAG
 from lakehouse_airflow.pools import SCHEDULE
 
@@ -30,13 +38,13 @@ _DUE, _DECIDE = "due", 2
 def lakehouse_dag_ids(session: Any) -> list[str]:
     """Return the ids of all DAGs with the tag `lakehouse` whose files exist, in alphabetical order."""
     tagged = session.query(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
-    return sorted(dag_id for (dag_id,) in tagged.filter(DagTag.name == TAG, DagModel.is_stale.is_(False)))
+    return sorted(dag_id for (dag_id,) in tagged.filter(DagTag.name == TAG, existing_dags()))
 
 
 def dag_states(session: Any, now: datetime, dag_ids: Iterable[str]) -> DagStates:
     """Return the states of some DAGs at time `now`. `missing` lists the ids that do not exist in Airflow."""
     wanted = list(dict.fromkeys(dag_ids))
-    query = session.query(DagModel).filter(DagModel.dag_id.in_(wanted), DagModel.is_stale.is_(False))
+    query = session.query(DagModel).filter(DagModel.dag_id.in_(wanted), existing_dags())
     models = {model.dag_id: model for model in query.all()}
     return DagStates(
         now_ms=_ms(now),
@@ -59,9 +67,9 @@ def run_interval(timetable: Any, last: datetime, now: datetime) -> tuple[int | N
 
     The first value is None for a timetable that does not depend on time, such as a stream or asset schedule.
     """
-    restriction = TimeRestriction(earliest=coerce_datetime(last), latest=None, catchup=True)
-    first = timetable.next_dagrun_info_v2(last_dagrun_info=None, restriction=restriction)
-    second = first and timetable.next_dagrun_info_v2(last_dagrun_info=first, restriction=restriction)
+    restriction = TimeRestriction(earliest=timezone.coerce_datetime(last), latest=None, catchup=True)
+    first = next_run(timetable, None, restriction)
+    second = first and next_run(timetable, first, restriction)
     if not first or not second or second.run_after <= first.run_after:
         return None, False
     # A run with a data interval begins at its end, which is one interval after the first run that is missing.
@@ -71,17 +79,17 @@ def run_interval(timetable: Any, last: datetime, now: datetime) -> tuple[int | N
 
 
 def _state(session: Any, model: Any, run: Any, now: datetime) -> DagState:
-    began = None if run is None else run.start_date or run.queued_at or run.run_after
+    began = None if run is None else run.start_date or run.queued_at or run_after(run)
     interval_s, late = None, False
-    stored = SerializedDagModel.get(model.dag_id, session=session) if model.timetable_periodic else None
-    if stored is not None:
+    stored = SerializedDagModel.get(model.dag_id, session=session) if may_be_periodic(model) else None
+    if stored is not None and is_periodic(stored.dag.timetable):
         interval_s, late = run_interval(stored.dag.timetable, began or now, now)
     # An unfinished run may use up the DAG's `max_active_runs`.
     is_full = run is not None and run.state in _ACTIVE and (model.max_active_runs or 1) == 1
     return DagState(
         dag_id=model.dag_id,
         is_paused=bool(model.is_paused),
-        schedule=model.timetable_summary or "",
+        schedule=schedule_text(model),
         interval_s=interval_s,
         last_run_ms=None if began is None else _ms(began),
         last_run_state="" if run is None else str(getattr(run.state, "value", run.state)),

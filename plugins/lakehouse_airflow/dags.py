@@ -23,13 +23,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, get_parsing_context, task
-from airflow.sdk.exceptions import AirflowFailException
-
 from lakehouse.errors import UserError
 from lakehouse.spec.table.services import SERVICES
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import source_assets, table_asset
+from lakehouse_airflow.compat import (
+    DAG,
+    AirflowFailException,
+    Asset,
+    CronDataIntervalTimetable,
+    get_parsing_context,
+    task,
+)
 from lakehouse_airflow.dags_actions import DAG_ID as ACTIONS
 from lakehouse_airflow.dags_actions import actions_dag
 from lakehouse_airflow.dags_ingest import ingest_dag

@@ -10,11 +10,10 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_current_context, task
-
 from lakehouse.errors import UserError
 from lakehouse.spec.actions import ACTIONS, dag_run_id
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import DAG, NO_START_DATE, Param, get_current_context, task
 from lakehouse_airflow.job_environment import AUTHOR
 from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.processes import end_job
@@ -36,6 +35,7 @@ def actions_dag(**dag: Any) -> DAG:
         description="Run the actions that users request on the lakehouse pages",
         doc_md=__doc__,
         schedule=None,
+        start_date=NO_START_DATE,
         catchup=False,
         # Actions do not wait for each other here, because the table's locks serialize them.
         max_active_runs=8,

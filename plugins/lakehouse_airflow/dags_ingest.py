@@ -21,14 +21,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
-
 from lakehouse.spec.command_check import REPLAYED
 from lakehouse.spec.job_command import STREAM
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.sources.stream import DEFERRED
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import TABLES, table_asset
+from lakehouse_airflow.compat import DAG, NO_START_DATE, RETRY_BACKOFF, Asset, AssetAny, CronDataIntervalTimetable
 from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import ingest_form
 from lakehouse_airflow.operators import LakehouseOperator
@@ -66,7 +65,7 @@ def ingest_dag(
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
         doc_md=f"{__doc__}\n{_described(spec)}{_zone_doc(ingest)}",
         schedule=_schedule(spec, ingest, sources),
-        start_date=ingest.start_date or (None if ingest.stream is None else _START),
+        start_date=ingest.start_date or (NO_START_DATE if ingest.stream is None else _START),
         catchup=ingest.catchup,
         max_active_runs=1,
         params=ingest_form(snapshots=ingest.database is not None, replays=ingest.source.KIND in REPLAYED),
@@ -87,7 +86,7 @@ def ingest_dag(
             pool=ingest.pool,
             retries=ingest.retries,
             retry_delay=timedelta(seconds=ingest.retry_delay_s),
-            retry_exponential_backoff=2,
+            retry_exponential_backoff=RETRY_BACKOFF,
             max_retry_delay=timedelta(hours=1),
             execution_timeout=timedelta(seconds=ingest.timeout_s + _run_for_s(ingest)),
             **settings,

@@ -13,11 +13,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule
-
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import partitions_asset, table_asset
+from lakehouse_airflow.compat import DAG, asset_or_time
 from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import publish_form
 from lakehouse_airflow.operators import JOB_DOC
@@ -44,7 +43,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
     table, by_clock = str(Path(spec.source).absolute()), publish_timetable(publish)
     schedule: Any = [table_asset(spec)]
     if by_clock is not None:
-        schedule = AssetOrTimeSchedule(timetable=by_clock, assets=[table_asset(spec)])
+        schedule = asset_or_time(timetable=by_clock, assets=[table_asset(spec)])
     outlets = [partitions_asset(publish.target)]
     soon: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=30)}
     dag_id = f"publish.{spec.table}"

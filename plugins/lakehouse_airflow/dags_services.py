@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow.sdk import DAG
-
 from lakehouse.spec.table.services import service_spec
+from lakehouse_airflow.compat import DAG
 from lakehouse_airflow.services import service_dag
 
 #: Schedule of a DAG whose scheduled runs decide nothing. It only defines the days for backfills.

@@ -9,21 +9,26 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import pendulum
-from airflow.sdk import (
+
+from lakehouse.errors import UserError
+from lakehouse_airflow.compat import (
     DAG,
     AssetOrTimeSchedule,
     BaseOperator,
     CronTriggerTimetable,
     DeltaTriggerTimetable,
     MultipleCronTriggerTimetable,
+    conf,
+    cron_timetables,
+    module_of,
+    trigger_interval,
 )
-from airflow.sdk.configuration import conf
-
-from lakehouse.errors import UserError
 
 log = logging.getLogger(__name__)
 
 START, END = "interval_start", "interval_end"
+#: Types of runs that asset events start. Airflow 2 has datasets.
+ASSET_TRIGGERED = ("asset_triggered", "dataset_triggered")
 #: Sentence for the documentation of DAGs that support backfills.
 BACKFILL_DATES = (
     "Write the dates of a backfill with their offset, such as `--from-date 2026-03-01T00:00:00+00:00`: without an "
@@ -31,7 +36,7 @@ BACKFILL_DATES = (
 )
 _REMEDY = (
     "Airflow 3 converts a cron string to CronTriggerTimetable, which has no data interval: write "
-    "schedule=CronDataIntervalTimetable('@daily', timezone='UTC'), from airflow.sdk."
+    f"schedule=CronDataIntervalTimetable('@daily', timezone='UTC'), from {module_of('CronDataIntervalTimetable')}."
 )
 
 
@@ -120,7 +125,8 @@ class IntervalMixin(BaseOperator):
 
     @dag.setter
     def dag(self, dag: DAG | None) -> None:
-        self._dag = dag
+        # Airflow's own setter also adds the task to the DAG.
+        BaseOperator.dag.fset(self, dag)
         self._check_schedule(dag)
 
     def _check_schedule(self, dag: DAG | None) -> None:
@@ -140,8 +146,8 @@ def has_empty_intervals(timetable: Any) -> bool:
     if isinstance(timetable, AssetOrTimeSchedule):
         return has_empty_intervals(timetable.timetable)
     if isinstance(timetable, MultipleCronTriggerTimetable):
-        return any(has_empty_intervals(one) for one in timetable.timetables)
-    return isinstance(timetable, CronTriggerTimetable | DeltaTriggerTimetable) and not timetable.interval
+        return any(has_empty_intervals(one) for one in cron_timetables(timetable))
+    return isinstance(timetable, CronTriggerTimetable | DeltaTriggerTimetable) and not trigger_interval(timetable)
 
 
 def is_backfill(context: Mapping[str, Any]) -> bool:
@@ -153,7 +159,7 @@ def is_backfill(context: Mapping[str, Any]) -> bool:
 def is_asset_triggered(context: Mapping[str, Any]) -> bool:
     """Return whether asset events started the run; such a run has no data interval."""
     run_type = str(getattr(context.get("dag_run"), "run_type", ""))
-    return run_type.rpartition(".")[2].lower() == "asset_triggered"
+    return run_type.rpartition(".")[2].lower() in ASSET_TRIGGERED
 
 
 def whole_periods(start: str, end: str) -> tuple[str, str]:

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, task
-from airflow.sdk.exceptions import AirflowFailException
-
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse_airflow.compat import DAG, AirflowFailException, CronDataIntervalTimetable, task
 from lakehouse_airflow.doctor import examine
 from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.pools import DAGS_KEY, DEFAULT_POOL, DOCTOR, POOLS_KEY

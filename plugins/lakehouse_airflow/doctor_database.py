@@ -13,12 +13,12 @@ from typing import Any
 
 from airflow.api.common.airflow_health import get_airflow_health
 from airflow.models.taskinstance import TaskInstance
-from airflow.sdk import timezone
 from airflow.utils.session import create_session
 from airflow.utils.state import TaskInstanceState
 
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse_airflow.compat import timezone
 from lakehouse_airflow.dag_states import dag_states, lakehouse_dag_ids
 from lakehouse_airflow.doctor_facts import QueuedTasks
 from lakehouse_airflow.missing_pools import pool_facts

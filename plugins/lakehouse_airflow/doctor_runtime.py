@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk.configuration import conf
-
 from lakehouse.model.display import count_text
 from lakehouse.spec.contracts.doctor import CheckState
 from lakehouse.spec.quantities import duration_text
+from lakehouse_airflow.compat import conf
 from lakehouse_airflow.doctor_facts import AirflowFacts, Result, deferred_ingestions
 from lakehouse_airflow.pools import DEFAULT_POOL, SCHEDULE
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow.sdk import Param
-
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.table.services import service_spec
+from lakehouse_airflow.compat import Param
 from lakehouse_airflow.data_intervals import END, START
 
 _DAYS_SECTION, _MORE_SECTION, _LETTERS_SECTION = "Limit to days", "More", "Dead letters"

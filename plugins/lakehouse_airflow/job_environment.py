@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from airflow.sdk import BaseHook, get_current_context
-from airflow.sdk.exceptions import AirflowException
-
 from lakehouse.spec.secrets import connection_variable, connections_of
 from lakehouse.spec.table.table_spec import TableSpec
+from lakehouse_airflow.compat import AirflowException, BaseHook, get_current_context
 from lakehouse_airflow.specs import folders_of_dag
 
 CATALOG_CONNECTION = "lakehouse_catalog"
@@ -89,7 +87,7 @@ def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def _triggering_user() -> str | None:
     try:
         run = get_current_context().get("dag_run")
-    except RuntimeError:
+    except (RuntimeError, AirflowException):
         # Outside of a task there is no run, and so no triggering user.
         return None
     return getattr(run, "triggering_user_name", None)

@@ -22,11 +22,9 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from airflow.sdk import BaseNotifier, Context
-from airflow.sdk.exceptions import AirflowFailException
-
 from lakehouse.spec.contracts.alarms import AlarmEntry, AlarmEvent, AlarmList
 from lakehouse.spec.contracts.fleet import Severity
+from lakehouse_airflow.compat import AirflowFailException, BaseNotifier, Context
 
 _MOST_LINES = 30
 _WORDS = {AlarmEvent.OPEN: "new", AlarmEvent.RESOLVED: "resolved"}

@@ -15,6 +15,9 @@ Outcomes of a task try:
 Before the JVM starts, two checks run: of the command and its spec in this process, then of the table's metadata in a
 process of Spark's environment (`--check`). An error in a check has the same outcome as an error of the job. The check
 of an ingestion also looks for new data. If there is none, it writes the report and ends the run without Spark.
+
+With a submission to a cluster (`lakehouse_airflow.submission`) the driver runs elsewhere, and the report decides: its
+error sets the state of the task as above, and an application without a report fails the try.
 """
 
 from __future__ import annotations
@@ -33,18 +36,24 @@ from pathlib import Path
 from time import monotonic  # noqa: TID251 -- the duration of a check in the log
 from typing import Any
 
-from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-
-from lakehouse.errors import UserError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import check_command
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus, without_lineage
+from lakehouse.spec.contracts.job import (
+    STORAGE_PREFIXES,
+    STORAGE_SETTINGS,
+    ErrorCode,
+    JobReport,
+    JobStatus,
+    without_lineage,
+)
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
-from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
+from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
+from lakehouse.spec.reports_folder import REPORTS, is_folder, make_reports_folder, report_address, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
+from lakehouse_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException, BaseHook, Context
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import (
@@ -59,7 +68,11 @@ from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
-from lakehouse_airflow.spark_submit import SparkJobOperator
+from lakehouse_airflow.spark_submit import SparkJobOperator, SubmitCommand
+from lakehouse_airflow.submission.choice import BY_SPARK_SUBMIT, choose
+from lakehouse_airflow.submission.protocol import ApplicationState, ApplicationStatus, JobRequest, SubmissionChoice
+from lakehouse_airflow.submission.tasks import ClusterJob, SubmissionRecord, ended_without_report, new_token
+from lakehouse_airflow.submission.trigger import ApplicationLink, ApplicationTrigger, status_of, store_at
 from lakehouse_airflow.table_events import TableEvents
 from lakehouse_airflow.task_heartbeat import heartbeat, task_variables
 
@@ -80,8 +93,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
     The run's params `interval_start`, `interval_end`, `full_refresh` and `options` override the arguments. With
     `replay` an ingestion parses dead letters again; `commit` or `dead_letters` (a folder) select some of them. The
-    Spark installation comes from the environment (see `spark_environment`), the master from the Airflow connection
-    `conn_id`. The report is a local file, so the driver must run on the host of the task, in client mode.
+    Spark installation comes from the environment (see `spark_environment`), the cluster from the Airflow connection
+    `conn_id` or from `submission`. A driver on another host needs LAKEHOUSE_REPORTS in a store that both hosts reach.
 
     Args:
         verb: Noun of the command line, such as `ingest`.
@@ -95,10 +108,18 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             succeeds with the status `nothing_to_do`.
         check: Check the table before Spark starts. If False, only the command, its spec and the run's options are
             checked, which is enough if an earlier task of the run has opened the table.
+        submission: Name of the submission, such as `yarn` or `emr`, or a mapping of its settings with `name`. By
+            default the connection selects it (`lakehouse_airflow.submission.choice`).
+        deferrable: Wait for the application on the cluster in the triggerer, without a worker slot. A job on the host
+            of the task is not deferred.
+        poll_s: Seconds between two polls of the application.
+        lost_after_s: Seconds after which an application ends by itself if no try of its task follows it. A retry must
+            start earlier, to reattach to it.
         kwargs: Arguments of SparkSubmitOperator.
     """
 
     outlets: list[Any]
+    operator_extra_links = (ApplicationLink(),)
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "table", "options")
 
@@ -114,6 +135,10 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         options: Mapping[str, str] | None = None,
         skip_if_nothing_to_do: bool = False,
         check: bool = True,
+        submission: str | Mapping[str, Any] | None = None,
+        deferrable: bool = False,
+        poll_s: float = 10,
+        lost_after_s: int = 3600,
         **kwargs: Any,
     ) -> None:
         kwargs["conf"] = {**_CONF, **(kwargs.get("conf") or {})}
@@ -128,25 +153,35 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.options = dict(options or {})
         self.skip_if_nothing_to_do = skip_if_nothing_to_do
         self.check = check
+        self.submission = submission
+        self.deferrable = deferrable
+        self.poll_s = poll_s
+        self.lost_after_s = lost_after_s
         self.force = False
+        self.application_link = ""
+        self._running: tuple[ClusterJob, SubmissionRecord] | None = None
         self._job_id: str | None = None
         self._secrets: dict[str, str] = {}
         self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit the job, wait for its end, and set the state of the task by its report."""
+        with noted_refusals(context):
+            choice = self._choice()
+        if choice is not None:
+            return self._execute_on_cluster(context, choice)
         command = self._ready_command(context)
-        report_path = Path(str(command.report))
-        ended = read_report(report_path)
+        store = self._store(command)
+        ended = read_report(store)
         if ended is not None:
             # This report is from the check, which ended the run: reports of earlier tries are deleted before the check.
             self.log.info("The source has no new data, so Spark is not started.")
-            return self._success(context, command, ended, report_path)
+            return self._success(context, command, ended)
         try:
-            with _environment(self._secrets), heartbeat(report_path):
+            with _environment(self._secrets), heartbeat(store.address):
                 super().execute(context)
         except AirflowException as failure:
-            report = read_report(report_path)
+            report = read_report(store)
             if report is not None and report.error is not None:
                 # The provider's exception contains the full command line of spark-submit, but no reason of the failure.
                 raise self._failure(context, report) from None
@@ -157,7 +192,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             # No process of this try continues after the task has ended.
             end_job(str(self._job_id))
             self.close_output()
-        return self._success(context, command, read_report(report_path), report_path)
+        return self._success(context, command, read_report(store))
 
     def _ready_command(self, context: Context) -> JobCommand:
         """Set the fields of the Spark operator, check the command of the job, and return it."""
@@ -170,8 +205,155 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
                 self._run_check(context, command)
         return command
 
+    def _execute_on_cluster(self, context: Context, choice: SubmissionChoice) -> dict[str, Any]:
+        """Submit the job to a cluster, or reattach to the application of an earlier try, and wait for its end."""
+        with noted_refusals(context), _retried():
+            check_conf(context)
+            command = self._command(context)
+            check_command(command, {**os.environ, **(self.env_vars or {})})
+            job, started = self._start_on_cluster(context, command, choice)
+        if isinstance(started, SubmissionRecord):
+            self._running = job, started
+            self._show(context, ApplicationStatus(state=ApplicationState.WAITING, link=started.running.link))
+            if self.deferrable:
+                self._defer(job, started)
+            with _retried():
+                status = job.wait(started, self.poll_s, lambda status: self._show(context, status))
+            return self._finish(context, command, job, ended_without_report(started.running, status))
+        return self._accept(context, command, job, started)
+
+    def _start_on_cluster(
+        self, context: Context, command: JobCommand, choice: SubmissionChoice
+    ) -> tuple[ClusterJob, SubmissionRecord | JobReport]:
+        """Return the job with its running application, or with the report that ends the run."""
+        if not os.environ.get(REPORTS):
+            raise UserError(
+                f"the driver runs on another host than its task: set {REPORTS} to a store that both reach, such as "
+                "s3://bucket/reports, or catalog"
+            )
+        request = self._request(command, choice)
+        job = ClusterJob(
+            choice=choice, store=self._store(command), lost_after_s=self.lost_after_s, program=self._submit_program
+        )
+        attached = job.attach(tuple(request.arguments))
+        if isinstance(attached, JobReport) or (attached is not None and attached.application is not None):
+            return job, attached
+        job.store.change({JobDocument.REPORT: None})
+        if self._needs_check(command):
+            self._run_check(context, command)
+        ended = job.report()
+        if ended is not None:
+            self.log.info("The source has no new data, so Spark is not started.")
+            return job, ended
+        # The submit of an earlier try may have lost its reply. Clusters with idempotent submits detect its token.
+        request = request if attached is None else replace(request, token=attached.token)
+        return job, job.submit(request, _spec_text(command))
+
+    def application_complete(
+        self, context: Context, event: dict[str, Any], record: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Set the state of the task after its application has ended, which the trigger has waited for."""
+        submitted, status, command = SubmissionRecord.from_mapping(record), status_of(event), self._command(context)
+        job = ClusterJob(choice=submitted.choice, store=self._store(command), lost_after_s=self.lost_after_s)
+        if status is None:
+            raise AirflowException(f"{submitted.running.title} cannot be followed: {event['error']}")
+        self._show(context, status)
+        return self._finish(context, command, job, ended_without_report(submitted.running, status))
+
+    def _finish(
+        self, context: Context, command: JobCommand, job: ClusterJob, failure: AirflowException
+    ) -> dict[str, Any]:
+        """Set the state of the task by the report; raise `failure` if there is none."""
+        with _retried():
+            report = job.report()
+        if report is None:
+            raise failure
+        if report.error is not None:
+            raise self._failure(context, report)
+        return self._accept(context, command, job, report)
+
+    def _accept(self, context: Context, command: JobCommand, job: ClusterJob, report: JobReport) -> dict[str, Any]:
+        """Return the result of a success, after which no try needs the record of the submission."""
+        try:
+            result = self._success(context, command, report)
+        except AirflowSkipException:
+            job.close()
+            raise
+        with _retried():
+            job.close()
+        return result
+
+    def _defer(self, job: ClusterJob, record: SubmissionRecord) -> None:
+        trigger = ApplicationTrigger(
+            record=record.to_mapping(),
+            address=job.store.address,
+            storage=self._storage_settings,
+            poll_s=self.poll_s,
+            lost_after_s=self.lost_after_s,
+        )
+        self.defer(trigger=trigger, method_name="application_complete", kwargs={"record": record.to_mapping()})
+
+    def _show(self, context: Context, status: ApplicationStatus) -> None:
+        """Log a new status of the application, and link its page from the task."""
+        assert self._running is None or self._running[1].application is not None
+        places = [f"log of the driver: {status.log}" if status.log else "", status.link]
+        self.log.info("%s", "; ".join(filter(None, (f"The application is {status.state}", status.reason, *places))))
+        if status.link and status.link != self.application_link:
+            self.application_link = status.link
+            context["ti"].xcom_push(key=ApplicationLink.xcom_key, value=status.link)
+
+    def _choice(self) -> SubmissionChoice | None:
+        """Return the submission of the task, or None for spark-submit on this host."""
+        connection = _connection(self.spark_connection)
+        is_spark = connection is None or connection.conn_type in ("spark", "k8s", "yarn")
+        is_cluster = connection is not None and is_spark and self.is_cluster
+        return choose(self.submission, connection, is_cluster=is_cluster)
+
+    def _request(self, command: JobCommand, choice: SubmissionChoice) -> JobRequest:
+        """Return the job for the cluster, and set the environment of its check."""
+        self._job_id = self._job_of(command)
+        spark = spark_environment(os.environ)
+        is_here = choice.name in BY_SPARK_SUBMIT
+        given = {name: str(value) for name, value in (self.env_vars or {}).items()}
+        own = {**lineage_variables(), **given}
+        # The host's paths are those of the cluster's nodes only if spark-submit runs here.
+        variables = {JOB: f"cluster/{self._job_id}", **(spark.variables if is_here else {}), **own}
+        self.application = self.application or choice.setting("application") or spark.application
+        application = self.application
+        if not self.has_program:
+            self.use_program(spark.binary)
+        self.env_vars = {**spark.variables, **spec_variables(os.environ), **own}
+        references = [*command.options.values(), *_declared_options(command.table)]
+        self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
+        if is_here:
+            _refuse_kubernetes_without_provider(self.spark_connection)
+        return JobRequest(
+            name=str(self.name),
+            token=new_token(),
+            command=_for_cluster(command),
+            application=application,
+            conf={key: str(value) for key, value in (self.conf or {}).items()},
+            variables=variables,
+        )
+
+    def _submit_program(self, request: JobRequest, conf: Mapping[str, str]) -> SubmitCommand:
+        """Return the command line of spark-submit for a request, with additional Spark properties."""
+        self.conf = {**request.conf, **conf}
+        self.env_vars = dict(request.variables)
+        self.application_args = request.arguments
+        self.log.info("lakehouse %s", shlex.join(request.arguments))
+        command = self.submit_command()
+        return SubmitCommand(words=command.words, variables={**command.variables, **self._secrets})
+
     def on_kill(self) -> None:
-        """End all processes of the job. Airflow's own operator only kills the JVM, and the driver would continue."""
+        """End the application on the cluster, or all processes of the job on this host.
+
+        Airflow's own operator only kills the JVM, and the driver would continue.
+        """
+        if self._running is not None:
+            job, record = self._running
+            job.kill(record)
+            return
         if self._job_id is None:
             return
         submit = self.submit_process
@@ -193,7 +375,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             raise UserError(f"{self.task_id}: table is an empty list; give a table, or skip the task", argument="table")
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
-        report = reports_folder(os.environ) / Path(*map(_folder_name, run_id.split("/"))) / "report.json"
+        report = report_address(os.environ, *map(folder_name, run_id.split("/")))
         options = params.get("options") or {}
         if not isinstance(options, Mapping):
             raise UserError(f"the run's params contain options={options!r}: expected a mapping of option to value")
@@ -211,7 +393,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             interval_start=interval[0],
             interval_end=interval[1],
             run_id=run_id,
-            report=str(report),
+            report=report,
             full_refresh=bool(params.get("full_refresh")),
             resnapshot=text_list(params.get("resnapshot"), "the run's params: resnapshot"),
             options={key: _text(value) for key, value in {**self.options, **options}.items()},
@@ -219,13 +401,13 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
     def _prepare(self, command: JobCommand) -> None:
         """Set the fields of the Spark operator, delete an old report, and end the processes of an earlier try."""
-        report = Path(str(command.report))
-        make_reports_folder(os.environ, *report.parent.relative_to(reports_folder(os.environ)).parts)
-        report.unlink(missing_ok=True)
+        store = self._store(command)
+        with _retried():
+            store.change({JobDocument.REPORT: None})
         self._job_id = self._job_of(command)
         if end_job(self._job_id):
             self.log.warning("An earlier try of %s was still running here; it was ended.", self._job_id)
-        variables = {JOB: self._job_id, **(task_variables(report) if self._ends_with_task(command) else {})}
+        variables = {JOB: self._job_id, **(task_variables(store.address) if self._ends_with_task(command) else {})}
         if not self.application or not self.has_program:
             spark = spark_environment(os.environ)
             self.application = self.application or spark.application
@@ -238,10 +420,18 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         # Secrets are not in `env_vars`, because these become arguments of spark-submit on YARN and Kubernetes.
         self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
         self.application_args = list(command.to_argv())
-        if not _has_connection(self.spark_connection):
+        if _connection(self.spark_connection) is None:
             provide_connection(self.spark_connection, os.environ)
         _refuse_kubernetes_without_provider(self.spark_connection)
         self.log.info("lakehouse %s", shlex.join(self.application_args))
+
+    def _store(self, command: JobCommand) -> ReportStore:
+        """Return the store of the job's documents. A folder is created for this user alone."""
+        address = str(command.report)
+        if is_folder(address):
+            folder = Path(address).parent.relative_to(reports_folder(os.environ))
+            make_reports_folder(os.environ, *folder.parts)
+        return store_at(address, self._storage_settings)
 
     def _ends_with_task(self, command: JobCommand) -> bool:
         """Return whether the job must end when this task has ended."""
@@ -255,7 +445,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
     @property
     def _storage_settings(self) -> str:
         """Return the storage settings in `conf`, for commands that run without spark-submit."""
-        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
+        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith(STORAGE_PREFIXES)}
         return json.dumps(settings)
 
     def _needs_check(self, command: JobCommand) -> bool:
@@ -273,7 +463,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
     def _run_check(self, context: Context, command: JobCommand) -> None:
         """Check the command in a process of Spark's environment. Raise the exception for its error."""
-        report = Path(str(command.report))
         variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: self._storage_settings}
         started = monotonic()
         done = subprocess.run(
@@ -287,7 +476,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.log.info("Checked the command and the table in %.1f s, before Spark starts.", monotonic() - started)
         if done.returncode == 0:
             return
-        outcome = read_report(report)
+        outcome = read_report(self._store(command))
         if outcome is not None and outcome.error is not None:
             raise self._failure(context, outcome)
         # The check itself failed, for example because Spark's environment has an older version of lakehouse.
@@ -295,9 +484,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         message = f"the check before Spark starts ended with exit code {done.returncode}: {reason}"
         raise AirflowFailException(message) if done.returncode in FINAL_EXIT_CODES else AirflowException(message)
 
-    def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
+    def _success(self, context: Context, command: JobCommand, report: JobReport | None) -> dict[str, Any]:
         if report is None:
-            raise AirflowException(f"the job ended with exit code 0, but left no report at {path}")
+            raise AirflowException(f"the job ended with exit code 0, but left no report at {command.report}")
         if report.error is not None:
             raise failed_task(report, final=not report.error.retryable)
         self.job_reports = (report,)
@@ -335,7 +524,7 @@ def _name(params: Mapping[str, Any], param: str) -> str | None:
     return value or None
 
 
-def _folder_name(part: str) -> str:
+def folder_name(part: str) -> str:
     """Return a safe folder name for a part of a job's id. `..` is a legal run id."""
     return re.sub(r"[^\w.:+@-]|^\.+$", "_", part)
 
@@ -361,12 +550,35 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _has_connection(connection_id: str) -> bool:
+@contextmanager
+def _retried() -> Iterator[None]:
+    """Raise AirflowException for errors of a cluster or a store after which a retry can help."""
     try:
-        BaseHook.get_connection(connection_id)
+        yield
+    except RetryableError as error:
+        raise AirflowException(str(error)) from error
+
+
+def _connection(connection_id: str) -> Any:
+    """Return an Airflow connection, or None if it does not exist."""
+    try:
+        return BaseHook.get_connection(connection_id)
     except AirflowException:
-        return False
-    return True
+        return None
+
+
+def _for_cluster(command: JobCommand) -> JobCommand:
+    """Return the command with the spec in the store of reports instead of the file, which other hosts cannot read."""
+    if _spec_text(command) is None:
+        return command
+    return replace(command, table=sibling(str(command.report), JobDocument.SPEC))
+
+
+def _spec_text(command: JobCommand) -> str | None:
+    """Return the content of the job's table spec, or None if its table is not given by a file."""
+    path = Path(command.table)
+    is_spec = path.suffix in (".yaml", ".yml") and path.is_file()
+    return path.read_text(encoding="utf-8") if is_spec else None
 
 
 def _refuse_kubernetes_without_provider(connection_id: str) -> None:

@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.sdk import Asset, BaseOperator, Context, XComArg, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.job import JobReport, JobStatus
@@ -32,9 +29,22 @@ from lakehouse.spec.contracts.publication import (
     visible_since,
 )
 from lakehouse.spec.job_command import JobCommand, PublishCommand
+from lakehouse.spec.report_store import FolderStore
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    Asset,
+    BaseOperator,
+    Context,
+    XComArg,
+    add_keyed_events,
+    task,
+    triggering_events,
+)
 from lakehouse_airflow.data_intervals import (
     IntervalMixin,
     is_asset_triggered,
@@ -183,11 +193,11 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
                 self._command("run", *words, "--pointers-only", "--report", str(path), watched=path)
             except AirflowException as error:
                 # If the caller reads the report, the job writes its error only to the report.
-                failed = read_report(path)
+                failed = read_report(FolderStore(path))
                 if failed is None or failed.error is None:
                     raise
                 raise type(error)(f"lakehouse publish run: {failed.error.kind}: {failed.error.message}") from error
-            report = read_report(path)
+            report = read_report(FolderStore(path))
         if report is not None:
             self.job_reports = (*self.job_reports, report)
             self.log.info("%s", report_text(report))
@@ -245,7 +255,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         """
         options = [word for key, value in sorted(self.options.items()) for word in ("--option", f"{key}={value}")]
         words = ("publish", verb, "--table", self.table, *words, *options)
-        variables = lineage_variables() | ({} if watched is None else task_variables(watched))
+        variables = lineage_variables() | ({} if watched is None else task_variables(str(watched)))
         return run_command(words, job_id=self._job_id, variables=variables)
 
 
@@ -271,9 +281,9 @@ class ArchivePartitionsOperator(LakehouseOperator):
         assert isinstance(command, PublishCommand), "the verb is publish"
         return replace(command, partitions=(), force=False)
 
-    def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
+    def _success(self, context: Context, command: JobCommand, report: JobReport | None) -> dict[str, Any]:
         outlets: list[Any] = list(self.outlets)
-        result = super()._success(context, command, report, path)
+        result = super()._success(context, command, report)
         # The events are derived from the metastore, so a try that had nothing to do also emits them.
         self.outlets = outlets
         words = ["publish", "status", "--table", command.table, "--output", "json"]
@@ -307,12 +317,10 @@ def signals_accepted(result: Mapping[str, Any] | None) -> None:
 
 def signalled_partitions(context: Mapping[str, Any]) -> list[str]:
     """Return the partition names in `extra["partitions"]` of the asset events that started the run."""
-    events = context.get("triggering_asset_events") or {}
     names: set[str] = set()
-    for asset in events:
-        for event in events[asset]:
-            named = (event.extra or {}).get("partitions") or ()
-            names |= {named} if isinstance(named, str) else {str(name) for name in named}
+    for event in triggering_events(context):
+        named = event.extra.get("partitions") or ()
+        names |= {named} if isinstance(named, str) else {str(name) for name in named}
     return sorted(names)
 
 
@@ -354,8 +362,7 @@ def add_partition_events(
         drop_events(operator)
     for outlet in operator.outlets if names else ():
         if isinstance(outlet, Asset):
-            context["outlet_events"][outlet].extra = {"table": target}
-            context["outlet_events"][outlet].add_partitions(names)
+            add_keyed_events(context["outlet_events"][outlet], {"table": target}, names)
 
 
 def _partition_flags(names: Sequence[str]) -> list[str]:

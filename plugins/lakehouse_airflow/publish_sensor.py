@@ -15,11 +15,6 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import conf
-from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.contracts.publication import (
     PartitionEvent,
@@ -29,6 +24,15 @@ from lakehouse.spec.contracts.publication import (
     SensorEvent,
 )
 from lakehouse_airflow.commands import failure, run_command
+from lakehouse_airflow.compat import (
+    AirflowException,
+    AirflowFailException,
+    BaseSensorOperator,
+    BaseTrigger,
+    Context,
+    TriggerEvent,
+    conf,
+)
 from lakehouse_airflow.trigger_commands import run_in_trigger
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from lakehouse.errors import UserError
+from lakehouse_airflow.compat import AirflowFailException
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,14 @@ import logging
 from datetime import datetime, timedelta
 from zlib import crc32
 
-from airflow.sdk import Context, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
+from lakehouse_airflow.compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    Context,
+    first_reschedule,
+    timezone,
+)
 
 log = logging.getLogger(__name__)
 
@@ -58,4 +64,4 @@ def _rescheduled(
 
 def _first_wait(context: Context, now: datetime) -> datetime:
     # Airflow returns None until the first reschedule of the task.
-    return context["ti"].get_first_reschedule_date(context) or now
+    return first_reschedule(context) or now

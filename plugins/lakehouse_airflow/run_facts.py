@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from airflow import settings
-from airflow.sdk import timezone
 
+from lakehouse_airflow.compat import timezone
 from lakehouse_airflow.dag_states import dag_states, lakehouse_dag_ids
 from lakehouse_airflow.missing_pools import pool_facts
 from lakehouse_airflow.pools import DAGS_KEY, DOCTOR, POOLS_KEY

@@ -11,9 +11,9 @@ from typing import Any
 from airflow import settings
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
-from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 
+from lakehouse_airflow.compat import refusals_of_run
 from lakehouse_airflow.missing_pools import NOTE
 from lakehouse_airflow.refusals import REFUSED
 
@@ -33,8 +33,7 @@ def note_refusals(dag_run: Any) -> None:
 
 
 def _write_notes(session: Any, dag_run: Any) -> None:
-    is_of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id, XComModel.key == REFUSED)
-    reasons = {(row.task_id, row.map_index): str(row.value) for row in session.query(XComModel).filter(*is_of_run)}
+    reasons = refusals_of_run(session, dag_run, REFUSED)
     if not reasons:
         return
     of_run = session.query(TaskInstance).filter(

@@ -17,14 +17,23 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronTriggerTimetable, task
-from airflow.sdk.exceptions import AirflowRuntimeError
-
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.fleet import FleetPass, ServiceBatch
 from lakehouse_airflow.alarms import send_alarms
 from lakehouse_airflow.assets import TABLE_SCHEME, TABLES
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import (
+    DAG,
+    Asset,
+    AssetAny,
+    Context,
+    CronTriggerTimetable,
+    allowed_run_types,
+    asset_or_time,
+    run_state,
+    task,
+    triggering_events,
+)
 from lakehouse_airflow.forms import check_conf, schedule_form
 from lakehouse_airflow.operators import JOB_DOC
 from lakehouse_airflow.paused_dags import creation_state
@@ -105,10 +114,10 @@ def schedule_dag(
         dag_id=DAG_ID,
         description="Decide for all services of all tables, and run them",
         doc_md=_DOC,
-        schedule=AssetOrTimeSchedule(timetable=clock, assets=AssetAny(*watched, TABLES)),
+        schedule=asset_or_time(timetable=clock, assets=AssetAny(*watched, TABLES)),
         start_date=start_date,
         params=schedule_form(asset.name for asset in watched if asset.uri.startswith(TABLE_SCHEME)),
-        allowed_run_types=["scheduled", "manual", "asset_triggered", "operator_triggered"],
+        **allowed_run_types("scheduled", "manual", "asset_triggered", "operator_triggered"),
         **settings,
     ) as made:
         soon = {"retries": retries, "retry_delay": timedelta(minutes=1)}
@@ -200,12 +209,8 @@ def _has_ended(claim: str, context: Mapping[str, Any]) -> bool:
     dag, _, run = claim.partition("/")
     if dag != DAG_ID or not run:
         return False
-    try:
-        return str(context["ti"].get_dagrun_state(dag, run)) in _ENDED
-    except AirflowRuntimeError as error:
-        # The run may belong to another Airflow deployment. Its claim then expires by itself.
-        log.warning("the state of the run %s is unknown: %s", claim, error)
-        return False
+    # The claim of an unknown run, which may belong to another Airflow deployment, expires by itself.
+    return run_state(context, dag, run) in _ENDED
 
 
 def looked_tables(context: Mapping[str, Any]) -> list[str]:
@@ -213,13 +218,7 @@ def looked_tables(context: Mapping[str, Any]) -> list[str]:
     named = text_list((context.get("params") or {}).get("tables"), "the run's params: tables")
     if named:
         return list(named)
-    events = context.get("triggering_asset_events") or {}
-    names = {str(event.asset.name) for asset in events for event in events[asset] if _is_table(event.asset)}
-    return sorted(names)
-
-
-def _is_table(asset: Any) -> bool:
-    return str(getattr(asset, "uri", "")).startswith(TABLE_SCHEME)
+    return sorted({event.name for event in triggering_events(context) if event.uri.startswith(TABLE_SCHEME)})
 
 
 def _job(batch: ServiceBatch, properties: Sequence[str]) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronDataIntervalTimetable, task
-
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.decisions import DueServices
@@ -23,7 +21,23 @@ from lakehouse.spec.job_command import JobCommand, ServiceCommand
 from lakehouse.spec.table.services import BY_PARTITION, SERVICES, require_by_partition, service_spec
 from lakehouse_airflow.assets import TABLE_SCHEME, table_asset
 from lakehouse_airflow.commands import run_command
-from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_periods
+from lakehouse_airflow.compat import (
+    DAG,
+    RETRY_BACKOFF,
+    Asset,
+    AssetAny,
+    Context,
+    CronDataIntervalTimetable,
+    asset_or_time,
+    task,
+)
+from lakehouse_airflow.data_intervals import (
+    ASSET_TRIGGERED,
+    is_backfill,
+    params_interval,
+    required_interval,
+    whole_periods,
+)
 from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.operators import JOB_DOC, LakehouseOperator
 from lakehouse_airflow.paused_dags import creation_state
@@ -100,7 +114,7 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
 def is_requested(context: Mapping[str, Any]) -> bool:
     """Return whether a user or a backfill started the run, instead of the schedule or an asset event."""
     run_type = str(getattr(context.get("dag_run"), "run_type", "manual")).rpartition(".")[2].lower()
-    return run_type not in ("scheduled", "asset_triggered")
+    return run_type not in ("scheduled", *ASSET_TRIGGERED)
 
 
 def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:
@@ -206,7 +220,7 @@ def service_dag(
     watched = list(assets or ())
     timetable: Any = CronDataIntervalTimetable(schedule, timezone="UTC")
     if watched:
-        timetable = AssetOrTimeSchedule(timetable=timetable, assets=AssetAny(*watched))
+        timetable = asset_or_time(timetable=timetable, assets=AssetAny(*watched))
     dag_id = f"services.{service}"
     usual: dict[str, Any] = {"max_active_runs": 1, "catchup": False, "tags": ["lakehouse", "service"]}
     settings = {**usual, **creation_state(dag_id), **dag}
@@ -234,7 +248,7 @@ def service_dag(
             pool=POOL,
             retries=retries,
             retry_delay=timedelta(minutes=1),
-            retry_exponential_backoff=2,
+            retry_exponential_backoff=RETRY_BACKOFF,
             max_retry_delay=timedelta(hours=1),
             execution_timeout=timeout,
         ).expand(table=batches)

@@ -14,7 +14,8 @@ from subprocess import Popen
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook
+
+from lakehouse_airflow.compat import BaseHook
 
 CLUSTER = "cluster"
 

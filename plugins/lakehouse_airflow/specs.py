@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from airflow.sdk import CronDataIntervalTimetable
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowTimetableInvalid
-
 from lakehouse.errors import UserError
 from lakehouse.spec.table.folder import spec_paths
 from lakehouse.spec.table.publish import PublishSpec
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
+from lakehouse_airflow.compat import AirflowTimetableInvalid, CronDataIntervalTimetable, conf
 
 #: Variable with the spec directories, separated like PATH. Default: `tables` next to the DAG files.
 DIRECTORIES = "LAKEHOUSE_SPECS"

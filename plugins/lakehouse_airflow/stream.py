@@ -21,8 +21,6 @@ from typing import Any
 from uuid import uuid4  # noqa: TID251 -- each start of a stream has its own id
 
 import psutil
-from airflow.sdk import Context, timezone
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.job import IngestReport
@@ -35,9 +33,11 @@ from lakehouse.spec.contracts.stream import (
     sum_of_runs,
 )
 from lakehouse.spec.job_command import STREAM, JobCommand, StreamCommand
+from lakehouse.spec.reports_folder import make_reports_folder
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import AirflowException, AirflowFailException, Context, timezone
 from lakehouse_airflow.job_reports import FINAL_EXIT_CODES, failed_task, read_report
-from lakehouse_airflow.operators import LakehouseOperator
+from lakehouse_airflow.operators import LakehouseOperator, folder_name
 from lakehouse_airflow.processes import end_job
 from lakehouse_airflow.stream_trigger import StreamTrigger, process_place, storage_variables, table_words
 
@@ -87,7 +87,6 @@ class StreamOperator(LakehouseOperator):
         """Set the state of the task by the trigger's event; restart a crashed stream."""
         outcome, previous = StreamEvent.from_mapping(event), StreamRun.from_mapping(run)
         command = self._command(context)
-        path = Path(str(command.report))
         total = outcome.report if previous.total is None else _sum(previous.total, outcome.report)
         if outcome.end in (StreamEnd.OVERDUE, StreamEnd.UNREADABLE):
             self._stop(outcome)
@@ -100,9 +99,9 @@ class StreamOperator(LakehouseOperator):
         if outcome.end is StreamEnd.ENDED and total is not None:
             if total.error is not None:
                 raise failed_task(total, final=total.error.exit_code in FINAL_EXIT_CODES)
-            return self._success(context, command, _described(total, previous), path)
-        self._show_log(path)
-        report = read_report(path)
+            return self._success(context, command, _described(total, previous))
+        self._show_log(command)
+        report = read_report(self._store(command))
         if report is not None and report.error is not None:
             # The stream failed before it held its lease.
             raise failed_task(report, final=report.error.exit_code in FINAL_EXIT_CODES)
@@ -170,7 +169,7 @@ class StreamOperator(LakehouseOperator):
         if is_cluster:
             self.conf = {**_SUBMIT_ONLY, **(self.conf or {})}
         submit = self.submit_command()
-        path = _log_path(Path(str(command.report)))
+        path = self._log_path(command)
         with path.open("wb") as output:
             path.chmod(0o600)
             process = subprocess.Popen(
@@ -188,7 +187,7 @@ class StreamOperator(LakehouseOperator):
             created = psutil.Process(process.pid).create_time()
             return replace(watch, place=process_place(), pid=process.pid, created=created)
         if process.wait():
-            self._show_log(Path(str(command.report)))
+            self._show_log(command)
             raise AirflowException(f"spark-submit ended with exit code {process.returncode} before the stream started")
         return watch
 
@@ -202,9 +201,13 @@ class StreamOperator(LakehouseOperator):
         except AirflowException as error:
             self.log.error("the end of the stream %s could not be requested: %s", event.run_id, error)
 
-    def _show_log(self, report: Path) -> None:
+    def _log_path(self, command: JobCommand) -> Path:
+        """Return the file with the output of a stream, which is on this host wherever its report is."""
+        return make_reports_folder(os.environ, *map(folder_name, self._job_of(command).split("/"))) / "stream.log"
+
+    def _show_log(self, command: JobCommand) -> None:
         """Log the last output lines of a stream that ran on this host."""
-        path = _log_path(report)
+        path = self._log_path(command)
         if path.is_file():
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
             self.log.warning("the last lines of %s:\n%s", path, "\n".join(lines))
@@ -223,10 +226,6 @@ def _described(total: IngestReport, run: StreamRun) -> IngestReport:
         return total
     text = f"the stream was restarted {run.restarts} times, the last time because: {run.problem}"
     return replace(total, warning="; ".join(filter(None, (total.warning, text))))
-
-
-def _log_path(report: Path) -> Path:
-    return report.with_name("stream.log")
 
 
 def _now_ms() -> int:

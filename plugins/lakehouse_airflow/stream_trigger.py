@@ -20,8 +20,6 @@ from contextlib import suppress
 from typing import Any
 
 import psutil
-from airflow.sdk import timezone
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS
@@ -33,6 +31,7 @@ from lakehouse.spec.contracts.stream import (
     StreamWatch,
     progress_text,
 )
+from lakehouse_airflow.compat import BaseTrigger, TriggerEvent, timezone
 from lakehouse_airflow.trigger_commands import run_in_trigger
 
 #: Running stop requests. They are stored here, because the event loop keeps no reference to its tasks.

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,15 +26,13 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator, timezone
-from airflow.sdk.execution_time.context import InletEventsAccessor
-
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS, IngestReport, JobReport, JobStatus
 from lakehouse.spec.contracts.table_event import TableEvent
 from lakehouse.spec.job_command import JobCommand
 from lakehouse_airflow.assets import GROUP, TABLES, named_table_asset
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.compat import Asset, AssetAlias, BaseOperator, emitted_events, timezone
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +45,6 @@ _COMPARED = 100
 #: Number of leading parts of a run id that all commits of the run share. A stream adds parts per commit.
 _RUN_PARTS = 3
 _AIRFLOW_RUN = re.compile(r"([\w.~-]+)/[^/\s]+/[^/\s]+(/.*)?")
-#: Module of Airflow that connects a task with the API server.
-_TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 _SUMS = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "late_rows_dropped")
 
 
@@ -156,17 +151,8 @@ class _Emitted:
         return instant in self.newest or instant in self._instants(instant)
 
     def _instants(self, since: str | None) -> dict[str, str]:
-        if not hasattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS"):
-            # The operator runs outside of Airflow's task runner, so no event can be read.
-            return {}
-        events = InletEventsAccessor(asset_name=self.asset.name, asset_uri=self.asset.uri).limit(_COMPARED)
-        if since is None:
-            events.ascending(False)
-        else:
-            moment = _time_of(since)
-            events.ascending(True).after(moment.isoformat())
-        extras = ((event.extra or {}, event.source_dag_id or "") for event in events)
-        return {str(extra["instant"]): dag_id for extra, dag_id in extras if extra.get("instant")}
+        events = emitted_events(self.asset, _COMPARED, None if since is None else _time_of(since))
+        return {str(event.extra["instant"]): event.dag_id for event in events if event.extra.get("instant")}
 
 
 def _missing(commits: Sequence[IngestCommit], emitted: _Emitted) -> Iterator[IngestCommit]:

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
+from lakehouse.spec.report_store import JobDocument
+from lakehouse.spec.reports_folder import is_folder
 
 log = logging.getLogger(__name__)
 
@@ -24,18 +26,24 @@ BEAT_S = 10.0
 _COMMS, _TASK_RUNNER = "airflow.sdk.execution_time.comms", "airflow.sdk.execution_time.task_runner"
 
 
-def task_variables(report: Path) -> dict[str, str]:
-    """Return the environment variable with which a job watches this process.
+def task_variables(report: str) -> dict[str, str]:
+    """Return the environment variable with which a job on this host watches this process.
 
-    `report` is the path of the job's report.
+    `report` is the address of the job's report.
     """
     return {TASK: TaskProcess.of(_processes(), _heartbeat_path(report)).text}
 
 
 @contextmanager
-def heartbeat(report: Path) -> Iterator[None]:
-    """Write heartbeats next to the report of a job, for the duration of a `with` block."""
-    path, over = _heartbeat_path(report), threading.Event()
+def heartbeat(report: str) -> Iterator[None]:
+    """Write heartbeats next to the report of a job on this host, for the duration of a `with` block.
+
+    A job whose report is not in a folder only watches the processes of the task.
+    """
+    if not is_folder(report):
+        yield
+        return
+    path, over = Path(_heartbeat_path(report)), threading.Event()
     _beat(path, 0)
 
     def beat() -> None:
@@ -62,8 +70,8 @@ def _beat(path: Path, number: int) -> None:
         log.warning("the heartbeat of the task could not be written: %s", error)
 
 
-def _heartbeat_path(report: Path) -> Path:
-    return report.with_name("heartbeat")
+def _heartbeat_path(report: str) -> str:
+    return f"{report.rpartition('/')[0]}/{JobDocument.HEARTBEAT.value}"
 
 
 def _processes() -> tuple[int, ...]:

@@ -6,10 +6,8 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException
-
 from lakehouse_airflow.commands import command_line
+from lakehouse_airflow.compat import AirflowException, connection_of_trigger
 from lakehouse_airflow.job_environment import CATALOG_CONNECTION, CATALOG_VARIABLE, catalog_url
 
 #: Maximum number of concurrent commands per triggerer. Each is a process of 100 to 200 MB.
@@ -42,6 +40,6 @@ async def _catalog_variables() -> dict[str, str]:
     if os.environ.get(CATALOG_VARIABLE):
         return {}
     try:
-        return {CATALOG_VARIABLE: catalog_url(await BaseHook.aget_connection(CATALOG_CONNECTION))}
+        return {CATALOG_VARIABLE: catalog_url(await connection_of_trigger(CATALOG_CONNECTION))}
     except AirflowException:
         return {}

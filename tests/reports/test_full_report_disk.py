@@ -56,7 +56,7 @@ def test_job_that_committed_succeeds_and_logs_its_report_if_the_report_cannot_be
     if step == "replace":
         monkeypatch.setattr(os, "replace", full)
     else:
-        monkeypatch.setattr("lakehouse.platform.jobs.report.open", full, raising=False)
+        monkeypatch.setattr("lakehouse.spec.report_store.open", full, raising=False)
     code, worked = job(path)
     assert (code, len(worked)) == (0, 1)
     assert "the report cannot be written" in caplog.text and "20260131120000000" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import JobStoppedError, UserError
+from lakehouse.platform.jobs.report_stores import open_report_store
 from lakehouse.spec.contracts.job import ErrorCode, parse_report
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess, process_start
+from lakehouse.spec.report_store import JobDocument
 
 #: A job that says when it works, and that would work for an hour.
 JOB = """
@@ -21,7 +24,7 @@ import sys, threading
 from lakehouse.platform.jobs import run, task_watch
 from lakehouse.spec.job_command import IngestCommand
 
-task_watch.POLL_S, task_watch.LOST_LOOKS = 0.05, 5
+task_watch.POLL_S = task_watch.STORE_POLL_S = 0.05
 
 def work(command):
     print("works", flush=True)
@@ -57,7 +60,8 @@ class Jobs:
 
     def job(self, task: TaskProcess) -> subprocess.Popen[str]:
         """Start the job of a task, which works when this returns."""
-        job = self.start(JOB, str(self.report), **{TASK: task.text})
+        catalog = {name: os.environ[name] for name in ("LAKEHOUSE_CATALOG",) if name in os.environ}
+        job = self.start(JOB, str(self.report), **{TASK: task.text}, **catalog)
         assert job.stdout is not None and job.stdout.readline() == "works\n"
         return job
 
@@ -107,7 +111,7 @@ def test_job_on_another_host_ends_when_the_heartbeat_of_its_task_stops(jobs: Job
     """stackabletech/spark-k8s-operator#646: a driver in cluster mode does not see the process that submitted it."""
     beat = tmp_path / "heartbeat"
     beat.write_text("0")
-    task = TaskProcess(place="worker-1 pid:[1]", pids=(1,), started=("1",), heartbeat=str(beat))
+    task = TaskProcess(place="worker-1 pid:[1]", pids=(1,), started=("1",), heartbeat=str(beat), lost_after_s=1)
     job = jobs.job(task)
     assert job.wait(timeout=120) == JobStoppedError.exit_code
     assert jobs.error() is ErrorCode.JOB_STOPPED
@@ -119,7 +123,24 @@ def test_job_on_another_host_without_a_common_folder_is_refused_before_it_works(
     job = jobs.start(JOB, str(jobs.report), **{TASK: task.text})
     output, errors = job.communicate(timeout=120)
     assert (job.returncode, output) == (UserError.exit_code, "")
-    assert "LAKEHOUSE_REPORTS to a folder that both hosts share" in errors
+    assert "Set LAKEHOUSE_REPORTS to a store that both reach" in errors
+
+
+@pytest.mark.parametrize("place", ["{folder}", "file://{folder}", "catalog:d/r/t"])
+@pytest.mark.parametrize("document", [JobDocument.STOP, JobDocument.HEARTBEAT])
+def test_job_on_a_cluster_ends_on_a_stop_request_or_a_newer_submission(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, document: JobDocument
+) -> None:
+    """apache/spark: SIGTERM to spark-submit of the cluster mode does not end the application."""
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", f"sqlite:///{tmp_path}/catalog.db")
+    address = f"{place.format(folder=tmp_path)}/heartbeat"
+    store = open_report_store(address, os.environ)
+    store.change({JobDocument.HEARTBEAT: "first 1", JobDocument.STOP: "an older submission"})
+    job = jobs.job(TaskProcess.of_submission("first", address, lost_after_s=3600))
+    assert job.poll() is None
+    store.change({document: "first" if document is JobDocument.STOP else "second 1"})
+    assert job.wait(timeout=120) == JobStoppedError.exit_code
+    assert jobs.error() is ErrorCode.JOB_STOPPED
 
 
 def test_another_process_with_the_number_of_the_task_is_not_the_task(jobs: Jobs, tmp_path: Path) -> None:

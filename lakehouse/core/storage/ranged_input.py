@@ -38,6 +38,11 @@ class RangeReader:
         """Whether `close` was called."""
         return self._closed
 
+    @property
+    def content(self) -> bytes | None:
+        """The whole file if the first request returned it, otherwise None."""
+        return self._tail if self._tail_start == 0 else None
+
     def readable(self) -> bool:
         """Return True."""
         return True

@@ -37,6 +37,40 @@ class InProcessLocks:
                 del self._holders[name]
 
 
+class LockTurns:
+    """Counts, for each table, the acquisitions of its lock by this process, and detects those of other processes."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._acquired: dict[str, int] = {}
+        self._interrupted: dict[str, int] = {}
+        self._cleaned: dict[tuple[str, object], int] = {}
+
+    def acquired(self, root: str, *, continues: bool) -> None:
+        """Record an acquisition; `continues` is whether no other process held the lock since the previous one."""
+        with self._mutex:
+            number = self._acquired[root] = self._acquired.get(root, 0) + 1
+            if not continues:
+                self._interrupted[root] = number
+
+    def count(self, root: str) -> int:
+        """Return the number of acquisitions so far."""
+        return self._acquired.get(root, 0)
+
+    def uninterrupted(self, root: str, since: int) -> bool:
+        """Return whether no other process held the lock at any time after acquisition number `since`."""
+        return self._interrupted.get(root, 0) <= since
+
+    def keep_cleaned(self, root: str, process: object) -> None:
+        """Record that no write of this process has left files that a cleanup would delete."""
+        with self._mutex:
+            self._cleaned[root, process] = self._acquired.get(root, 0)
+
+    def is_cleaned(self, root: str, process: object) -> bool:
+        """Return whether `keep_cleaned` was called and no operation of this process acquired the lock since."""
+        return self._cleaned.get((root, process), -1) == self._acquired.get(root, 0)
+
+
 class ProcessState:
     """The memory that the operations of one process share.
 
@@ -48,6 +82,8 @@ class ProcessState:
         measured_clocks: By lock, the time when this host's clock was last compared with the lock's clock, in UTC
             milliseconds.
         abandoned_owners: Lock owners of this process that could not record their release.
+        released_locks: By lock, the version that the last release of this process wrote (`locks.lease`).
+        lock_turns: The acquisitions of table locks by this process.
     """
 
     def __init__(self) -> None:
@@ -56,6 +92,8 @@ class ProcessState:
         self.conditional_storages: set[str] = set()
         self.measured_clocks: dict[str, int] = {}
         self.abandoned_owners: set[str] = set()
+        self.released_locks: dict[str, object] = {}
+        self.lock_turns = LockTurns()
         self._mutex = threading.Lock()
         self._thread_locks: dict[str, threading.Lock] = {}
 

@@ -71,7 +71,7 @@ class TableLock:
         self._env, self._policy = env, policy
         self._lock = open_lock(env, policy.lock)
         self._renewal: Timer | None = None
-        self._directory = ""
+        self._directory, self._is_last_step = "", False
         self.token = 0
 
     @property
@@ -104,6 +104,7 @@ class TableLock:
             left_s -= pause
             pause = min(pause * _POLL_GROWTH, longest)
         self.token = answer
+        self._env.process_state.lock_turns.acquired(self._env.storage.root, continues=self._lock.continues())
         if self._lock.renew_ms:
             self._renewal = self._env.timers.every(self._lock.renew_ms / 1000, self._renew, f"lock-{self.token}")
 
@@ -120,6 +121,31 @@ class TableLock:
     def check(self) -> None:
         """Raise RetryableError if the lock was lost; call right before the step that it protects."""
         self._lock.check()
+
+    def check_lease(self) -> None:
+        """Raise RetryableError if the lock may be lost; sends no request if the lease was proven a moment ago.
+
+        Call it before a step that is verified afterwards, by the guard of `create`, `confirm` or `finish`. It stops a
+        process that was suspended; the verification covers all other reasons.
+        """
+        if not self._lock.is_fresh():
+            self._lock.check()
+
+    def finish(self) -> None:
+        """Release the lock after the last step. Raise RetryableError if it was lost before.
+
+        If the provider cannot prove it, the lock stays until `release`: its last `check` counts.
+        """
+        if self._release_held() is False:
+            self._lock.check()
+
+    def _release_held(self) -> bool | None:
+        self._stop_renewal()
+        try:
+            return self._lock.release_held()
+        except LakehouseError as error:
+            logger.info("%s: it is not known whether the lock was released: %s", self._lock.name, error)
+            return False
 
     def create(self, path: str, data: bytes) -> bool | None:
         """Create a file of the table in one atomic step with the check that the lock is still held.
@@ -143,11 +169,19 @@ class TableLock:
         lock._directory = f"{directory}/"
         return lock
 
+    def for_last_step(self) -> TableLock:
+        """Return this acquisition for the last step that needs it: `confirm` releases the lock."""
+        lock = copy(self)
+        lock._is_last_step = True
+        return lock
+
     def confirm(self) -> None:
         """Raise RetryableError if another process may have held the lock since this acquisition.
 
         An expired lease that was not taken over is renewed, so that the next holder sees all earlier changes.
         """
+        if self._is_last_step and self._release_held():
+            return
         try:
             self._lock.check()
         except RetryableError:

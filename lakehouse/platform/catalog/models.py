@@ -8,6 +8,7 @@ namespaces ─< tables ─< specs (versions)         policies: of a namespace, o
                  ├───── table_states       the newest numbers and problems
                  ├────< alarms             silences: of rules and scopes
                  └────< actions            of users
+job_documents: reports of jobs, heartbeats and stop requests (`lakehouse.platform.jobs.report_stores`)
 """
 
 from __future__ import annotations
@@ -284,6 +285,18 @@ class LeaseRow(Base):
     owner: Mapped[str]
     token: Mapped[int]
     expires_ms: Mapped[int]
+
+
+class JobDocumentRow(Base):
+    """A document of a job, such as its report: `job` is the path of the job, `name` that of the document."""
+
+    __tablename__ = "lakehouse_job_documents"
+    __table_args__ = (Index(None, "changed_ms"),)
+
+    job: Mapped[str] = mapped_column(String(700), primary_key=True)
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    content: Mapped[str] = mapped_column(Text)
+    changed_ms: Mapped[int]
 
 
 #: Classes of the rows that belong to one table and are deleted with it, including its spec versions.

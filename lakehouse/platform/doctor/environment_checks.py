@@ -14,7 +14,7 @@ from pathlib import Path
 from lakehouse.errors import UserError
 from lakehouse.platform.doctor.deployment import Deployment
 from lakehouse.platform.doctor.finding import Finding, combined, failed, ok, skipped, warning
-from lakehouse.spec.reports_folder import REPORTS, reports_folder
+from lakehouse.spec.reports_folder import REPORTS, is_folder, reports_folder
 from lakehouse.spec.table.folder import SpecProblem
 
 _LEAST_PYTHON, _LEAST_JAVA = (3, 11), 17
@@ -101,6 +101,9 @@ def check_java(deployment: Deployment) -> Finding:
 
 def check_reports(deployment: Deployment) -> Finding:
     """Check that the folder of reports is a private, writable folder of this user. Nothing is written."""
+    place = deployment.environ.get(REPORTS, "")
+    if not is_folder(place):
+        return ok(f"reports in {place}")
     folder = reports_folder(deployment.environ)
     try:
         status = os.stat(folder)

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +25,8 @@ from typing import TypeVar
 from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
-from lakehouse.platform.jobs.report import ReportFile, is_reported_by_caller, print_document
+from lakehouse.platform.jobs.report import is_reported_by_caller, print_document
+from lakehouse.platform.jobs.report_stores import open_report_store
 from lakehouse.platform.jobs.task_watch import watch_task
 from lakehouse.spec.contracts.job import (
     ErrorCode,
@@ -37,6 +39,8 @@ from lakehouse.spec.contracts.job import (
 )
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.job_command import IngestCommand, JobArguments, PublishCommand, ServiceCommand
+from lakehouse.spec.report_store import JobDocument, Reservation, sibling
+from lakehouse.spec.reports_folder import is_folder
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
@@ -63,11 +67,12 @@ def run_job(
     """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
-    file: ReportFile | None = None
+    file: Reservation | None = None
     trace = ""
     try:
-        file = ReportFile(Path(command.report)) if command.report else None
+        file = open_report_store(command.report, os.environ).reserve() if command.report else None
         watch_task(os.environ)
+        command = _with_local_spec(command)
         report = _checked(command, check, end_if_idle) if command.check else work(command)
         if report is None:
             _discard(file)
@@ -92,6 +97,18 @@ def run_job(
         return 0
     _show_error(command, report.error, trace, is_reported=is_written and is_reported_by_caller(command, os.environ))
     return report.error.exit_code
+
+
+def _with_local_spec(command: CommandT) -> CommandT:
+    """Copy the spec of the job from the store of its report to this host, where the task's files cannot be read."""
+    if not command.report or is_folder(command.table) or command.table != sibling(command.report, JobDocument.SPEC):
+        return command
+    spec = open_report_store(command.report, os.environ).read(JobDocument.SPEC).get(JobDocument.SPEC)
+    if spec is None:
+        raise UserError(f"the table spec {command.table} does not exist", table=command.table)
+    path = Path(tempfile.mkdtemp(prefix="lakehouse-spec-")) / JobDocument.SPEC.value
+    path.write_text(spec, encoding="utf-8")
+    return replace(command, table=str(path))
 
 
 def _checked(
@@ -121,7 +138,7 @@ def _show_error(command: JobArguments, error: JobError, trace: str, *, is_report
     sys.stderr.write(f"{error.kind}: {message}{hint}\n")
 
 
-def _is_written(file: ReportFile, report: JobReport) -> bool:
+def _is_written(file: Reservation, report: JobReport) -> bool:
     """Write a report and return whether it is written. The outcome of the job is in the log and does not depend on it.
 
     An error here would make the caller repeat a job that has committed.
@@ -135,7 +152,7 @@ def _is_written(file: ReportFile, report: JobReport) -> bool:
     return True
 
 
-def _discard(file: ReportFile | None) -> None:
+def _discard(file: Reservation | None) -> None:
     if file is not None:
         file.discard()
 

@@ -1,9 +1,12 @@
 """End a job whose Airflow task is gone, so that it does not commit after Airflow has marked the run as failed.
 
     the task runs on this host     check its processes each second: killed by SIGKILL, they cannot end their job
-    it runs on another host        check its heartbeat, a file next to the report: the driver runs in cluster mode
+    it runs on another host        read its documents in the store of reports: the driver runs in cluster mode
 
-A driver in cluster mode writes its report where the task reads it, so both need a common folder of reports. Without one
+The task is gone if the heartbeat did not change for `lost_after_s`, if it has another token because a retry submitted
+the job again, or if there is a stop request, because a user cleared the task or set its state.
+
+A driver in cluster mode writes its report where the task reads it, so both need a common store of reports. Without one
 the job is refused before it starts: it would commit, and its task would fail without a report.
 
 A task that is gone ends the job by SIGTERM, as a user does: an active write is rolled back. A job that is still running
@@ -16,16 +19,19 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from lakehouse.errors import UserError
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.platform.jobs.report_stores import open_report_store
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
+from lakehouse.spec.report_store import JobDocument, ReportStore
+from lakehouse.spec.reports_folder import is_folder
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two polls, and polls with an unchanged heartbeat after which the task is gone.
+#: Seconds between two polls of processes and files.
 POLL_S = 1.0
-LOST_LOOKS = 120
+#: Seconds between two polls of a remote store. Each poll is a request.
+STORE_POLL_S = 15.0
 #: Seconds between two signals.
 GRACE_S = 20.0
 
@@ -40,52 +46,59 @@ def watch_task(environ: Mapping[str, str]) -> None:
     if not text:
         return
     task = TaskProcess.from_text(text)
-    if not task.is_here:
-        _require_heartbeat(task)
-    looks = _looks_at_processes(task) if task.is_here else _looks_at_heartbeat(Path(task.heartbeat))
+    if task.is_here:
+        is_gone, pause_s = _looks_at_processes(task), POLL_S
+    else:
+        pause_s = POLL_S if is_folder(task.heartbeat) else STORE_POLL_S
+        is_gone = _looks_at_store(_store_with_heartbeat(task, environ), task, pause_s)
     watch = threading.Thread  # noqa: TID251 -- it ends this process, so that nothing waits for it
-    watch(target=_watch, args=(looks,), name="watch of the task", daemon=True).start()
+    watch(target=_watch, args=(is_gone, pause_s), name="watch of the task", daemon=True).start()
 
 
-def _require_heartbeat(task: TaskProcess) -> None:
-    if _content(Path(task.heartbeat)) is None:
+def _store_with_heartbeat(task: TaskProcess, environ: Mapping[str, str]) -> ReportStore:
+    """Return the store of the task's documents; raise UserError if it has no heartbeat of the task."""
+    store = open_report_store(task.heartbeat, environ)
+    if JobDocument.HEARTBEAT not in store.read(JobDocument.HEARTBEAT):
         raise UserError(
-            f"the driver runs on another host than its task ({task.place}), and cannot read {task.heartbeat} of the "
-            "task. The task could not read the report of the driver either. Remove deploy-mode cluster from the Spark "
-            "connection, or set LAKEHOUSE_REPORTS to a folder that both hosts share",
+            f"the driver runs on another host than its task, and cannot read {task.heartbeat} of the task. The task "
+            "could not read the report of the driver either. Set LAKEHOUSE_REPORTS to a store that both reach: a "
+            "folder that both hosts share, a URL such as s3://bucket/reports, or catalog",
             path=task.heartbeat,
         )
+    return store
 
 
 def _looks_at_processes(task: TaskProcess) -> Callable[[], bool]:
     return lambda: task.has_ended
 
 
-def _looks_at_heartbeat(path: Path) -> Callable[[], bool]:
-    """Return a function that returns True after LOST_LOOKS calls with an unchanged heartbeat."""
-    seen, unchanged = _content(path), 0
+def _looks_at_store(store: ReportStore, task: TaskProcess, pause_s: float) -> Callable[[], bool]:
+    """Return a function that is called every `pause_s` seconds, and that returns True when the job must end."""
+    seen, unchanged = "", 0
 
     def look() -> bool:
         nonlocal seen, unchanged
-        content = _content(path)
+        try:
+            documents = store.read(JobDocument.HEARTBEAT, JobDocument.STOP)
+        except LakehouseError as error:
+            logger.warning("the heartbeat of the task cannot be read: %s", error)
+            documents = {}
+        stop, content = documents.get(JobDocument.STOP), documents.get(JobDocument.HEARTBEAT)
+        if stop is not None and stop == task.token:
+            return True
+        if content is not None and task.token and not content.startswith(task.token):
+            return True
         unchanged = unchanged + 1 if content in (None, seen) else 0
         seen = seen if content is None else content
-        return unchanged >= LOST_LOOKS
+        return unchanged * pause_s >= task.lost_after_s
 
     return look
 
 
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
-
-
-def _watch(is_gone: Callable[[], bool]) -> None:
+def _watch(is_gone: Callable[[], bool], pause_s: float) -> None:
     pause = threading.Event()
     while not is_gone():
-        pause.wait(POLL_S)
+        pause.wait(pause_s)
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         logger.error("the Airflow task of this job is gone; the job ends by %s and commits nothing more", number.name)
         # Python handles signals in the main thread, which may wait for an answer of the JVM.

@@ -25,19 +25,28 @@ class TaskProcess(Document):
         pids: Ids of the processes. The task has ended when one of them has ended.
         started: Start times of the processes in the same order; an entry is empty if the system does not show it. They
             detect that a new process got the id of an ended one.
-        heartbeat: Path of a file whose content the task changes every few seconds.
+        heartbeat: Address of a document next to the job's report. The task changes its content.
+        token: Submission id, with which the heartbeat starts. The job ends if the heartbeat has another one.
+        lost_after_s: Seconds without a heartbeat after which a job on another host ends.
     """
 
     place: str
     pids: tuple[int, ...]
     started: tuple[str, ...]
     heartbeat: str
+    token: str = ""
+    lost_after_s: int = 120
 
     @classmethod
-    def of(cls, pids: tuple[int, ...], heartbeat: Path) -> Self:
+    def of(cls, pids: tuple[int, ...], heartbeat: str | Path) -> Self:
         """Describe a task by its processes on this host."""
         started = tuple(process_start(pid) or "" for pid in pids)
         return cls(place=process_place(), pids=pids, started=started, heartbeat=str(heartbeat))
+
+    @classmethod
+    def of_submission(cls, token: str, heartbeat: str, *, lost_after_s: int) -> Self:
+        """Describe a task whose job must survive the processes of the task, because a retry waits for it again."""
+        return cls(place="", pids=(), started=(), heartbeat=heartbeat, token=token, lost_after_s=lost_after_s)
 
     @property
     def text(self) -> str:

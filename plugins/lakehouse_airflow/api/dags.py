@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
-from airflow.sdk import timezone
 from airflow.utils.session import create_session
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
@@ -14,6 +13,7 @@ from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.table.services import service_spec
 from lakehouse_airflow.api.access import READS, User, may_edit, may_read
 from lakehouse_airflow.api.pools import CATALOG, in_pool
+from lakehouse_airflow.compat import timezone
 from lakehouse_airflow.dag_states import dag_states, deciding_dag
 
 router = APIRouter(tags=["dags"], dependencies=[READS])

@@ -97,7 +97,7 @@ class ServiceState:
 
     def complete(self, instant: Instant, data: bytes, lock: TableLock) -> Instant:
         """Create the completed file of an inflight instant."""
-        lock.check()
+        lock.check_lease()
         timeline = Timeline((*(other for other in self.timeline if other.key != instant.key), instant))
         return self.store.timeline_store.complete(instant, timeline, data, lock.below(METADATA))
 

@@ -47,12 +47,14 @@ class Completion:
         timeline: The timeline as it was loaded under the lock.
         data: The content of the completed file.
         change: The change to record in the metadata table; None for actions without a record, such as a savepoint.
+        is_last: Whether no later step needs the lock, so that its release serves as the check after the commit.
     """
 
     instant: Instant
     timeline: Timeline
     data: bytes
     change: MetadataChange | None = None
+    is_last: bool = False
 
 
 def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> Instant:
@@ -61,17 +63,18 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
     Raises RetryableError if the lock was lost, the errors of `TimelineStore.complete`, and UnsupportedError if an index
     partition cannot be maintained.
     """
+    last = lock.for_last_step() if action.is_last else lock
     if action.change is None:
-        lock.check()
-        return table.store.complete(action.instant, action.timeline, action.data, lock)
+        lock.check_lease()
+        return table.store.complete(action.instant, action.timeline, action.data, last)
     table.store.refuse_during_restore(action.timeline)
     recorded: Recorded | None = None
     try:
         recorded = _record(table, action, action.change, lock)
         after = "" if recorded is None else recorded.instant.completion
         # Check right before the file is created, because even reading the properties takes time.
-        lock.check()
-        return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)
+        lock.check_lease()
+        return table.store.complete(action.instant, action.timeline, action.data, last, after=after)
     except RetryableError:
         _withdraw(table, action.instant, recorded, lock)
         raise

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.stage.near_files import NearFiles
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
@@ -59,6 +60,7 @@ class WriteRequest:
         deletes_yield: Whether deletes are dropped if the batch contains other rows with the same key, regardless of
             their order.
         cut_times: Counter of rows whose times lose digits when the frame is read.
+        near: The storage with small files of the write in memory, if all its tasks run in this process.
     """
 
     operation: Operation
@@ -70,6 +72,7 @@ class WriteRequest:
     columns: BatchColumns | None = None
     deletes_yield: bool = False
     cut_times: CutTimes = field(default_factory=CutTimes)
+    near: NearFiles | None = None
 
     @property
     def replaces(self) -> bool:

@@ -86,16 +86,18 @@ class FailedWrites(Readable):
         return Shown(f"failed writes: {line or 'none'}", counts)
 
 
-def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
+def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy, *, is_clean: bool = False) -> LoadedTable:
     """Prepare a table for its only writer: finish pending rollbacks and roll back failed writes.
 
-    Returns the table with the current timeline. Raises RetryableError if another writer is active (several writers need
-    a concurrency mode) or a restore is not finished; the message names the instant.
+    `is_clean` is whether no ended write can have left files. Returns the table with the current timeline. Raises
+    RetryableError if another writer is active (several writers need a concurrency mode) or a restore is not finished;
+    the message names the instant.
     """
     table.store.refuse_during_restore(table.timeline)
     pending = pending_writes(table)
     if not pending and not table.timeline.where(action=Action.ROLLBACK, pending=True):
-        clean_up_ended_writes(table, policy)
+        if not is_clean:
+            clean_up_ended_writes(table, policy)
         return table
     alive = _finish_rollbacks(table, policy)
     for instant in pending:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +40,7 @@ from lakehouse.core.rows.keys import required_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, row_marks
 from lakehouse.core.rows.timestamp_units import check_first_units
 from lakehouse.core.state.file_system_view import Group
-from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
@@ -130,7 +131,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, plan.schema, event_time)
     context = WriteContext(
-        storage=table.env.storage,
+        storage=table.env.storage if request.near is None else cast(Storage, request.near),
         clock=table.env.clock,
         instant="",
         table=config.name,

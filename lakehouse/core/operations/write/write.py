@@ -18,11 +18,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.bulk_writer import write_shard
+from lakehouse.core.files.stage.near_files import NearFiles
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
-from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_unreported
+from lakehouse.core.operations.commit.cleanup import (
+    WriteMarkers,
+    clean_up,
+    delete_unreported,
+    markers_of_single_tries,
+)
 from lakehouse.core.operations.commit.complete import (
     CommitCheck,
     FileGroupCheck,
@@ -39,8 +46,8 @@ from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
-from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, WriterPriority, abandon, start_writing
+from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
@@ -74,13 +81,15 @@ def write(
             expired and rolled it back; the message names the instant.
         CommitStateUnknownError: It is unknown whether the commit happened; nothing was deleted.
     """
-    if policies.transaction.eager:
-        table = roll_back_failed_writes(table, policies.transaction)
+    ended = EndedWrites(table, policies.transaction)
+    table = ended.prepare(table)
     if needs_rebuild(table):
         rebuild_dropped(table, policies.transaction)
         table = table.refresh()
     if request.operation is not Operation.DELETE:
         request = replace(request, frame=request.cut_times.watch(request.frame))
+    if isinstance(engine, LocalEngine):
+        request = replace(request, near=NearFiles(table.env.storage, policies.write.memory_budget_bytes))
     allowed = policies.transaction.conflict_retries + 1
     lost: list[WriteAttempt] = []
     staged: list[StagedRun] = []
@@ -91,7 +100,7 @@ def write(
             table = table.reload() if lost else table
             began_ms = table.env.clock.now_ms()
             attempt = _request(table, engine, policies, request, lost)
-            attempt = replace(attempt, staged=staged)
+            attempt = replace(attempt, staged=staged, ended=ended)
             outcome = _run(attempt)
             if isinstance(outcome, Committed):
                 return replace(outcome, conflicts=len(lost))
@@ -181,7 +190,7 @@ def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[
         def announce(requested: str) -> None:
             heartbeat.start(requested)
             # Two processes that both believe to hold the lock may choose the same time, with different actions.
-            lock.check()
+            lock.check_lease()
 
         data = encode_requested_replace() if request.replaces else b""
         try:
@@ -189,6 +198,13 @@ def _create_instant(write: PreparedWrite, heartbeat: Heartbeat, own: Collection[
         except BaseException:
             # Discard under the lock, because after its release another write may use the same time and heartbeat.
             heartbeat.discard()
+            raise
+        try:
+            lock.finish()
+        except LakehouseError:
+            # The lock was lost, so another write may use the same time: its heartbeat must stay. Ours expires.
+            heartbeat.stop()
+            table.store.remove_pending(instant)
             raise
     return write, instant
 
@@ -276,7 +292,11 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
-    markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, created=markers.known)
+    requested = attempt.instant.requested
+    if request.near is not None and not write.policies.write.marks_each_file:
+        markers.left = markers_of_single_tries(requested, metadata.stats, markers.known)
+    else:
+        markers.left = delete_unreported(table, requested, metadata.stats, created=markers.known)
     checks = _checks(written, metadata, deletes)
     return complete_commit(_prepared_commit(attempt, metadata, checks), write.policies.transaction)
 
@@ -310,8 +330,7 @@ def _write_direct(attempt: WriteAttempt) -> list[WriteStat]:
     The driver does not know the file names before the tasks run, so each task creates the markers of its files.
     """
     write = attempt.write
-    start_writing(attempt, ())
-    attempt.markers.begin()
+    start_writing(attempt, (), attempt.markers.requests())
     by, least = write.context.keys.partition_fields, write.policies.spread.min_bytes
     task = partial(write_shard, write.context)
     return write.engine.exchange(write.request.frame, task, by=by, hint="balanced", least_bytes=least)
@@ -437,6 +456,11 @@ def _is_staged(write: PreparedWrite) -> bool:
     return write.placement.fixes_groups or write.spread is not None
 
 
+def _stages_in_storage(write: PreparedWrite) -> bool:
+    """Return whether storage may contain staged rows of the write."""
+    return _is_staged(write) and (write.request.near is None or write.request.near.spills)
+
+
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     """Delete the files that a committed attempt no longer needs.
 
@@ -445,7 +469,9 @@ def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     attempt.heartbeat.stop()
     table, requested = attempt.table, outcome.instant.requested
     try:
-        clean_up(table, requested, markers=attempt.markers.left, staged=_is_staged(attempt.write))
+        clean_up(table, requested, markers=attempt.markers.left, staged=_stages_in_storage(attempt.write))
+        if attempt.ended is not None:
+            attempt.ended.finish(table)
     except LakehouseError as error:
         logger.warning("%s: %s was not cleaned up yet: %s", table.env.storage.root, requested, error)
         attempt.heartbeat.discard()

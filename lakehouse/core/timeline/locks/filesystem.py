@@ -25,7 +25,7 @@ from lakehouse.spec.options.lock_providers import FilesystemLockOptions, LockTim
 DIRECTORY = ".hoodie"
 HOLDER, LOCK_FILE = "holder.json", "lock"
 _RENEWALS_PER_LEASE = 3
-_HUDI_LOCKS_IN = ("/", "memory://")
+_HUDI_LOCKS_IN = ("/", "memory://", "hdfs://", "viewfs://")
 
 
 def open_lock(env: Env, options: FilesystemLockOptions, timing: LockTiming) -> FilesystemLock:
@@ -83,6 +83,18 @@ class FilesystemLock:
             content, _ = self._lock_file.read()
             if content is None or owner_of(content) != self._lease.owner:
                 raise lock_lost(self.name, repr(content))
+
+    def continues(self) -> bool:
+        """Return whether no other writer of this project held the lock since the last release of this process."""
+        return self._lease.continues()
+
+    def is_fresh(self) -> bool:
+        """Return whether the lease was proven recently; False where a writer of Hudi may delete the file `lock`."""
+        return self._lock_file is None and self._lease.is_fresh()
+
+    def release_held(self) -> bool | None:
+        """Release the lease; None where the file `lock` belongs to the lock, too."""
+        return self._lease.release_held() if self._lock_file is None else None
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
         """Return `holder.json`. Only `check` reads the file `lock`."""

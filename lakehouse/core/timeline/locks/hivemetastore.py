@@ -99,6 +99,17 @@ class HiveMetastoreLock:
             lambda client, number: client.check_lock(CheckLockRequest(lockid=number)).state == LockState.ACQUIRED
         )
 
+    def continues(self) -> bool:
+        """Return False: earlier holders are not recorded."""
+        return False
+
+    def is_fresh(self) -> bool:
+        """Return False: the server decides when the lock expires."""
+        return False
+
+    def release_held(self) -> None:
+        """Return None: the server does not compare the holder."""
+
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is not a file of the table."""
 

@@ -44,6 +44,17 @@ class InProcessLock:
         if not self._locks.is_held(self._root, self._token):
             raise lock_lost(self.name, "another thread of this process")
 
+    def continues(self) -> bool:
+        """Return False: earlier holders are not recorded."""
+        return False
+
+    def is_fresh(self) -> bool:
+        """Return False: `check` sends no request."""
+        return False
+
+    def release_held(self) -> None:
+        """Return None: `check` sends no request."""
+
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is not a file of the table."""
 

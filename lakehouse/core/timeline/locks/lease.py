@@ -9,6 +9,15 @@ takes it over. A stale holder changes nothing, however late it resumes:
     C              swaps A for C: refused
 
 The register is never emptied, so fencing tokens keep growing.
+
+Three of these facts save requests:
+
+- A process remembers the version of the file that its release wrote. Its next acquisition swaps that version without
+  reading it. If another process acquired the lock in between, the swap is refused, and the file is read. Rows of a
+  database are read, because their version is only a number.
+- The swap of the release succeeds only if the lock was held until then, so it also is the last check of the lock.
+- Clocks differ by at most half of what remains of a lease at its renewal (`table_lock.check_clock`). Therefore no other
+  process takes the lock over less than a renewal interval after a proof of the holder.
 """
 
 from __future__ import annotations
@@ -24,7 +33,10 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableE
 
 #: Roots of storages that can create a file on the condition of another file. Object stores cannot do this in one
 #: request.
-_COMPARES_TWO_FILES = ("/", "memory://")
+_COMPARES_TWO_FILES = ("/", "memory://", "hdfs://", "viewfs://")
+
+#: Roots of storages with the clock of this host.
+_OWN_CLOCK = ("/", "memory://")
 
 #: Object stores show modification times in whole seconds.
 _LAST_MODIFIED_MS = 1_000
@@ -75,6 +87,14 @@ class FileRegister:
         return self.storage.replace_if(self.path, data, tag)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Released:
+    """The lease that a release of this process wrote, and its version."""
+
+    lease: LockLease
+    tag: str
+
+
 def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
     """Replace the register's content. If the reply is lost, read the register to find out whether the swap succeeded.
 
@@ -104,8 +124,14 @@ class LeaseLock:
         self.owner = owner or env.ids.uuid()
         self._mutex = threading.Lock()
         self._held: tuple[LockLease, str] | None = None
-        self._asked = False
-        self._asked_ms = 0
+        self._asked = self._continues = False
+        self._asked_ms = self._proven_ms = 0
+
+    @property
+    def _place(self) -> str:
+        """The path of the file that contains the lease; empty if it is not in a file."""
+        register = self._register
+        return f"{register.storage.root}/{register.path}" if isinstance(register, FileRegister) else ""
 
     @property
     def name(self) -> str:
@@ -124,11 +150,16 @@ class LeaseLock:
 
     def try_acquire(self) -> int | Held:
         """Acquire the lock if it is free, released or expired."""
+        token = self._take_again()
+        if token is not None:
+            return token
         data, tag = self._register.read()
         current = None if data is None else self._codec.decode(data)
         if current is not None and tag is not None and current.owner == self.owner and not current.released:
             # An earlier request with a lost reply took effect after the read-back.
             self._held = current, tag
+            # The lease may be old, so the register must be read before it is used.
+            self._proven_ms = -self._renew_ms
             return current.token
         if data is not None and current is None:
             return Held(f"{data!r}, which is not a lease (delete it if its holder no longer runs),")
@@ -137,6 +168,22 @@ class LeaseLock:
         )
         if data is not None and current is not None and not (is_free or self._codec.is_over(data, current)):
             return Held(repr(data))
+        return self._take(current, tag)
+
+    def _take_again(self) -> int | None:
+        """Acquire the lock if its version is the one that the last release of this process wrote, otherwise None."""
+        released = self._env.process_state.released_locks.pop(self._place, None)
+        if not isinstance(released, _Released):
+            return None
+        token = self._take(released.lease, released.tag)
+        self._continues = isinstance(token, int)
+        return token if isinstance(token, int) else None
+
+    def continues(self) -> bool:
+        """Return whether this acquisition swapped the version that this process released last."""
+        return self._continues
+
+    def _take(self, current: LockLease | None, tag: str | None) -> int | Held:
         self._asked_ms = self._env.clock.now_ms()
         lease = self._codec.next(self.owner, self._asked_ms + self._lease_ms, current)
         self._asked = True
@@ -146,16 +193,32 @@ class LeaseLock:
             return Held(f"an unknown holder, because the store did not reply: {error}")
         if tag is None:
             return Held("another process, which acquired it first")
-        self._held = lease, tag
+        self._held, self._proven_ms = (lease, tag), self._asked_ms
         return lease.token
 
     def check(self) -> None:
         """Raise RetryableError unless the register contains this acquisition and its lease is valid."""
+        asked_ms = self._env.clock.now_ms()
         data, _ = self._register.read()
         current = None if data is None else self._codec.decode(data)
         is_ours = current is not None and self._held is not None and self._is_mine(current, self._held[0])
         if current is None or not is_ours or self._env.clock.now_ms() > current.until_ms:
             raise lock_lost(self._name, repr(data))
+        self._proven_ms = max(self._proven_ms, min(asked_ms, current.until_ms - self._lease_ms))
+
+    def is_fresh(self) -> bool:
+        """Return whether the lease was proven less than a renewal interval ago."""
+        with self._mutex:
+            age_ms = self._env.clock.now_ms() - self._proven_ms
+            return self._held is not None and 0 <= age_ms < self._renew_ms
+
+    def release_held(self) -> bool:
+        """Release the lock; return False if another process has acquired it since."""
+        with self._mutex:
+            if self._held is None or not self._free(*self._held):
+                return False
+            self._held, self._asked = None, False
+            return True
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
         """Return the file of the lease and its version, if the storage of the table can compare it; see `Lock`."""
@@ -173,12 +236,12 @@ class LeaseLock:
         return register.path, tag
 
     def skew_ms(self) -> int | None:
-        """Return how far the local clock is ahead of the object store's clock, or None on local disks.
+        """Return how far the local clock is ahead of the clock of the store, or None on local disks.
 
         A renewal in between shows a later modification time, so the second reading is taken after the listing.
         """
         register = self._register
-        if not isinstance(register, FileRegister) or register.storage.root.startswith(_COMPARES_TWO_FILES):
+        if not isinstance(register, FileRegister) or register.storage.root.startswith(_OWN_CLOCK):
             return None
         files, _ = register.storage.list_dir(register.path.rpartition("/")[0])
         times = [file.modified_ms for file in files if file.path == register.path]
@@ -192,10 +255,11 @@ class LeaseLock:
             if self._held is None:
                 return
             lease, tag = self._held
+            began_ms = self._env.clock.now_ms()
             longer = replace(lease, until_ms=max(self._env.clock.now_ms() + self._lease_ms, lease.until_ms + 1))
             renewed = swap_once(self._register, self._codec.encode(longer), tag)
             if renewed is not None:
-                self._held = longer, renewed
+                self._held, self._proven_ms = (longer, renewed), began_ms
                 return
             data, tag_now = self._register.read()
             current = None if data is None else self._codec.decode(data)
@@ -228,7 +292,11 @@ class LeaseLock:
             self._held, self._asked = None, False
 
     def _free(self, lease: LockLease, tag: str) -> bool:
-        return swap_once(self._register, self._codec.encode(replace(lease, released=True)), tag) is not None
+        released = replace(lease, released=True)
+        written = swap_once(self._register, self._codec.encode(released), tag)
+        if written is not None and self._place:
+            self._env.process_state.released_locks[self._place] = _Released(lease=released, tag=written)
+        return written is not None
 
     def _is_mine(self, current: LockLease, held: LockLease) -> bool:
         return current.owner == self.owner and current.token >= held.token and not current.released

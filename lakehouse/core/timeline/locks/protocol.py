@@ -52,6 +52,28 @@ class Lock(Protocol):
         """Raise RetryableError if this acquisition no longer holds the lock."""
         ...
 
+    def continues(self) -> bool:
+        """Return whether no other process acquired the lock between the last release of this process and now.
+
+        Call while the lock is held. False if the provider cannot tell.
+        """
+        ...
+
+    def is_fresh(self) -> bool:
+        """Return whether a reply proved the acquisition less than one renewal interval ago, by the local clock.
+
+        Then no other process has taken the lock over, unless the clocks differ by more than leases tolerate. Use it
+        only before a step that is verified afterwards. Returns False if `check` costs nothing or must be called.
+        """
+        ...
+
+    def release_held(self) -> bool | None:
+        """Release the lock in one step that proves that it was held until then.
+
+        Returns False, without a change, if the lock was lost. Returns None if the provider has no such step.
+        """
+        ...
+
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
         """Return a file in the table's storage, and the version of it that proves that the lock is held.
 

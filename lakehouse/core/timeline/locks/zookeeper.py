@@ -101,6 +101,17 @@ class ZookeeperLock:
         if not waiting or waiting[0] != self._node:
             raise lock_lost(self.name, waiting[0] if waiting else "the end of the session")
 
+    def continues(self) -> bool:
+        """Return False: earlier holders are not recorded."""
+        return False
+
+    def is_fresh(self) -> bool:
+        """Return False: the server decides when the lock expires."""
+        return False
+
+    def release_held(self) -> None:
+        """Return None: the server does not compare the holder."""
+
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is not a file of the table."""
 

@@ -1,0 +1,1 @@
+"""Jobs on real Spark clusters of this machine."""
