@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from lakehouse_airflow.alerts import deadline_missed, task_failed
-from lakehouse_airflow.compat import DAG, AsyncCallback, CronDataIntervalTimetable, DeadlineAlert, DeadlineReference
+from lakehouse_airflow.compat import DAG, CronDataIntervalTimetable, deadline_after
 from lakehouse_airflow.services import ServiceOperator
 
 TABLE = "default.ride_trips"
@@ -24,12 +24,9 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1), "on_failure_callback": task_failed},
-    deadline=DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=timedelta(hours=4),
-        callback=AsyncCallback(deadline_missed, kwargs={"what": TABLE}),
-    ),
     tags=["lakehouse", "example"],
+    # Airflow 3.1 and newer has deadlines. With only one version, pass `deadline=DeadlineAlert(...)`.
+    **deadline_after(timedelta(hours=4), deadline_missed, {"what": TABLE}),
 ) as dag:
     clustered = ServiceOperator(
         task_id="lay_out",

@@ -1,7 +1,8 @@
 """Example of custom DAGs: a report of yesterday's orders, as soon as the day is published.
 
 The first DAG waits for its day without a slot, because the sensor defers. The second one has one run per published
-partition, started by its asset event, in the order of publication. Copy this file and change the names.
+partition, started by its asset event, in the order of publication; it needs Airflow 3.3. Copy
+this file and change the names.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from lakehouse.spec.contracts.publication import PartitionEvent
 from lakehouse_airflow.assets import partitions_asset
-from lakehouse_airflow.compat import DAG, CronDataIntervalTimetable, PartitionedAssetTimetable, task
+from lakehouse_airflow.compat import DAG, PARTITION_KEYS, CronDataIntervalTimetable, offers, task
 from lakehouse_airflow.publish_sensor import PartitionReadySensor
 
 # A table of the catalog whose spec has services.publish, or the path of such a spec; and its published name.
@@ -45,14 +46,17 @@ with DAG(
     )
     report(there.output)
 
-with DAG(
-    dag_id="report.partitions",
-    description="One run for each published partition",
-    doc_md=__doc__,
-    schedule=PartitionedAssetTimetable(assets=partitions_asset(PUBLISHED)),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    tags=["lakehouse", "example"],
-) as by_partition:
-    report_of_key()
+if offers(PARTITION_KEYS, "report.partitions"):
+    from lakehouse_airflow.compat import PartitionedAssetTimetable
+
+    with DAG(
+        dag_id="report.partitions",
+        description="One run for each published partition",
+        doc_md=__doc__,
+        schedule=PartitionedAssetTimetable(assets=partitions_asset(PUBLISHED)),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        tags=["lakehouse", "example"],
+    ) as by_partition:
+        report_of_key()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from docs.generators.airflow_versions import airflow_versions_page
 from docs.generators.alarm_rules import alarm_rules_page
 from docs.generators.commands import commands_page
 from docs.generators.contracts import contracts_page
@@ -28,4 +29,5 @@ REFERENCE: dict[str, Callable[[], str]] = {
     "python.md": python_api_page,
     "rest.md": rest_page,
     "readers.md": readers_page,
+    "airflow-versions.md": airflow_versions_page,
 }

@@ -12,7 +12,9 @@ class PathLimits:
     Attributes:
         segment: The maximum length of a directory name.
         path: The maximum length of the whole path, relative to the table. Names of files below it still fit.
+        forbidden: Characters that no directory name may contain.
     """
 
     segment: int | None = None
     path: int | None = None
+    forbidden: str = ""

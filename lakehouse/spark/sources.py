@@ -44,6 +44,7 @@ from lakehouse.spark.json_text import (
 from lakehouse.spark.lines import BLOCK_BYTES, TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
+from lakehouse.spec.contracts.job import STORAGE_PREFIXES
 from lakehouse.spec.sources.file_source import TYPED
 
 #: Types for callers outside of lakehouse.spark, which do not import pyspark.
@@ -282,11 +283,12 @@ def describe(schema: Schema) -> str:
 
 
 def storage_options_of(session: Session) -> dict[str, str]:
-    """Return the session's file system settings `spark.hadoop.fs.*`, which core.storage supports too."""
-    prefix = "spark.hadoop.fs."
+    """Return the session's file system settings `spark.hadoop.fs.*` and `spark.hadoop.dfs.*` for core.storage."""
+    conf = session.sparkContext._jsc.sc().getConf()
     # Each value is a call to the JVM, so reading all other settings would take 0.03 s.
-    settings = session.sparkContext._jsc.sc().getConf().getAllWithPrefix(prefix)
-    return {f"{prefix}{pair._1()}": str(pair._2()) for pair in settings}
+    return {
+        f"{prefix}{pair._1()}": str(pair._2()) for prefix in STORAGE_PREFIXES for pair in conf.getAllWithPrefix(prefix)
+    }
 
 
 @contextmanager

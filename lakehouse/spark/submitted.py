@@ -12,9 +12,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS
-
-_PREFIX = "spark.hadoop.fs."
+from lakehouse.spec.contracts.job import STORAGE_PREFIXES, STORAGE_SETTINGS
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
@@ -23,8 +21,8 @@ def is_submitted(environ: Mapping[str, str]) -> bool:
 
 
 def submitted_storage_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings `spark.hadoop.fs.*` that the session of this job will have, without starting it."""
-    return {key: value for key, value in submitted_settings(environ).items() if key.startswith(_PREFIX)}
+    """Return the settings of file systems that the session of this job will have, without starting it."""
+    return {key: value for key, value in submitted_settings(environ).items() if key.startswith(STORAGE_PREFIXES)}
 
 
 def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@
     heartbeat         changes while a task waits for the job: Airflow writes it, the driver reads it
     stop              a request to end the job: Airflow writes it, the driver reads it
     submission.json   the application on its cluster: a task writes it, its next try reads it
+    spec.yaml         the table spec: a task writes it, a driver that cannot read the task's files reads it
 
 A store belongs to one job. Its address is the report's address; the other documents have sibling addresses.
 
@@ -42,6 +43,12 @@ class JobDocument(StrEnum):
     HEARTBEAT = "heartbeat"
     STOP = "stop"
     SUBMISSION = "submission.json"
+    SPEC = "spec.yaml"
+
+
+def sibling(address: str, document: JobDocument) -> str:
+    """Return the address of a document in the store that has another document at `address`."""
+    return f"{address.rpartition('/')[0]}/{document.value}"
 
 
 class Reservation(Protocol):

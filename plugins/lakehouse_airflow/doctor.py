@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
+from pkgutil import walk_packages
 from typing import Any
 
 import psutil
 
 import lakehouse
+import lakehouse_airflow
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckResult, CheckState, DoctorReport
@@ -26,7 +28,8 @@ from lakehouse.spec.reports_folder import REPORTS, is_folder, reports_folder
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.commands import command_line
-from lakehouse_airflow.compat import BaseHook
+from lakehouse_airflow.compat import PAGES, BaseHook, missing_text
+from lakehouse_airflow.compat.versions import airflow_version, version_problem
 from lakehouse_airflow.data_intervals import airflow_zone
 from lakehouse_airflow.doctor_facts import CONNECT_S, AirflowFacts, Check, Result, deferred_ingestions
 from lakehouse_airflow.doctor_runtime import check_executor, check_paused_dags, check_scheduler, check_triggerer
@@ -41,7 +44,7 @@ from lakehouse_airflow.spark_environment import SPARK_MASTER, spark_environment
 from lakehouse_airflow.specs import folders_of_dag, load_specs
 
 CONNECTION = "spark_default"
-_AIRFLOW = (3, 3), (3, 4)
+_PAGES, _COMPAT = "lakehouse_airflow.api", "lakehouse_airflow.compat"
 _PROVIDER = "apache-airflow-providers-apache-spark"
 _LEAST_PROVIDER = (6, 3)
 _JOB_S = 600
@@ -130,19 +133,25 @@ def _read(database: Any) -> dict[str, Any]:
 def check_airflow(facts: AirflowFacts) -> Result:
     """Check the versions of Airflow and its Spark provider, and that pyspark is not installed in this environment."""
     del facts
-    airflow, provider = _version("apache-airflow"), _version(_PROVIDER)
-    text = f"Airflow {airflow}, {_PROVIDER} {provider}"
-    if airflow is None or not _AIRFLOW[0] <= _numbers(airflow) < _AIRFLOW[1]:
-        return CheckState.FAILED, f"{text}: supported is Airflow 3.3"
+    provider, problem = _version(_PROVIDER), version_problem(airflow_version())
+    if problem:
+        return CheckState.FAILED, problem
+    text = f"Airflow {airflow_version()}, {_PROVIDER} {provider}"
     if provider is None or _numbers(provider) < _LEAST_PROVIDER:
         return CheckState.FAILED, f"{text}: needed is version 6.3 or newer of the provider"
     if _version("pyspark") is not None:
         return CheckState.FAILED, f"{sys.prefix} contains both pyspark and Airflow's Spark provider"
-    return CheckState.OK, text
+    return CheckState.OK, "; ".join(filter(None, (text, missing_text())))
 
 
 def check_plugin(facts: AirflowFacts) -> Result:
-    """Check that plugin and provider are registered. The plugin may also be in the deployment's plugins folder."""
+    """Check that plugin and provider are registered, and that all modules of the plugin can be imported.
+
+    The plugin may also be in the deployment's plugins folder.
+    """
+    broken = _broken_modules()
+    if broken:
+        return CheckState.FAILED, f"modules of the plugin cannot be imported: {'; '.join(broken)}"
     missing = [
         group
         for group in ("airflow.plugins", "apache_airflow_provider")
@@ -352,6 +361,20 @@ def _version(distribution: str) -> str | None:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _broken_modules() -> list[str]:
+    """Return the modules of this package that cannot be imported, each with the error."""
+    broken = []
+    for module in walk_packages(lakehouse_airflow.__path__, "lakehouse_airflow."):
+        is_page = module.name.startswith(_PAGES) and not PAGES.is_present
+        if is_page or module.name.startswith(_COMPAT) or module.name.endswith("__main__"):
+            continue
+        try:
+            import_module(module.name)
+        except Exception as error:
+            broken.append(f"{module.name}: {type(error).__name__}: {error}")
+    return broken
 
 
 def _memory(text: str) -> int | None:

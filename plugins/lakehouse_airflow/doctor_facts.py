@@ -1,8 +1,8 @@
 """Collects facts for the checks of `lakehouse doctor` in Airflow's environment.
 
 Pools, DAGs and heartbeats are rows of Airflow's database, which tasks cannot access. A task gets them from the
-scheduler (see `missing_pools`) and from the API server. The command line reads the database itself (see
-`doctor_database`).
+scheduler (see `missing_pools`) and from the API server, or from the web server of Airflow 2. The command line reads the
+database itself (see `doctor_database`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.sources.stream import DEFERRED
 from lakehouse.spec.table.table_spec import TableSpec
-from lakehouse_airflow.compat import conf
+from lakehouse_airflow.compat import health_url
 
 #: Time limit of connections, in seconds.
 CONNECT_S = 5
@@ -41,13 +41,11 @@ class QueuedTasks:
 
 
 def health_by_api() -> Mapping[str, Any]:
-    """Return the health of Airflow's components from the API server.
+    """Return the health of Airflow's components from the API server, or from the web server of Airflow 2.
 
     Raise OSError or ValueError if it does not answer.
     """
-    server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]
-    server = server or conf.get("api", "base_url", fallback="") or "http://localhost:8080"
-    url = f"{server.rstrip('/')}/api/v2/monitor/health"
+    url = health_url()
     try:
         with urlopen(url, timeout=CONNECT_S) as answer:
             health: Mapping[str, Any] = json.load(answer)

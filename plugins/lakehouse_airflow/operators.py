@@ -39,14 +39,20 @@ from typing import Any
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import check_command
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus, without_lineage
+from lakehouse.spec.contracts.job import (
+    STORAGE_PREFIXES,
+    STORAGE_SETTINGS,
+    ErrorCode,
+    JobReport,
+    JobStatus,
+    without_lineage,
+)
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
-from lakehouse.spec.report_store import JobDocument, ReportStore
+from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
 from lakehouse.spec.reports_folder import REPORTS, is_folder, make_reports_folder, report_address, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
-from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException, BaseHook, Context
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
@@ -153,6 +159,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.lost_after_s = lost_after_s
         self.force = False
         self.application_link = ""
+        # The script of checks on this host, if `application` is the script of a driver elsewhere.
+        self._checker = ""
         self._running: tuple[ClusterJob, SubmissionRecord] | None = None
         self._job_id: str | None = None
         self._secrets: dict[str, str] = {}
@@ -239,9 +247,9 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         if ended is not None:
             self.log.info("The source has no new data, so Spark is not started.")
             return job, ended
-        self._register(command)
         # The submit of an earlier try may have lost its reply. Clusters with idempotent submits detect its token.
-        return job, job.submit(request if attached is None else replace(request, token=attached.token))
+        request = request if attached is None else replace(request, token=attached.token)
+        return job, job.submit(request, _spec_text(command))
 
     def application_complete(
         self, context: Context, event: dict[str, Any], record: Mapping[str, Any]
@@ -313,7 +321,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         # The host's paths are those of the cluster's nodes only if spark-submit runs here.
         variables = {JOB: f"cluster/{self._job_id}", **(spark.variables if is_here else {}), **own}
         self.application = self.application or choice.setting("application") or spark.application
-        application = self.application
+        application, self._checker = self.application, spark.application
         if not self.has_program:
             self.use_program(spark.binary)
         self.env_vars = {**spark.variables, **spec_variables(os.environ), **own}
@@ -340,12 +348,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.log.info("lakehouse %s", shlex.join(request.arguments))
         command = self.submit_command()
         return SubmitCommand(words=command.words, variables={**command.variables, **self._secrets})
-
-    def _register(self, command: JobCommand) -> None:
-        """Enter the spec of the job into the catalog, because the driver cannot read files of this host."""
-        table = _for_cluster(command).table
-        if table != command.table:
-            run_command(["table", "sync", "--specs", str(Path(command.table).parent), "--table", table])
 
     def on_kill(self) -> None:
         """End the application on the cluster, or all processes of the job on this host.
@@ -449,7 +451,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
     @property
     def _storage_settings(self) -> str:
         """Return the storage settings in `conf`, for commands that run without spark-submit."""
-        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
+        settings = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith(STORAGE_PREFIXES)}
         return json.dumps(settings)
 
     def _needs_check(self, command: JobCommand) -> bool:
@@ -470,7 +472,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: self._storage_settings}
         started = monotonic()
         done = subprocess.run(
-            [variables["PYSPARK_PYTHON"], self.application, *self._check_of(command).to_argv()],
+            [variables["PYSPARK_PYTHON"], self._checker or self.application, *self._check_of(command).to_argv()],
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -572,10 +574,17 @@ def _connection(connection_id: str) -> Any:
 
 
 def _for_cluster(command: JobCommand) -> JobCommand:
-    """Return the command with the name of its table instead of a spec file, which other hosts cannot read."""
+    """Return the command with the spec in the store of reports instead of the file, which other hosts cannot read."""
+    if _spec_text(command) is None:
+        return command
+    return replace(command, table=sibling(str(command.report), JobDocument.SPEC))
+
+
+def _spec_text(command: JobCommand) -> str | None:
+    """Return the content of the job's table spec, or None if its table is not given by a file."""
     path = Path(command.table)
     is_spec = path.suffix in (".yaml", ".yml") and path.is_file()
-    return replace(command, table=load_spec(path).table) if is_spec else command
+    return path.read_text(encoding="utf-8") if is_spec else None
 
 
 def _refuse_kubernetes_without_provider(connection_id: str) -> None:

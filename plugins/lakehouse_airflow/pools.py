@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from lakehouse.errors import UserError
 from lakehouse.spec.table.table_spec import TableSpec
+from lakehouse_airflow.compat.versions import has
 
-SETUP = "airflow lakehouse setup"
+SETUP = "airflow lakehouse setup" if has((3, 2)) else "python -m lakehouse_airflow setup"
 #: The DAG that checks the deployment, and the keys of its run's configuration in which the scheduler stores facts.
 DOCTOR, POOLS_KEY, DAGS_KEY = "lakehouse.doctor", "pools", "dags"
 #: The DAG that decides about table services.

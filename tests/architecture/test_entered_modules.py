@@ -58,7 +58,7 @@ def two_rows(ts: int) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("options", "upsert", "scan", "opened"),
-    [({}, 151, 60, 74), (WITHOUT_METADATA, 124, 45, 55)],
+    [({}, 153, 60, 74), (WITHOUT_METADATA, 126, 45, 55)],
     ids=["metadata", "no metadata"],
 )
 # parameters: the allowed numbers of modules; `opened` is the number of an opened table that is scanned

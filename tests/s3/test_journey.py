@@ -1,4 +1,4 @@
-"""The same operations on a table on a local disk and on S3 give the same results."""
+"""The same operations on a table on a local disk, on S3 and on HDFS give the same results."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from lakehouse.errors import RetryableError
 from tests.support.killed import Host, batch, leftovers
 from tests.support.s3 import S3Server
 
-pytestmark = pytest.mark.s3
 T = TypeVar("T")
 _numbers = itertools.count(1)
 CRASHED, SURVIVOR = 101, 102
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3), "hdfs"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
-    """Return an empty location and its storage options, on the local disk and on S3."""
+    """Return an empty location and its storage options."""
     if request.param == "local":
         return str(tmp_path / "table"), {}
+    if request.param == "hdfs":
+        return f"{request.getfixturevalue('hdfs').place()}/table", {}
     server: S3Server = request.getfixturevalue("s3_server")
     return f"s3://{server.bucket}/journey-{next(_numbers)}/table", server.options
 

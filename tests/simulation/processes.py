@@ -13,6 +13,7 @@ import pytest
 
 from lakehouse.core.engine import local
 from lakehouse.core.env import Env
+from lakehouse.core.files.stage import near_files
 from lakehouse.core.system import threads
 from lakehouse.core.timeline import table_lock as lock
 from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
@@ -59,8 +60,8 @@ def _open_lock(env: Env, policy: LockPolicy) -> Lock:
 
 
 @contextmanager
-def simulated() -> Iterator[None]:
-    """Apply the patches for the operations of the block."""
+def simulated(*, stages_in_storage: bool = False) -> Iterator[None]:
+    """Apply the patches for the operations of the block; optionally, no staged rows stay in memory."""
     with pytest.MonkeyPatch.context() as patch:
         for name, module in sorted(sys.modules.items()):
             if name.startswith("lakehouse.core.") and hasattr(module, "ThreadPoolExecutor"):
@@ -68,4 +69,6 @@ def simulated() -> Iterator[None]:
         patch.setattr(local, "available_cores", lambda: 2)
         patch.setattr(threads, "_pool", lambda: _Pool(1))
         patch.setattr(lock, "open_lock", _open_lock)
+        if stages_in_storage:
+            patch.setattr(near_files, "_MOST_BYTES", 0)
         yield

@@ -36,7 +36,7 @@ from tests.support.waiting import until
 
 LEASE_MS = 10_000
 FILE_KINDS = tuple(
-    f"{provider}-{store}" for provider in ("filesystem", "storage") for store in ("local", "memory", "s3")
+    f"{provider}-{store}" for provider in ("filesystem", "storage") for store in ("local", "memory", "s3", "hdfs")
 )
 DATABASE_KINDS = ("sqlalchemy-sqlite", "sqlalchemy-postgresql")
 #: Locks that expire by the local clock. Tests move this clock instead of waiting.

@@ -73,15 +73,26 @@ class RequestLog(CountingStorage):
         super().__init__(inner)
         self._paths = threading.local()
         self.requests: list[Request] = []
+        # One letter for each request, in order: of the thread of the operation, or of a thread that it waits for.
+        self._threads = ""
 
     def reset(self) -> None:
         """Forget all requests."""
         super().reset()
         self.requests.clear()
+        self._threads = ""
 
     def purposes(self) -> Counter[tuple[str, str]]:
         """Return the number of requests since the last reset, by purpose and verb."""
         return Counter((request.purpose, request.verb) for request in self.requests)
+
+    def steps(self) -> int:
+        """Return the number of times that the operation waited for the store.
+
+        Requests of concurrent threads count once, even if a thread sends several.
+        """
+        with self._lock:
+            return len(re.findall("m|t+", self._threads))
 
     def of(self, purpose: str) -> Counter[str]:
         """Return the number of requests with one purpose, by verb."""
@@ -89,7 +100,9 @@ class RequestLog(CountingStorage):
 
     def _count(self, verb: str, requests: int = 1) -> None:
         super()._count(verb, requests)
-        self.requests += [Request(verb, self._paths.current)] * requests
+        with self._lock:
+            self.requests += [Request(verb, self._paths.current)] * requests
+            self._threads += "m" if threading.current_thread() is threading.main_thread() else "t"
 
     def get(self, path: str) -> bytes:
         self._paths.current = path

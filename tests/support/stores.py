@@ -10,7 +10,7 @@ import pytest
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 
-KINDS = ("local", "memory", "s3")
+KINDS = ("local", "memory", "s3", "hdfs")
 _numbers = itertools.count(1)
 
 
@@ -24,6 +24,8 @@ def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Sto
     if kind == "s3":
         server = request.getfixturevalue("s3_server")
         return open_storage(f"s3://{server.bucket}/test-{number}/store", server.options)
+    if kind == "hdfs":
+        return open_storage(f"{request.getfixturevalue('hdfs').place()}/store")
     raise ValueError(f"unknown kind of store {kind!r}; use one of {KINDS}")
 
 

@@ -346,7 +346,8 @@ def first_fault(paths: pa.Array, limits: PathLimits, exists: Callable[[str], boo
     """
     limit = min((length for length in (limits.segment, limits.path) if length is not None), default=None)
     longest = pc.max(pc.binary_length(paths)).as_py() or 0
-    if (limit is None or longest <= limit) and not pc.any(pc.match_substring_regex(paths, _SUSPICIOUS)).as_py():
+    suspicious = f"{_SUSPICIOUS}|[{re.escape(limits.forbidden)}]" if limits.forbidden else _SUSPICIOUS
+    if (limit is None or longest <= limit) and not pc.any(pc.match_substring_regex(paths, suspicious)).as_py():
         return None
     for position, path in enumerate(paths.to_pylist()):
         if path_fault(path, limits) is not None and ("\0" in path or not exists(path)):
@@ -372,6 +373,9 @@ def path_fault(path: str, limits: PathLimits) -> str | None:
             f"its path has {length:,} bytes, and the storage allows {limits.path:,} below this table, so that the "
             "names of files fit"
         )
+    forbidden = [character for character in limits.forbidden if character in path]
+    if forbidden:
+        return f"it contains {forbidden[0]!r}, which the storage of the table allows in no name"
     if "\n" in path or "\r" in path:
         return "it contains a line break, which the markers of a write cannot hold"
     if _METADATA_FOLDER.search(path):

@@ -15,6 +15,15 @@ _THREADS = 8
 _MEMORY = "memory://"
 
 
+def send_both(storage: Storage, first: Callable[[], S], second: Callable[[], T]) -> tuple[S, T]:
+    """Return the results of two independent requests. If both fail, the error of the first one is raised."""
+    if storage.root.startswith(("/", _MEMORY)):
+        return first(), second()
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.submit(first), pool.submit(second)
+        return one.result(), two.result()
+
+
 def send_all(storage: Storage, request: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Return the result of a request for each item, in order.
 

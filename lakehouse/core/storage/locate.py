@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 
 from lakehouse.core.storage.local import LocalStorage
@@ -18,13 +19,14 @@ NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-_KNOWN = ("file", "memory", *_OBJECT_STORES)
+_HDFS, _HDFS_MODULE = ("hdfs", "viewfs"), "lakehouse.core.storage.hdfs"
+_KNOWN = ("file", "memory", *_OBJECT_STORES, *_HDFS)
 
 
 def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, follow_links: bool = False) -> Storage:
-    """Return the store below a location: a path, `file:`, `memory://name`, `s3://`, `gs://`, `az://` or `abfss://`.
+    """Return the store below a location: a path, `file:`, `memory://name`, `s3://`, `gs://`, `abfss://`, `hdfs://`...
 
-    No request is sent. Options are described in `object_options`; local stores have the option
+    No request is sent. Options are described in `object_options` and `hdfs_options`; local stores have the option
     `lakehouse.storage.fsync`. With `follow_links` symbolic links below a local directory are followed; the caller must
     trust the directory.
     """
@@ -43,6 +45,10 @@ def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, foll
         return MemoryStorage("memory" + location[len(scheme) :])
     if scheme in _OBJECT_STORES:
         return ObjectStorage(parse_object_location(_OBJECT_STORES[scheme], location), options)
+    if scheme in _HDFS:
+        # Few processes use HDFS, so that others do not load its modules.
+        opened: Storage = import_module(_HDFS_MODULE).open_hdfs(location, options, fsync=bool(fsync))
+        return opened
     raise UserError(
         f"unknown scheme {scheme!r} in location {location!r}.{nearest(scheme, _KNOWN)} Known are "
         f"{', '.join(_KNOWN)}, and plain paths.",

@@ -34,6 +34,8 @@ _HADOOP = {
     "fs.s3a.aws.credentials.provider": "credentials_provider",
     "fs.gs.auth.service.account.json.keyfile": "google_service_account",
 }
+#: Settings of Hadoop; those that are not translated have no effect here.
+_HADOOPS = ("fs.", "dfs.", "hadoop.")
 _OURS = ("allow_http", "max_attempts")
 _FAMILIES = {"s3": "aws_", "gs": "google_", "az": "azure_"}
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
@@ -128,7 +130,7 @@ def _translated(name: str, location: ObjectLocation) -> str | None:
     if match := _AZURE_KEY.fullmatch(plain):
         return "azure_storage_account_key" if match[1] == location.account else None
     lower = plain.lower()
-    if plain.startswith("fs."):
+    if plain.startswith(_HADOOPS):
         return None
     if lower in _OURS or lower.startswith(tuple(_FAMILIES.values())):
         return lower

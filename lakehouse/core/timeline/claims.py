@@ -14,11 +14,20 @@ from lakehouse.errors import RetryableError
 _PREFIX = "claim-"
 
 
+def next_claim(env: Env, instant: str) -> int:
+    """Return the fencing token of the next claim of a plan: 1 if no executor has claimed it."""
+    return _highest(env, instant) + 1
+
+
 def claim(env: Env, instant: str) -> int:
     """Claim the plan of `instant` and return the fencing token; call under the table lock."""
-    number = _highest(env, instant) + 1
+    return claim_as(env, instant, next_claim(env, instant))
+
+
+def claim_as(env: Env, instant: str, number: int) -> int:
+    """Claim the plan of `instant` with the token from `next_claim` and return the token; call under the table lock."""
     # Create if absent, so that an executor that lost the lock cannot mistake the claim of its successor for its own.
-    while not env.storage.create(_path(instant, number), lease_record(env, f"{instant}/{number}", 0)):
+    while not env.storage.create(claim_path(instant, number), lease_record(env, f"{instant}/{number}", 0)):
         number += 1
     return number
 
@@ -44,5 +53,6 @@ def _highest(env: Env, instant: str) -> int:
     return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
 
 
-def _path(instant: str, number: int) -> str:
+def claim_path(instant: str, number: int) -> str:
+    """Return the path of a claim."""
     return f".hoodie/.staging/{instant}/{_PREFIX}{number}"

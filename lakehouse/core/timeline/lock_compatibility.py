@@ -27,8 +27,8 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 logger = logging.getLogger(__name__)
 
 SHARED_LOCK = ".hoodie/shared_lock.json"
-#: Local storages, which implement create and swap under locks of the operating system or in memory.
-_OURS = ("/", "memory://")
+#: Storages whose swaps this package implements: by locks of the operating system, in memory, or by renames on HDFS.
+_OURS = ("/", "memory://", "hdfs://", "viewfs://")
 _PROBE_LEASE_MS = 60_000
 _COMPARED_MS = 60_000
 #: Status codes of stores without conditional writes: bad request, method not allowed, not implemented.

@@ -14,9 +14,11 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
@@ -37,7 +39,8 @@ from lakehouse.spec.contracts.job import (
 )
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.job_command import IngestCommand, JobArguments, PublishCommand, ServiceCommand
-from lakehouse.spec.report_store import Reservation
+from lakehouse.spec.report_store import JobDocument, Reservation, sibling
+from lakehouse.spec.reports_folder import is_folder
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ def run_job(
     try:
         file = open_report_store(command.report, os.environ).reserve() if command.report else None
         watch_task(os.environ)
+        command = _with_local_spec(command)
         report = _checked(command, check, end_if_idle) if command.check else work(command)
         if report is None:
             _discard(file)
@@ -93,6 +97,18 @@ def run_job(
         return 0
     _show_error(command, report.error, trace, is_reported=is_written and is_reported_by_caller(command, os.environ))
     return report.error.exit_code
+
+
+def _with_local_spec(command: CommandT) -> CommandT:
+    """Copy the spec of the job from the store of its report to this host, where the task's files cannot be read."""
+    if not command.report or is_folder(command.table) or command.table != sibling(command.report, JobDocument.SPEC):
+        return command
+    spec = open_report_store(command.report, os.environ).read(JobDocument.SPEC).get(JobDocument.SPEC)
+    if spec is None:
+        raise UserError(f"the table spec {command.table} does not exist", table=command.table)
+    path = Path(tempfile.mkdtemp(prefix="lakehouse-spec-")) / JobDocument.SPEC.value
+    path.write_text(spec, encoding="utf-8")
+    return replace(command, table=str(path))
 
 
 def _checked(

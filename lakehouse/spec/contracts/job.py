@@ -31,6 +31,8 @@ from lakehouse.spec.contracts.lineage import JobLineage
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.secrets import redact_text
 
+#: Settings of Spark that storages understand, too: of object stores, and of HDFS.
+STORAGE_PREFIXES = ("spark.hadoop.fs.", "spark.hadoop.dfs.")
 #: Environment variable with a job's `spark.hadoop.fs.*` settings as JSON. A check outside of spark-submit reads it.
 STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 

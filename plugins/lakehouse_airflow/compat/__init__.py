@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         BaseHook,
         BaseNotifier,
         BaseOperator,
+        BaseOperatorLink,
         BaseSensorOperator,
         Context,
         CronDataIntervalTimetable,
@@ -58,10 +59,17 @@ if TYPE_CHECKING:
     )
     from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-    from lakehouse_airflow.compat.airflow_3 import first_reschedule, run_state, triggering_events
+    from lakehouse_airflow.compat.airflow_3 import (
+        first_reschedule,
+        has_dag_processor,
+        health_url,
+        run_state,
+        triggering_events,
+    )
     from lakehouse_airflow.compat.airflow_3_2 import add_keyed_events, emitted_events
-    from lakehouse_airflow.compat.dag_arguments import NO_START_DATE, RETRY_BACKOFF, allowed_run_types
+    from lakehouse_airflow.compat.dag_arguments import NO_START_DATE, RETRY_BACKOFF, allowed_run_types, deadline_after
     from lakehouse_airflow.compat.database_3 import existing_dags, refusals_of_run, run_after, schedule_text
+    from lakehouse_airflow.compat.features import PAGES, PARTITION_KEYS, missing_features, missing_text, offers
     from lakehouse_airflow.compat.since_3_1 import connection_of_trigger
     from lakehouse_airflow.compat.timetables import (
         cron_timetables,
@@ -74,6 +82,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DAG",
     "NO_START_DATE",
+    "PAGES",
+    "PARTITION_KEYS",
     "RETRY_BACKOFF",
     "AirflowException",
     "AirflowFailException",
@@ -90,6 +100,7 @@ __all__ = [
     "BaseHook",
     "BaseNotifier",
     "BaseOperator",
+    "BaseOperatorLink",
     "BaseSensorOperator",
     "BaseTrigger",
     "Context",
@@ -110,6 +121,10 @@ __all__ = [
     "allowed_run_types",
     "asset_or_time",
     "conf",
+    "deadline_after",
+    "missing_features",
+    "missing_text",
+    "offers",
     "connection_of_trigger",
     "cron_timetables",
     "emitted_events",
@@ -117,6 +132,8 @@ __all__ = [
     "first_reschedule",
     "get_current_context",
     "get_parsing_context",
+    "has_dag_processor",
+    "health_url",
     "hookimpl",
     "is_periodic",
     "may_be_periodic",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from airflow.configuration import conf
 from airflow.datasets import Dataset, DatasetAlias
 from airflow.models.dagrun import DagRun
 from airflow.models.dataset import DatasetEvent, DatasetModel
@@ -56,6 +57,17 @@ def asset_name(uri: str) -> str:
     """Return the name of an asset by its URI, to which Airflow 2 adds a slash: `lakehouse://shop.orders/`."""
     scheme, _, rest = uri.partition("://")
     return rest.rstrip("/") if scheme == "lakehouse" else uri
+
+
+def has_dag_processor() -> bool:
+    """Return whether DAG files are parsed by a component with its own heartbeat, and not by the scheduler."""
+    return bool(conf.getboolean("scheduler", "standalone_dag_processor", fallback=False))
+
+
+def health_url() -> str:
+    """Return the address of the health of Airflow's components."""
+    server = conf.get("webserver", "base_url", fallback="") or "http://localhost:8080"
+    return f"{server.rstrip('/')}/health"
 
 
 def triggering_events(context: Mapping[str, Any]) -> list[TriggeringEvent]:

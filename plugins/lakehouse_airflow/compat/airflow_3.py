@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from airflow.configuration import conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from lakehouse_airflow.compat.events import TriggeringEvent
@@ -21,6 +22,18 @@ _TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 def is_in_task_runner() -> bool:
     """Return whether this process can request values from Airflow's API server."""
     return hasattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS")
+
+
+def has_dag_processor() -> bool:
+    """Return whether DAG files are parsed by a component with its own heartbeat."""
+    return True
+
+
+def health_url() -> str:
+    """Return the address of the health of Airflow's components."""
+    server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]
+    server = server or conf.get("api", "base_url", fallback="") or "http://localhost:8080"
+    return f"{server.rstrip('/')}/api/v2/monitor/health"
 
 
 def triggering_events(context: Mapping[str, Any]) -> list[TriggeringEvent]:

@@ -18,6 +18,7 @@ _SDK = (
     "BaseHook",
     "BaseNotifier",
     "BaseOperator",
+    "BaseOperatorLink",
     "BaseSensorOperator",
     "Context",
     "CronDataIntervalTimetable",
@@ -45,12 +46,15 @@ _EXCEPTIONS = (
     "TaskDeferred",
 )
 _DATABASE = ("existing_dags", "refusals_of_run", "run_after", "schedule_text")
-_OF_TASKS = ("first_reschedule", "run_state", "triggering_events")
+_OF_TASKS = ("first_reschedule", "has_dag_processor", "health_url", "run_state", "triggering_events")
 _OF_TASKS_3_2 = ("add_keyed_events", "emitted_events")
+_ARGUMENTS = ("NO_START_DATE", "RETRY_BACKOFF", "allowed_run_types", "deadline_after")
+_FEATURES = ("PAGES", "PARTITION_KEYS", "missing_features", "missing_text", "offers")
 _TIMES = ("cron_timetables", "is_periodic", "may_be_periodic", "next_run", "trigger_interval")
 #: Names of this package that are equal in all versions.
 _COMMON = {
-    **{name: f"{_HERE}.dag_arguments:{name}" for name in ("NO_START_DATE", "RETRY_BACKOFF", "allowed_run_types")},
+    **{name: f"{_HERE}.dag_arguments:{name}" for name in _ARGUMENTS},
+    **{name: f"{_HERE}.features:{name}" for name in _FEATURES},
     **{name: f"{_HERE}.timetables:{name}" for name in _TIMES},
     "AirflowPlugin": "airflow.plugins_manager:AirflowPlugin",
     "BaseTrigger": "airflow.triggers.base:BaseTrigger",
@@ -110,6 +114,7 @@ _AIRFLOW_2_11 = {
     "AssetOrTimeSchedule": "airflow.timetables.datasets:DatasetOrTimeSchedule",
     "BaseNotifier": "airflow.notifications.basenotifier:BaseNotifier",
     "BaseOperator": "airflow.models.baseoperator:BaseOperator",
+    "BaseOperatorLink": "airflow.models.baseoperatorlink:BaseOperatorLink",
     "BaseSensorOperator": "airflow.sensors.base:BaseSensorOperator",
     "Context": "airflow.utils.context:Context",
     "DAG": "airflow.models.dag:DAG",

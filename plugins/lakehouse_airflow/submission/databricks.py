@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse_airflow.submission.protocol import (
     Application,
     ApplicationState,
@@ -88,10 +88,12 @@ class DatabricksSubmission:
         """Return the answer; None for a run that does not exist."""
         try:
             return call()
+        except LakehouseError:
+            raise
         except Exception as error:
-            # The hook raises AirflowException with the response, or the error of its HTTP client.
-            response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
-            status, text = getattr(response, "status_code", 0), str(error)
+            # The hook raises AirflowException because of an error of its HTTP client, which has the response.
+            response = getattr(error.__cause__, "response", None)
+            status, text = getattr(response, "status_code", None) or 0, str(error)
             if "does not exist" in text or status == 404:
                 return None
             is_refused = 400 <= status < 500 and status != 429

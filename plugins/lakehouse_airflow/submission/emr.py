@@ -84,8 +84,9 @@ class EmrSubmission:
     def status(self, application: Application) -> ApplicationStatus:
         """Return the state of the step."""
         cluster, step = application.ids["cluster"], application.ids["step"]
-        with _translated():
-            answer = self._service.get_conn().describe_step(ClusterId=cluster, StepId=step)
+        answer = _optional(lambda: self._service.get_conn().describe_step(ClusterId=cluster, StepId=step))
+        if answer is None:
+            return ApplicationStatus(state=ApplicationState.MISSING, reason="EMR does not know the step")
         status = answer["Step"]["Status"]
         failure: Mapping[str, Any] = status.get("FailureDetails") or {}
         reasons = [
@@ -216,12 +217,13 @@ def _translated() -> Iterator[None]:
 
 
 def _optional(call: Callable[[], Any]) -> Any:
-    """Return the answer; None if the job run does not exist."""
+    """Return the answer; None if the step or job run does not exist."""
     errors = provider_module("botocore.exceptions", extra=EXTRA)
     with _translated():
         try:
             return call()
         except errors.ClientError as error:
-            if error.response["Error"].get("Code") in _MISSING:
+            code, text = error.response["Error"].get("Code"), str(error)
+            if code in _MISSING or (code == "InvalidRequestException" and "Step id" in text and "not valid" in text):
                 return None
             raise

@@ -20,7 +20,7 @@ from lakehouse.errors import RetryableError
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
-from lakehouse.spec.report_store import JobDocument, ReportStore
+from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
 from lakehouse_airflow.compat import AirflowException, timezone
 from lakehouse_airflow.job_reports import decoded_report
 from lakehouse_airflow.submission.choice import open_submission
@@ -109,18 +109,22 @@ class ClusterJob:
         )
         return None
 
-    def submit(self, request: JobRequest) -> SubmissionRecord:
-        """Submit the job and return its record, which the next try of the task can read."""
+    def submit(self, request: JobRequest, spec: str | None) -> SubmissionRecord:
+        """Submit the job and return its record, which the next try of the task can read.
+
+        `spec` is the content of its table spec, which the driver reads from the store.
+        """
         submission = open_submission(self.choice, self.program)
         record = SubmissionRecord(choice=self.choice, token=request.token, arguments=tuple(request.arguments))
         task = TaskProcess.of_submission(
-            request.token, _sibling(self.store.address, JobDocument.HEARTBEAT), lost_after_s=self.lost_after_s
+            request.token, sibling(self.store.address, JobDocument.HEARTBEAT), lost_after_s=self.lost_after_s
         )
         prepared = submission.prepare(replace(request, variables={**request.variables, TASK: task.text}))
         self.store.change(
             {
                 JobDocument.REPORT: None,
                 JobDocument.STOP: None,
+                JobDocument.SPEC: spec,
                 JobDocument.HEARTBEAT: _heartbeat(request.token),
                 JobDocument.SUBMISSION: record.to_json(),
             }
@@ -218,7 +222,3 @@ def ended_without_report(application: Application, status: ApplicationStatus) ->
 
 def _heartbeat(token: str) -> str:
     return f"{token} {timezone.utcnow().isoformat()}"
-
-
-def _sibling(address: str, document: JobDocument) -> str:
-    return f"{address.rpartition('/')[0]}/{document.value}"

@@ -7,14 +7,13 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from airflow.sdk import BaseOperatorLink
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS
 from lakehouse.spec.report_store import ReportStore
 from lakehouse.spec.reports_folder import is_folder
+from lakehouse_airflow.compat import BaseOperatorLink, BaseTrigger, TriggerEvent
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables
 from lakehouse_airflow.job_reports import job_store
 from lakehouse_airflow.spark_environment import spark_environment

@@ -74,7 +74,7 @@ class NearFiles:
             return self._inner.get_range(path, start, length)
         return bytes(staged.slice(start, min(length, staged.size - start)).to_pybytes())
 
-    def has_room(self, size: int) -> bool:
+    def fits(self, size: int) -> bool:
         """Return whether a staged file of this size fits into memory."""
         return self._staged_bytes + size <= self._most
 
@@ -111,7 +111,7 @@ class _Staged:
 
     def write(self, data: Any) -> None:
         """Append bytes."""
-        if self._spilled is None and not self._files.has_room(self._buffer.tell() + len(data)):
+        if self._spilled is None and not self._files.fits(self._buffer.tell() + len(data)):
             self._spill()
         if self._spilled is None:
             self._buffer.write(data)

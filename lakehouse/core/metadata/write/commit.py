@@ -50,7 +50,7 @@ from lakehouse.core.metadata.write.files import (
 from lakehouse.core.metadata.write.live_files import live_files
 from lakehouse.core.metadata.write.rollback import remove_instant
 from lakehouse.core.state.file_system_view import Replaced
-from lakehouse.core.storage.concurrent_requests import send_all
+from lakehouse.core.storage.concurrent_requests import send_all, send_both
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import (
@@ -110,12 +110,17 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
 
     Call under the table lock.
     """
-    properties = read_properties(store.env.storage) or {}
-    usable, building = listed_partitions(properties)
+    storage, timeline = store.env.storage, None
+    if store.config.metadata_partitions:
+        properties, timeline = send_both(storage, lambda: read_properties(storage), store.timeline_store.load)
+    else:
+        properties = read_properties(storage)
+    usable, building = listed_partitions(properties or {})
     names = tuple(dict.fromkeys((*usable, *building)))
     if not names:
         return Opened()
-    timeline = store.timeline_store.load()
+    if timeline is None:
+        timeline = store.timeline_store.load()
     if not store.has_definitions(names, timeline, data):
         store.definitions = read_definitions(store.env.storage)
     groups = store.groups(names, timeline, data)

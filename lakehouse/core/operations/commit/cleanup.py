@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from lakehouse.core.files.stage.markers import (
     MarkerBatch,
@@ -146,6 +147,19 @@ def _source(requested: str) -> str:
     return f"the rollback plan, or a marker, of {requested}"
 
 
+def markers_of_single_tries(
+    requested: str, stats: Iterable[WriteStat], created: Mapping[str, tuple[str, ...]]
+) -> list[str]:
+    """Return the marker objects of a write whose tasks ran once, in this process; sends no request.
+
+    Then `stats` name all files. `created` are the marker objects of the caller; the name of each other object follows
+    from the token of the task that created it.
+    """
+    marked = {marked_file(name) for names in created.values() for name in names}
+    tokens = {write_token_of(path) for path in _written(stats) - marked}
+    return [*created, *sorted(attempt_markers(requested, token) for token in tokens if token is not None)]
+
+
 def delete_unreported(
     table: LoadedTable,
     requested: str,
@@ -153,7 +167,6 @@ def delete_unreported(
     *,
     ours: Callable[[str], bool] | None = None,
     created: Mapping[str, tuple[str, ...]] | None = None,
-    ran_once: bool = False,
 ) -> list[str]:
     """Delete files that have a marker but no entry in `stats`, such as files of a retried task; call before the commit.
 
@@ -164,16 +177,11 @@ def delete_unreported(
         ours: Returns whether this process wrote a path, for instants under which several processes may write; None for
             other instants.
         created: The marker objects that the caller created, with the markers in them; they are not read again.
-        ran_once: Whether each task ran once, in this process. Then the stats name all files, and no marker is listed.
 
     Returns:
         The marker objects that are no longer needed.
     """
     written = _written(stats)
-    if ran_once:
-        marked = {marked_file(name) for names in (created or {}).values() for name in names}
-        tokens = {write_token_of(path) for path in written - marked} - {None}
-        return [*(created or {}), *sorted(attempt_markers(requested, str(token)) for token in tokens)]
     # A task that has ended has reported all its files. Its other marked files were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []
@@ -356,21 +364,31 @@ class WriteMarkers:
             self._storage.put(path, self._policy.markers_type.encode())
             self.known[path] = ()
 
+    def requests(self, names: Sequence[str] = ()) -> list[Callable[[], None]]:
+        """Return the requests that store the marker type and the markers of all first tries, in any order.
+
+        All of them must succeed before the first data file is created. With one marker file for each data file, the
+        tasks create the markers.
+        """
+        if self._policy.marks_each_file:
+            return []
+        return [self.begin, *([partial(self._write_batch, names)] if names else [])]
+
+    def _write_batch(self, names: Sequence[str]) -> None:
+        batch = MarkerBatch(self._storage, self._requested, 0)
+        batch.write(names)
+        assert batch.path is not None
+        self.known[batch.path] = tuple(names)
+
     def announce(self, names: Sequence[str], *, each: bool = False) -> None:
         """Create the markers of all first tries.
 
         With one marker file for each data file, the tasks create them, unless `each` is set.
         """
-        self.begin()
-        if not names:
-            return
+        for request in self.requests(names):
+            request()
         storage = self._storage
-        if not self._policy.marks_each_file:
-            batch = MarkerBatch(storage, self._requested, 0)
-            batch.write(names)
-            assert batch.path is not None
-            self.known[batch.path] = tuple(names)
-        elif each:
+        if self._policy.marks_each_file and each:
             with ThreadPoolExecutor(_WRITERS) as pool:
                 list(pool.map(lambda name: create_marker(storage, self._requested, name), names))
             self.known |= {f"{marker_directory(self._requested)}/{name}": (name,) for name in names}

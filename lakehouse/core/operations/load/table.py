@@ -11,6 +11,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
+from lakehouse.core.storage.concurrent_requests import send_both
 from lakehouse.core.storage.nested_tables import table_above, tables_below
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.table_properties import PROPERTIES, read_properties
@@ -58,7 +59,11 @@ class LoadedTable(Readable):
 
         Raises UserError if the location now contains a different table.
         """
-        config = _readable_config(self.env, self.config.allowed_functions)
+
+        def properties() -> TableConfig:
+            return _readable_config(self.env, self.config.allowed_functions)
+
+        config, timeline = send_both(self.env.storage, properties, self.store.load)
         before, now = self.config.identity.id, config.identity.id
         if before and now != before:
             raise UserError(
@@ -68,7 +73,7 @@ class LoadedTable(Readable):
                 location=self.env.storage.root,
             )
         if config == self.config:
-            return self.reload()
+            return replace(self, timeline=timeline)
         return _loaded(self.env, config)
 
     def _shown(self) -> Shown:

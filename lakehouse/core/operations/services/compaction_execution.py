@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.log.compactor import CompactionContext
@@ -128,7 +129,8 @@ class CompactionExecution:
             extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed),
         )
         staged = staging_of(claimed, self.engine).stage(metadata)
-        return RewrittenFiles(metadata=metadata, markers=markers, staged=staged)
+        ran_once = isinstance(self.engine, LocalEngine)
+        return RewrittenFiles(metadata=metadata, markers=markers, staged=staged, ran_once=ran_once)
 
     def _run_tasks(
         self, context: CompactionContext, claimed: ClaimedPlan, operations: Sequence[CompactionOperation]

@@ -29,7 +29,7 @@ from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import drop_plan
 from lakehouse.core.operations.undo.undo_checks import written_by
-from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
+from lakehouse.core.timeline.claims import check_claim, claim_as, claim_path, holds_claim, next_claim
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
@@ -83,13 +83,17 @@ def rewritable_rows(table: LoadedTable) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedPlan:
-    """A pending plan that this process executes under a claim; the heartbeat is active."""
+    """A pending plan that this process executes under a claim; the heartbeat is active.
+
+    `is_first` is whether this process has scheduled the plan and no other executor has claimed it before.
+    """
 
     table: LoadedTable
     policies: Policies
     instant: Instant
     claim: int
     heartbeat: Heartbeat
+    is_first: bool = False
 
 
 class PlanExecution(Protocol[PlanT, WorkT, OutcomeT_co]):
@@ -141,7 +145,7 @@ def execute_plan(
     Raises RetryableError if another executor is active or took the plan over, or if a restore is not finished. Raises
     UserError if the rows of the plan cannot be rewritten; the plan is dropped then, as it would block other services.
     """
-    claimed = _claim(table, policies, instant, execution)
+    claimed = _claim(table, policies, instant, execution, is_new=is_new)
     partitions: Collection[str] | None = None
     try:
         if execution.writes_files:
@@ -204,8 +208,9 @@ def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
 
 def plans_without_executor(table: LoadedTable, policy: TransactionPolicy, action: Action) -> list[Instant]:
     """Return the pending plans that no active executor works on, oldest first."""
-    active = active_writes(table.env, policy)
-    return [plan for plan in table.timeline.where(action=action, pending=True) if plan.requested not in active]
+    pending = table.timeline.where(action=action, pending=True)
+    active = active_writes(table.env, policy) if pending else frozenset()
+    return [plan for plan in pending if plan.requested not in active]
 
 
 def still_pending(table: LoadedTable, plan: Instant) -> Instant:
@@ -284,37 +289,57 @@ def claim_of(path: str) -> int:
     return int(stage[0]) // _STAGES + 1 if stage and stage[0].isascii() and stage[0].isdigit() else 1
 
 
+def _refuse_if_active(table: LoadedTable, policies: Policies, plan: Instant) -> None:
+    """Raise RetryableError if another executor of the plan has a valid heartbeat."""
+    if plan.requested in active_writes(table.env, policies.transaction):
+        raise RetryableError(
+            f"{table.env.storage.root}: another executor, whose heartbeat is valid, runs the {plan.action} "
+            f"{plan.requested}",
+            instant=plan.requested,
+        )
+
+
+# parameters: the plan of a table, how to execute it, and whether it is new
 def _claim(
-    table: LoadedTable, policies: Policies, plan: Instant, execution: PlanExecution[PlanT, WorkT, OutcomeT]
+    table: LoadedTable,
+    policies: Policies,
+    plan: Instant,
+    execution: PlanExecution[PlanT, WorkT, OutcomeT],
+    *,
+    is_new: bool,
 ) -> ClaimedPlan:
     """Claim a plan and start its heartbeat; raise RetryableError if it cannot be claimed."""
     env, requested = table.env, plan.requested
     heartbeat = Heartbeat(env, policies.transaction)
     try:
         with table_lock(env, policies.transaction) as lock:
-            if requested in active_writes(env, policies.transaction):
-                raise RetryableError(
-                    f"{env.storage.root}: another executor, whose heartbeat is valid, runs the {plan.action} "
-                    f"{requested}",
-                    instant=requested,
-                )
-            number = claim(env, requested)
+            number = next_claim(env, requested)
+            is_first = is_new and number == 1
+            if not is_first:
+                _refuse_if_active(table, policies, plan)
+            number = claim_as(env, requested, number)
             # Load the timeline after the claim: an executor that completes the plan later must have a newer claim.
             now = table.reload()
             # A restore deletes the timeline files of a plan one by one. A claim in between would recreate half of the
             # plan.
             now.store.refuse_during_restore(now.timeline)
             current = still_pending(now, plan)
-            lock.check()
+            # No executor of this project has claimed the plan, and none of Hudi has started it.
+            is_first = is_first and number == 1 and current.state is State.REQUESTED
+            if is_new and not is_first:
+                _refuse_if_active(table, policies, plan)
+            lock.check_lease()
             heartbeat.start(requested)
-            if execution.writes_files:
+            if execution.writes_files and not is_first:
                 # Files of newer claims are kept: this executor may be suspended here and taken over.
                 _delete_files_of_claims(table, requested, number)
             execution.start(now, current, lock)
     except BaseException:
         heartbeat.discard()
         raise
-    return ClaimedPlan(table=table, policies=policies, instant=current, claim=number, heartbeat=heartbeat)
+    return ClaimedPlan(
+        table=table, policies=policies, instant=current, claim=number, heartbeat=heartbeat, is_first=is_first
+    )
 
 
 def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
@@ -352,7 +377,11 @@ def _release(claimed: ClaimedPlan, markers: Collection[str]) -> None:
     claimed.heartbeat.stop()
     table, requested = claimed.table, claimed.instant.requested
     try:
-        clean_up(table, requested, markers=markers)
+        if claimed.is_first:
+            # The only file in the folder is the claim, because index records were deleted after the commit.
+            clean_up(table, requested, markers=[claim_path(requested, claimed.claim), *markers], staged=False)
+        else:
+            clean_up(table, requested, markers=markers)
     except LakehouseError as error:
         logger.warning("%s: the cleanup after %s is not finished: %s", table.env.storage.root, requested, error)
         claimed.heartbeat.discard()

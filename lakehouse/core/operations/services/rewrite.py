@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedUpdate
-from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unreported
+from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unreported, markers_of_single_tries
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import Committed
@@ -25,10 +25,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenFiles:
-    """The result of an executed plan: the metadata of its commit, the markers of its files, and index records."""
+    """The result of an executed plan: the metadata of its commit, the markers of its files, and index records.
+
+    `ran_once` is whether each task ran once, in this process.
+    """
 
     metadata: CommitMetadata
     markers: WriteMarkers
+    ran_once: bool = False
     staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
 
 
@@ -53,13 +57,16 @@ def complete_rewrite(
     """
     table, instant, metadata = claimed.table, claimed.instant, rewritten.metadata
     # Files of newer claims are kept: if this executor was suspended and taken over, they belong to its successor.
-    markers = delete_unreported(
-        table,
-        instant.requested,
-        metadata.stats,
-        ours=lambda path: claim_of(path) <= claimed.claim,
-        created=rewritten.markers.known,
-    )
+    if claimed.is_first and rewritten.ran_once and not claimed.policies.write.marks_each_file:
+        markers = markers_of_single_tries(instant.requested, metadata.stats, rewritten.markers.known)
+    else:
+        markers = delete_unreported(
+            table,
+            instant.requested,
+            metadata.stats,
+            ours=lambda path: claim_of(path) <= claimed.claim,
+            created=rewritten.markers.known,
+        )
     # The newest commit declares the schema of the table, so columns that writers added since must stay.
     schema = latest_extra(now, "schema") or metadata.extra["schema"]
     metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
@@ -67,9 +74,11 @@ def complete_rewrite(
     replaces = instant.action is Action.CLUSTERING
     data = table.config.layout.encode_commit(metadata, replace=replaces)
     change = change_of_commit(metadata, staged=rewritten.staged)
-    completed = complete_action(
-        table, Completion(instant=started, timeline=now.timeline, data=data, change=change), lock
+    # A clustering stores the state of resized buckets after its commit.
+    completion = Completion(
+        instant=started, timeline=now.timeline, data=data, change=change, is_last=instant.action is Action.COMPACTION
     )
+    completed = complete_action(table, completion, lock)
     root = table.env.storage.root
     logger.info("%s: completed %s %s, %d files", root, instant.action, instant.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata), markers

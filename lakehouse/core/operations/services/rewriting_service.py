@@ -81,9 +81,13 @@ class RewritingService(Generic[PlanT]):
     ) -> Instant | NothingToDo:
         """Put a plan on the timeline if the service is due or forced; any process may execute it later."""
         self.require(table, policies)
-        require_mergeable(table.config)
         table = table.reload()
         table.store.refuse_during_restore(table.timeline)
+        return self._schedule(table, policies, request)
+
+    def _schedule(self, table: LoadedTable, policies: Policies, request: ServiceRequest) -> Instant | NothingToDo:
+        """Put a plan on the timeline as `schedule` does; `table` was loaded just now."""
+        require_mergeable(table.config)
         refusal = self.refusal(table, policies, request)
         nothing = self._nothing(policies, request)
         return refusal or self.schedule_plan(
@@ -131,16 +135,21 @@ class RewritingService(Generic[PlanT]):
             if isinstance(outcome, Committed):
                 return with_dropped(outcome, dropped)
             dropped += outcome.dropped
+        if dropped:
+            table = table.reload()
         self.check_before_plan(table, policies, request)
         while True:
-            planned = self.schedule(table, policies, request)
+            planned = self._schedule(table, policies, request)
             if isinstance(planned, NothingToDo):
                 return with_dropped(planned, dropped)
-            outcome = self.execute(table.reload(), engine, policies, planned, is_new=True)
+            # The executor reloads the table under the lock.
+            outcome = self.execute(table, engine, policies, planned, is_new=True)
             if isinstance(outcome, Committed) or len(dropped) >= self.repeated_plans:
                 return with_dropped(outcome, dropped)
             # Writes have priority: the plan is made again without the files that changed.
             dropped += outcome.dropped
+            table = table.reload()
+            table.store.refuse_during_restore(table.timeline)
 
     # parameters: the plan of a table, how to execute it, and whether it is new
     def execute(

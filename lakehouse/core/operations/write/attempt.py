@@ -16,7 +16,7 @@ ignored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,7 @@ from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.operations.write.prepare import profile_stats
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.expiry import is_active, lease_record, owner_of
 from lakehouse.core.timeline.file_deletions import delete_leftovers
@@ -80,11 +81,25 @@ class WriteAttempt:
         return self.write.table
 
 
-def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
-    """Create the inflight file, which lists the file groups that the tasks will change."""
+def start_writing(
+    attempt: WriteAttempt, tasks: Sequence[GroupTask], markers: Sequence[Callable[[], None]] = ()
+) -> None:
+    """Create the inflight file, which lists the file groups that the tasks will change, and markers at the same time.
+
+    The order does not matter, because no data file is created before all of them exist.
+    """
     profile = CommitMetadata(operation=attempt.write.request.operation.value, stats=profile_stats(tasks))
     data = attempt.table.config.layout.encode_inflight(profile)
+    requests = [*markers, lambda: _start(attempt, data)]
+    send_all(attempt.table.env.storage, _call, requests)
+
+
+def _start(attempt: WriteAttempt, data: bytes) -> None:
     attempt.table.store.start(attempt.instant, data)
+
+
+def _call(request: Callable[[], None]) -> None:
+    request()
 
 
 def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:

@@ -148,12 +148,12 @@ def _write_groups(
 ) -> WrittenRows | NothingToDo | Conflict:
     """Announce the files of the tasks and run them; ends with a Conflict if early detection finds one."""
     write, markers = attempt.write, attempt.markers
-    start_writing(attempt, tasks)
+    profile = tasks
     # Start large tasks first, so that no long task remains at the end.
     most = write.context.policy.max_file_bytes
     tasks = tuple(sorted(tasks, key=lambda task: -(task.base.size_bytes if task.base else most)))
     touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
-    conflict = _announce(attempt, tasks, touched)
+    conflict = _announce(attempt, profile, tasks, touched)
     if conflict is not None:
         markers.withdraw()
         return conflict
@@ -191,14 +191,18 @@ def _with_share(context: WriteContext, tasks: int) -> WriteContext:
     return replace(context, policy=replace(context.policy, memory_budget_bytes=share))
 
 
-def _announce(attempt: WriteAttempt, tasks: Sequence[GroupTask], touched: frozenset[Group]) -> Conflict | None:
-    """Create the markers for the tasks' files; return the conflict that early detection finds."""
+def _announce(
+    attempt: WriteAttempt, profile: Sequence[GroupTask], tasks: Sequence[GroupTask], touched: frozenset[Group]
+) -> Conflict | None:
+    """Create the inflight file and the markers for the tasks' files; return the conflict that early detection finds."""
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
-    attempt.markers.announce(names, each=write.detects_early)
     if not write.detects_early:
+        start_writing(attempt, profile, attempt.markers.requests(names))
         return None
+    start_writing(attempt, profile)
+    attempt.markers.announce(names, each=True)
     return early_conflict(AnnouncedWrite(write=write, instant=attempt.instant, markers=names, touched=touched))
 
 

@@ -24,7 +24,12 @@ from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.files.stage.near_files import NearFiles
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
-from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_unreported
+from lakehouse.core.operations.commit.cleanup import (
+    WriteMarkers,
+    clean_up,
+    delete_unreported,
+    markers_of_single_tries,
+)
 from lakehouse.core.operations.commit.complete import (
     CommitCheck,
     FileGroupCheck,
@@ -287,13 +292,11 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
-    markers.left = delete_unreported(
-        table,
-        attempt.instant.requested,
-        metadata.stats,
-        created=markers.known,
-        ran_once=request.near is not None and not write.policies.write.marks_each_file,
-    )
+    requested = attempt.instant.requested
+    if request.near is not None and not write.policies.write.marks_each_file:
+        markers.left = markers_of_single_tries(requested, metadata.stats, markers.known)
+    else:
+        markers.left = delete_unreported(table, requested, metadata.stats, created=markers.known)
     checks = _checks(written, metadata, deletes)
     return complete_commit(_prepared_commit(attempt, metadata, checks), write.policies.transaction)
 
@@ -327,8 +330,7 @@ def _write_direct(attempt: WriteAttempt) -> list[WriteStat]:
     The driver does not know the file names before the tasks run, so each task creates the markers of its files.
     """
     write = attempt.write
-    start_writing(attempt, ())
-    attempt.markers.begin()
+    start_writing(attempt, (), attempt.markers.requests())
     by, least = write.context.keys.partition_fields, write.policies.spread.min_bytes
     task = partial(write_shard, write.context)
     return write.engine.exchange(write.request.frame, task, by=by, hint="balanced", least_bytes=least)

@@ -25,7 +25,7 @@ from lakehouse.spec.options.lock_providers import FilesystemLockOptions, LockTim
 DIRECTORY = ".hoodie"
 HOLDER, LOCK_FILE = "holder.json", "lock"
 _RENEWALS_PER_LEASE = 3
-_HUDI_LOCKS_IN = ("/", "memory://")
+_HUDI_LOCKS_IN = ("/", "memory://", "hdfs://", "viewfs://")
 
 
 def open_lock(env: Env, options: FilesystemLockOptions, timing: LockTiming) -> FilesystemLock:

@@ -33,7 +33,10 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableE
 
 #: Roots of storages that can create a file on the condition of another file. Object stores cannot do this in one
 #: request.
-_COMPARES_TWO_FILES = ("/", "memory://")
+_COMPARES_TWO_FILES = ("/", "memory://", "hdfs://", "viewfs://")
+
+#: Roots of storages with the clock of this host.
+_OWN_CLOCK = ("/", "memory://")
 
 #: Object stores show modification times in whole seconds.
 _LAST_MODIFIED_MS = 1_000
@@ -233,12 +236,12 @@ class LeaseLock:
         return register.path, tag
 
     def skew_ms(self) -> int | None:
-        """Return how far the local clock is ahead of the object store's clock, or None on local disks.
+        """Return how far the local clock is ahead of the clock of the store, or None on local disks.
 
         A renewal in between shows a later modification time, so the second reading is taken after the listing.
         """
         register = self._register
-        if not isinstance(register, FileRegister) or register.storage.root.startswith(_COMPARES_TWO_FILES):
+        if not isinstance(register, FileRegister) or register.storage.root.startswith(_OWN_CLOCK):
             return None
         files, _ = register.storage.list_dir(register.path.rpartition("/")[0])
         times = [file.modified_ms for file in files if file.path == register.path]

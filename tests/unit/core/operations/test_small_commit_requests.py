@@ -12,10 +12,14 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.files.stage import near_files
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.services import plan_executor
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.heartbeat import Heartbeat
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.killed import Host, batch
 from tests.support.requests import ObjectStore, RequestLog
 
@@ -131,3 +135,30 @@ def test_writer_cleans_up_after_a_process_that_crashed_between_its_writes() -> N
     assert store.list(".hoodie/.temp") != []
     table.upsert(rows(5))
     assert store.list(".hoodie/.temp") == []
+
+
+def test_compaction_of_a_new_plan_searches_no_earlier_executor() -> None:
+    table, store = made("MERGE_ON_READ")
+    table.upsert(rows(3))
+    store.reset()
+    assert isinstance(table.services.compaction.run(force=True), Committed)
+    # The claims are listed before the claim, and before the commit.
+    assert store.of("staged rows and claims") == {"LIST": 2, "PUT": 1}
+    assert store.of("heartbeat") == {"PUT": 1}
+    assert store.of("markers") == {"PUT": 2}
+    assert store.of("timeline") == {"LIST": 6, "GET": 1, "PUT": 3}
+    assert [store.list(f".hoodie/{name}") for name in (".staging", ".temp", ".heartbeat")] == [[], [], []]
+
+
+def test_executor_refuses_a_new_plan_that_another_program_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, store = made("MERGE_ON_READ")
+    claim_as = plan_executor.claim_as
+
+    def start(env: Env, instant: str, number: int) -> int:
+        store.create(f".hoodie/timeline/{instant}.compaction.inflight", b"")
+        Heartbeat(env, TransactionPolicy()).start(instant)
+        return claim_as(env, instant, number)
+
+    monkeypatch.setattr(plan_executor, "claim_as", start)
+    with pytest.raises(RetryableError, match="another executor, whose heartbeat is valid, runs the compaction"):
+        table.services.compaction.run(force=True)

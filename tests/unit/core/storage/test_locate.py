@@ -54,7 +54,9 @@ def test_relative_path_becomes_absolute() -> None:
     ("location", "words"),
     [
         ("", ["empty"]),
-        ("hdfs://node/x", ["hdfs", "s3", "gs", "abfss", "file", "memory"]),
+        ("ftp://node/x", ["ftp", "s3", "gs", "abfss", "file", "memory", "hdfs"]),
+        ("hdfs://anna@node/x", ["HADOOP_USER_NAME"]),
+        ("hdfs://node/a/../b", ["'..'"]),
         ("abfsss://box/x", ["'abfsss'", "Did you mean 'abfss'"]),
         ("s3:/lake/x", ["two slashes"]),
         ("s3:///x", ["no bucket"]),

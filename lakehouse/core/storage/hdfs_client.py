@@ -1,0 +1,87 @@
+"""Clients of hdfs-native, one for each file system in a process.
+
+A client has threads and connections, which do not survive `fork`: in a child the parent's client would wait forever. So
+a child opens clients of its own, and never releases the client of its parent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+from lakehouse.core.storage.hdfs_errors import (
+    USER_VARIABLE,
+    current_user,
+    is_cut,
+    is_hdfs_error,
+    is_passing,
+    translate,
+)
+from lakehouse.core.storage.hdfs_options import HdfsLocation, with_fallbacks
+from lakehouse.core.storage.object_swap import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from lakehouse.core.system.clock import WaitClock
+from lakehouse.errors import UserError
+
+T = TypeVar("T")
+Key = tuple[int, str, str, tuple[tuple[str, str], ...]]
+ATTEMPTS = 6
+
+# The entries of a parent process stay, because releasing its clients would wait for threads that do not exist.
+_clients: dict[Key, Any] = {}
+
+
+class HdfsClient:
+    """Requests to one file system with bounded retries; `user` acts if the process sets no other."""
+
+    def __init__(self, location: HdfsLocation, settings: Mapping[str, str], user: str, clock: WaitClock) -> None:
+        self._url, self._root = location.url(settings), location.root
+        self._settings = {**settings}
+        self._user, self._clock = user, clock
+        self._entries = tuple(sorted(self._settings.items()))
+
+    def call(self, request: Callable[[Any], T], path: str, *, writing: bool = False) -> T:
+        """Send a repeatable request; repeat it if its connection breaks, in safe mode and on standby.
+
+        Raises lakehouse errors.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return request(self.native())
+            except BaseException as error:
+                if not is_hdfs_error(error):
+                    raise
+                if not (is_passing(error) or is_cut(error)) or attempt + 1 == ATTEMPTS:
+                    raise translate(error, path, self._root, writing=writing) from error
+            self.pause(attempt)
+        raise AssertionError("the loop returns or raises")
+
+    def pause(self, attempt: int) -> None:
+        """Wait after a failed attempt, longer after each; the first has the number 0."""
+        self._clock.sleep(min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S))
+
+    def native(self) -> Any:
+        """Return the client of this process; no request is sent."""
+        key = (os.getpid(), current_user(), self._url, self._entries)
+        client = _clients.get(key)
+        if client is None:
+            # Two threads may open a client; both use the first one.
+            client = _clients.setdefault(key, self._open())
+        return client
+
+    def _open(self) -> Any:
+        if self._user != current_user():
+            os.environ.setdefault(USER_VARIABLE, self._user)
+        try:
+            library = import_module("hdfs_native")
+        except ImportError as error:
+            raise UserError(
+                f"{self._root} needs the package hdfs-native: install lakehouse-tables[hdfs] ({error})", root=self._root
+            ) from error
+        try:
+            return library.Client(self._url, with_fallbacks(self._settings))
+        except BaseException as error:
+            if not is_hdfs_error(error):
+                raise
+            raise translate(error, "", self._root, writing=False) from error
