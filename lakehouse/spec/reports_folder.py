@@ -32,7 +32,8 @@ def report_address(environ: Mapping[str, str], *parts: str) -> str:
     path = "/".join((*parts, "report.json"))
     if is_folder(place):
         return str(reports_folder(environ) / path)
-    return f"{CATALOG}:{path}" if place == CATALOG else f"{place.rstrip('/')}/{path}"
+    # HDFS refuses the colons of Airflow's run ids in names.
+    return f"{CATALOG}:{path}" if place == CATALOG else f"{place.rstrip('/')}/{path.replace(':', '=')}"
 
 
 def reports_folder(environ: Mapping[str, str]) -> Path:

@@ -159,6 +159,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.lost_after_s = lost_after_s
         self.force = False
         self.application_link = ""
+        # The script of checks on this host, if `application` is the script of a driver elsewhere.
+        self._checker = ""
         self._running: tuple[ClusterJob, SubmissionRecord] | None = None
         self._job_id: str | None = None
         self._secrets: dict[str, str] = {}
@@ -319,7 +321,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         # The host's paths are those of the cluster's nodes only if spark-submit runs here.
         variables = {JOB: f"cluster/{self._job_id}", **(spark.variables if is_here else {}), **own}
         self.application = self.application or choice.setting("application") or spark.application
-        application = self.application
+        application, self._checker = self.application, spark.application
         if not self.has_program:
             self.use_program(spark.binary)
         self.env_vars = {**spark.variables, **spec_variables(os.environ), **own}
@@ -466,7 +468,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: self._storage_settings}
         started = monotonic()
         done = subprocess.run(
-            [variables["PYSPARK_PYTHON"], self.application, *self._check_of(command).to_argv()],
+            [variables["PYSPARK_PYTHON"], self._checker or self.application, *self._check_of(command).to_argv()],
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

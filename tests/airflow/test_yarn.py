@@ -11,16 +11,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from lakehouse.spec.report_store import JobDocument
 from lakehouse_airflow.operators import LakehouseOperator
-from tests.airflow.runs import run_context
-from tests.airflow.test_services import SPARK_HOME
+from lakehouse_airflow.submission.trigger import ApplicationLink
+from tests.airflow.runs import RUN_ID, run_context
+from tests.airflow.test_services import SPARK_HOME, python
 from tests.support.hadoop import Hadoop, hadoop_at
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +42,17 @@ open({started!r}, "w").close()
 while os.path.exists({hold!r}):
     time.sleep(0.1)
 runpy.run_module("lakehouse", run_name="__main__", alter_sys=True)
+"""
+MAKE_ORDERS = """
+import sys
+import pyarrow as pa
+from lakehouse import Table, load_catalog
+
+place = f"{sys.argv[1]}/orders"
+table = Table.create(place, name="orders", record_key=["id"], table_type="MERGE_ON_READ")
+for value in range(3):
+    table.upsert(pa.table({"id": ["a", "b"], "v": [value] * 2}))
+load_catalog().register_table("sales.orders", place)
 """
 TASK = """
 import json, sys
@@ -107,23 +123,64 @@ def held(place: Path) -> tuple[Path, Path, str]:
     return hold, started, str(script)
 
 
-def test_ingest_and_compaction_run_in_cluster_mode(yarn: Hadoop, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_a_killed_task_process_waits_for_the_same_application(yarn: Hadoop, place: Path) -> None:
+    """The first try is killed with SIGKILL while its driver runs, as when the worker's host is lost."""
     before = set(applications(yarn))
-    ingest = operator(table=str(place / "specs" / "orders.yaml"))
-    context = run_context(ingest)
-    assert ingest.execute(context)["rows"] == 2
+    hold, started, script = held(place)
+    arguments = {"table": str(place / "specs" / "orders.yaml"), "application": script}
+    words = [sys.executable, "-c", TASK, json.dumps(arguments), RUN_ID]
+    killed = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        assert until(started.exists, limit_s=180)
+    finally:
+        killed.kill()
+        killed.wait()
+    task = operator(**arguments)
+    context = run_context(task)
+    with ThreadPoolExecutor(1) as pool:
+        retry = pool.submit(task.execute, context)
+        assert until(lambda: task._running is not None, limit_s=120)
+        hold.unlink()
+        assert retry.result(timeout=300)["rows"] == 2
     (new,) = set(applications(yarn)) - before
     app = applications(yarn)[new]
     assert (app["finalStatus"], app["name"]) == ("SUCCEEDED", "lakehouse ingest run")
-    assert context["pushed"]["lakehouse_application_link"].startswith("http")
-    if "hdfs" in sys.argv or python_has_hdfs():
-        monkeypatch.setenv("LAKEHOUSE_REPORTS", f"{yarn.place()}/reports")
-    compaction = operator(verb="compaction", table="sales.orders", force=True)
-    compaction.force = True
-    assert compaction.execute(run_context(compaction))["status"] in ("committed", "nothing_to_do")
-    assert len(applications(yarn)) == len(before) + 2
+    assert task._running[1].running.ids == {"application": new}
+    assert context["pushed"][ApplicationLink.xcom_key].startswith("http")
+    # The task has handled the success, so another run of it submits again.
+    assert task._store(task._command(context)).read(JobDocument.SUBMISSION) == {}
 
 
-def python_has_hdfs() -> bool:
-    code = "import hdfs_native"
-    return subprocess.run([SPARK_HOME / "bin" / "python", "-c", code], capture_output=True, check=False).returncode == 0
+def test_compaction_runs_in_cluster_mode_with_its_report_on_hdfs(
+    yarn: Hadoop, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [SPARK_HOME / "bin" / "python", "-c", "import hdfs_native"]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("missing: hdfs-native in .venv; install lakehouse-tables[hdfs]")
+    python(place, "-c", MAKE_ORDERS, str(place))
+    monkeypatch.setenv("LAKEHOUSE_REPORTS", f"{yarn.place()}/reports")
+    task = operator(verb="compaction", table="sales.orders")
+    assert task.execute(run_context(task, params={"force": True}))["status"] == "committed"
+    assert len(list((place / "orders" / ".hoodie" / "timeline").glob("*_*.commit"))) == 1
+
+
+def test_user_error_of_a_driver_fails_the_task_without_retry_and_with_its_message(yarn: Hadoop, place: Path) -> None:
+    task = operator(verb="clean", table="sales.nothing", check=False)
+    with pytest.raises(AirflowFailException, match=r"^UserError: .*sales\.nothing"):
+        task.execute(run_context(task))
+
+
+def test_stopped_task_kills_its_application(yarn: Hadoop, place: Path) -> None:
+    _, started, script = held(place)
+    task = operator(table=str(place / "specs" / "orders.yaml"), application=script)
+    context = run_context(task)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task.execute, context)
+        assert until(started.exists, limit_s=180)
+        assert task._running is not None
+        application = task._running[1].running.ids["application"]
+        task.on_kill()
+        with pytest.raises(AirflowException, match="ended as killed, and left no report"):
+            running.result(timeout=120)
+    assert applications(yarn)[application]["state"] == "KILLED"
+    assert task._store(task._command(context)).read(JobDocument.SUBMISSION) == {}

@@ -24,7 +24,7 @@ REPORT, BEAT, STOP = JobDocument.REPORT, JobDocument.HEARTBEAT, JobDocument.STOP
 DONE = IngestReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260131120000000", rows=3)
 #: Parts of the id of a job with the characters of Airflow's run ids.
 PARTS = ("ingest.sales.orders", "scheduled__2026-01-01T00:00:00+00:00", "ingest")
-KINDS = ("folder", "file", "catalog", pytest.param("s3", marks=pytest.mark.s3))
+KINDS = ("folder", "file", "catalog", pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.slow))
 
 
 @pytest.fixture(params=KINDS)
@@ -145,7 +145,7 @@ def test_addresses_are_paths_urls_or_rows_of_the_catalog() -> None:
     assert [is_folder(text) for text in ("", "/a", "a:b/c", "catalogs")] == [True] * 4
     assert [is_folder(text) for text in ("s3://a", "hdfs://n:1/a", "catalog", "catalog:a")] == [False] * 4
     assert report_address({"LAKEHOUSE_REPORTS": "catalog"}, "a", "b") == "catalog:a/b/report.json"
-    assert report_address({"LAKEHOUSE_REPORTS": "s3://x/y/"}, "a") == "s3://x/y/a/report.json"
+    assert report_address({"LAKEHOUSE_REPORTS": "s3://x/y/"}, "a:1") == "s3://x/y/a=1/report.json"
     assert report_address({"LAKEHOUSE_REPORTS": "/x"}, "a") == "/x/a/report.json"
 
 

@@ -59,7 +59,13 @@ if TYPE_CHECKING:
     )
     from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-    from lakehouse_airflow.compat.airflow_3 import first_reschedule, health_url, run_state, triggering_events
+    from lakehouse_airflow.compat.airflow_3 import (
+        first_reschedule,
+        has_dag_processor,
+        health_url,
+        run_state,
+        triggering_events,
+    )
     from lakehouse_airflow.compat.airflow_3_2 import add_keyed_events, emitted_events
     from lakehouse_airflow.compat.dag_arguments import NO_START_DATE, RETRY_BACKOFF, allowed_run_types, deadline_after
     from lakehouse_airflow.compat.database_3 import existing_dags, refusals_of_run, run_after, schedule_text
@@ -126,6 +132,7 @@ __all__ = [
     "first_reschedule",
     "get_current_context",
     "get_parsing_context",
+    "has_dag_processor",
     "health_url",
     "hookimpl",
     "is_periodic",
