@@ -10,7 +10,7 @@ from typing import Any
 
 from lakehouse.model.timeline_service import TimelineService
 from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
-from lakehouse_airflow.compat import ASSET_PAGE
+from lakehouse_airflow.compat import ASSET_PAGE, page_prefix
 
 FOLDER = "pages"
 #: Name of the generated module: it exports Python values that the other modules import.
@@ -59,8 +59,8 @@ def digest() -> str:
 
 
 def react_apps() -> list[dict[str, Any]]:
-    """Return the pages in the format of Airflow's plugin manager. URLs are relative to Airflow's base URL."""
-    place = f"lakehouse/{FOLDER}/{digest()}"
+    """Return the pages in the format of Airflow's plugin manager."""
+    place = f"{page_prefix()}lakehouse/{FOLDER}/{digest()}"
     pages: list[dict[str, Any]] = [
         {
             "name": "Lakehouse",

@@ -66,7 +66,13 @@ if TYPE_CHECKING:
         triggering_events,
     )
     from lakehouse_airflow.compat.airflow_3_2 import add_keyed_events, emitted_events
-    from lakehouse_airflow.compat.dag_arguments import NO_START_DATE, RETRY_BACKOFF, allowed_run_types, deadline_after
+    from lakehouse_airflow.compat.dag_arguments import (
+        NO_START_DATE,
+        RETRY_BACKOFF,
+        allowed_run_types,
+        deadline_after,
+        page_prefix,
+    )
     from lakehouse_airflow.compat.database_3 import existing_dags, refusals_of_run, run_after, schedule_text
     from lakehouse_airflow.compat.features import (
         ASSET_PAGE,
@@ -145,6 +151,7 @@ __all__ = [
     "may_be_periodic",
     "module_of",
     "next_run",
+    "page_prefix",
     "refusals_of_run",
     "run_after",
     "run_state",
