@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -78,12 +79,18 @@ def _parameter(parameter: click.Parameter, ctx: click.Context) -> ParameterPage:
     default = "" if is_flag else parameter.to_info_dict()["default"]
     return ParameterPage(
         flags=tuple(parameter.opts) if is_option else (parameter.human_readable_name,),
-        value="" if is_flag else parameter.make_metavar(ctx),
+        value="" if is_flag else _metavar(parameter, ctx),
         text=getattr(parameter, "help", None) or "",
         default=str(default) if isinstance(default, str | int | float) else "",
         required=parameter.required,
         repeatable=getattr(parameter, "repeatable", parameter.multiple),
     )
+
+
+def _metavar(parameter: click.Parameter, ctx: click.Context) -> str:
+    # Since click 8.2 the method takes the context.
+    takes_context = "ctx" in inspect.signature(click.Parameter.make_metavar).parameters
+    return parameter.make_metavar(*((ctx,) if takes_context else ()))
 
 
 def _is_hidden(parameter: click.Parameter) -> bool:

@@ -31,7 +31,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, words: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
         self.words, self.aliases = tuple(words), aliases or {}
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """Return the words in the format of the help."""
         return f"[{'|'.join(self.words)}]"
 

@@ -7,7 +7,7 @@ from typing import Any
 from lakehouse.model.display import count_text
 from lakehouse.spec.contracts.doctor import CheckState
 from lakehouse.spec.quantities import duration_text
-from lakehouse_airflow.compat import conf
+from lakehouse_airflow.compat import conf, has_dag_processor
 from lakehouse_airflow.doctor_facts import AirflowFacts, Result, deferred_ingestions
 from lakehouse_airflow.pools import DEFAULT_POOL, SCHEDULE
 
@@ -22,9 +22,12 @@ def check_scheduler(facts: AirflowFacts) -> Result:
         health = facts.health()
     except (OSError, ValueError) as error:
         return CheckState.WARNING, f"it is unknown whether a scheduler and a DAG processor run: {error}"
-    missing = [_absence(health, name) for name in _COMPONENTS if _status(health, name) != _HEALTHY]
+    names = list(_COMPONENTS) if has_dag_processor() else ["scheduler"]
+    missing = [_absence(health, name) for name in names if _status(health, name) != _HEALTHY]
     if missing:
         return CheckState.FAILED, "; ".join(missing)
+    if len(names) == 1:
+        return CheckState.OK, "the scheduler sends heartbeats, and parses the DAG files"
     return CheckState.OK, "scheduler and DAG processor send heartbeats"
 
 

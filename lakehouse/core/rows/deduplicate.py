@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.sorting import order_nulls_first
 from lakehouse.core.rows.absent_columns import LACKS, Groups, bits_of, bits_without, lacking_columns
 from lakehouse.core.rows.casting import cast_columns
 from lakehouse.core.rows.delta_merge import merge_entries
@@ -151,9 +152,7 @@ def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: M
     for name in rows.column_names:
         if name not in keys and name not in rule.ordering:
             order_by.update(_comparable(f"1{name}", rows.column(name)))
-    sortable = pa.table(order_by)
-    by = [(name, "ascending", "at_start") for name in sortable.column_names]
-    order: np.ndarray = pc.sort_indices(sortable, sort_keys=by).to_numpy()
+    order: np.ndarray = order_nulls_first(pa.table(order_by)).to_numpy()
     return order
 
 

@@ -27,6 +27,7 @@ from lakehouse.core.storage.hdfs_client import ATTEMPTS, HdfsClient
 from lakehouse.core.storage.hdfs_errors import (
     current_user,
     is_absent,
+    is_cut,
     is_hdfs_error,
     is_lost,
     is_not_empty,
@@ -243,11 +244,25 @@ class HdfsStorage:
         with translated(path, self.root, writing=True):
             if size_bytes and self._fsync and outlives_write(path):
                 writer.hsync()
-            writer.close()
+            self._close(writer, temporary, size_bytes)
         if self._rename(temporary, path, overwrite=True) is None:
             file = self.find(path)
             if file is None or file.size_bytes != size_bytes:
                 raise RetryableError(f"{self.root}: the temporary file of {path!r} was deleted; run again", path=path)
+
+    def _close(self, writer: Any, temporary: str, size_bytes: int) -> None:
+        """Close a file; after a failover close it again, and check that no byte is missing."""
+        try:
+            writer.close()
+            return
+        except BaseException as error:
+            if not (is_hdfs_error(error) and (is_cut(error) or is_passing(error))):
+                raise
+        self._client.pause(ATTEMPTS)
+        writer.close()
+        status = self._client.native().get_file_info(temporary)
+        if status.length != size_bytes:
+            raise RetryableError(f"{self.root}: {temporary!r} was not closed; run again", path=temporary)
 
     def _claims(self, path: str) -> Claims:
         return Claims(self, self._client, self._base, path, self._clock, self._ids)
@@ -301,14 +316,20 @@ class HdfsStorage:
         raise RetryableError(f"{self.root}: no temporary file of {path!r} could be created; run again", path=path)
 
     def _write_temporary(self, path: str, data: bytes) -> str:
-        temporary, writer = self._open_temporary(path)
-        try:
-            with translated(path, self.root, writing=True):
+        """Write a temporary file and return its absolute path; a failover in between needs another file."""
+        for attempt in range(ATTEMPTS):
+            temporary, writer = self._open_temporary(path)
+            try:
                 self._write(writer, data, synced=outlives_write(path))
-        except BaseException:
-            self._discard(temporary)
-            raise
-        return temporary
+                return temporary
+            except BaseException as error:
+                self._discard(temporary)
+                if not is_hdfs_error(error):
+                    raise
+                if attempt + 1 == ATTEMPTS or not (is_cut(error) or is_passing(error)):
+                    raise translate(error, path, self.root, writing=True) from error
+            self._client.pause(attempt)
+        raise AssertionError("the loop returns or raises")
 
     def _write(self, writer: Any, data: bytes, *, synced: bool) -> None:
         if data:
@@ -338,7 +359,7 @@ class HdfsStorage:
             if isinstance(failure, FileNotFoundError) and not needs_parent(failure):
                 return None
             was_lost = was_lost or is_lost(failure)
-            if not (is_lost(failure) or is_passing(failure)):
+            if not (is_cut(failure) or is_passing(failure)):
                 break
         assert failure is not None
         if was_lost:

@@ -11,14 +11,21 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from lakehouse.core.storage.hdfs_errors import USER_VARIABLE, current_user, is_hdfs_error, is_passing, translate
-from lakehouse.core.storage.hdfs_options import HdfsLocation
+from lakehouse.core.storage.hdfs_errors import (
+    USER_VARIABLE,
+    current_user,
+    is_cut,
+    is_hdfs_error,
+    is_passing,
+    translate,
+)
+from lakehouse.core.storage.hdfs_options import HdfsLocation, with_fallbacks
 from lakehouse.core.storage.object_swap import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.errors import UserError
 
 T = TypeVar("T")
-Key = tuple[int, str, tuple[tuple[str, str], ...]]
+Key = tuple[int, str, str, tuple[tuple[str, str], ...]]
 ATTEMPTS = 6
 
 # The entries of a parent process stay, because releasing its clients would wait for threads that do not exist.
@@ -35,7 +42,7 @@ class HdfsClient:
         self._entries = tuple(sorted(self._settings.items()))
 
     def call(self, request: Callable[[Any], T], path: str, *, writing: bool = False) -> T:
-        """Send a repeatable request, and repeat it while the namenode is in safe mode or on standby.
+        """Send a repeatable request; repeat it if its connection breaks, in safe mode and on standby.
 
         Raises lakehouse errors.
         """
@@ -45,7 +52,7 @@ class HdfsClient:
             except BaseException as error:
                 if not is_hdfs_error(error):
                     raise
-                if not is_passing(error) or attempt + 1 == ATTEMPTS:
+                if not (is_passing(error) or is_cut(error)) or attempt + 1 == ATTEMPTS:
                     raise translate(error, path, self._root, writing=writing) from error
             self.pause(attempt)
         raise AssertionError("the loop returns or raises")
@@ -56,7 +63,7 @@ class HdfsClient:
 
     def native(self) -> Any:
         """Return the client of this process; no request is sent."""
-        key = (os.getpid(), self._url, self._entries)
+        key = (os.getpid(), current_user(), self._url, self._entries)
         client = _clients.get(key)
         if client is None:
             # Two threads may open a client; both use the first one.
@@ -73,7 +80,7 @@ class HdfsClient:
                 f"{self._root} needs the package hdfs-native: install lakehouse-tables[hdfs] ({error})", root=self._root
             ) from error
         try:
-            return library.Client(self._url, self._settings)
+            return library.Client(self._url, with_fallbacks(self._settings))
         except BaseException as error:
             if not is_hdfs_error(error):
                 raise

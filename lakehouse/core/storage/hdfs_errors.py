@@ -25,6 +25,7 @@ _SAFE_MODE = "is in safe mode"
 _QUOTA = ("NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorageTypeExceededException")
 _NO_DIRECTORY = "(is not a directory)"
 _USERS_FAULT = ("InvalidPathException", "PathComponentTooLongException", "MaxDirectoryItemsExceededException")
+_CUT = re.compile(r"disconnect|reset|abort|broken pipe|closed|eof", re.I)
 _SIGN_IN = re.compile(r"SASL|GSS|[Kk]erberos|AuthenticationException|authentication", re.S)
 
 
@@ -41,6 +42,11 @@ def is_passing(error: BaseException) -> bool:
 def is_lost(error: BaseException) -> bool:
     """Return whether there was no reply, so that the request may have taken effect."""
     return isinstance(error, OSError) and not isinstance(error, (FileNotFoundError, FileExistsError))
+
+
+def is_cut(error: BaseException) -> bool:
+    """Return whether a connection broke; hdfs-native itself waits for a namenode that refuses connections."""
+    return is_lost(error) and _CUT.search(str(error)) is not None
 
 
 def is_absent(error: BaseException) -> bool:

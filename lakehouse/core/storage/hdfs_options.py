@@ -25,6 +25,8 @@ from lakehouse.errors import UserError, nearest
 DEFAULT_PORT = 8020
 _DEFAULT_FS = "fs.defaultFS"
 _CONF_DIR, _HOME = "HADOOP_CONF_DIR", "HADOOP_HOME"
+_MOUNTS = "fs.viewfs.mounttable"
+_LINK = re.compile(rf"{re.escape(_MOUNTS)}\.([^.]+)\.link\.(/.*)")
 _FILES = ("core-site.xml", "hdfs-site.xml")
 #: Settings that clients use. Others, such as the keys of object stores, stay in their files.
 _CLIENT_SETTINGS = re.compile(
@@ -99,7 +101,19 @@ def parse_hdfs_location(location: str, settings: Mapping[str, str]) -> HdfsLocat
     authority = authority or _default_authority(location, scheme, settings)
     if not is_nameservice(authority, settings):
         authority = authority.lower().removesuffix(f":{DEFAULT_PORT}") if scheme == "hdfs" else authority
+    if scheme == "viewfs":
+        _check_mount(location, authority, path, settings)
     return HdfsLocation(scheme=scheme, authority=authority, path=path or "/")
+
+
+def with_fallbacks(settings: Mapping[str, str]) -> dict[str, str]:
+    """Add the fallback that hdfs-native needs to mount tables without one; no location leads there (`_check_mount`)."""
+    fallbacks = {
+        f"{_MOUNTS}.{match[1]}.linkFallback": "/".join(value.split("/")[:3]) + "/"
+        for name, value in settings.items()
+        if (match := _LINK.fullmatch(name))
+    }
+    return {**fallbacks, **settings}
 
 
 def is_nameservice(authority: str, settings: Mapping[str, str]) -> bool:
@@ -119,6 +133,18 @@ def _default_authority(location: str, scheme: str, settings: Mapping[str, str]) 
             location=location,
         )
     return authority
+
+
+def _check_mount(location: str, table: str, path: str, settings: Mapping[str, str]) -> None:
+    links = {match[2] for name in settings if (match := _LINK.fullmatch(name)) and match[1] == table}
+    if f"{_MOUNTS}.{table}.linkFallback" in settings:
+        return
+    if not any(f"{path}/".startswith(link.rstrip("/") + "/") for link in links):
+        raise UserError(
+            f"location {location!r} is below no link of the mount table {table!r}; its links are "
+            f"{', '.join(sorted(links)) or 'none'}. Add {_MOUNTS}.{table}.link.<path> to core-site.xml.",
+            location=location,
+        )
 
 
 def _configured() -> dict[str, str]:

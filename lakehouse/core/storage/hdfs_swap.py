@@ -31,6 +31,7 @@ from typing import Any, Protocol
 from lakehouse.core.storage.hdfs_client import ATTEMPTS, HdfsClient
 from lakehouse.core.storage.hdfs_errors import (
     is_absent,
+    is_cut,
     is_hdfs_error,
     is_lost,
     is_not_empty,
@@ -152,7 +153,7 @@ class Claims:
                 if is_absent(error):
                     # The source is missing: an earlier request took effect, or a cleanup deleted the directory.
                     return True if self._holder() == name else None
-                if attempt + 1 == ATTEMPTS or not (is_lost(error) or is_passing(error)):
+                if attempt + 1 == ATTEMPTS or not (is_cut(error) or is_passing(error)):
                     raise translate(error, self._path, self._storage.root, writing=True) from error
             self._client.pause(attempt)
         raise AssertionError("the loop returns or raises")
@@ -196,7 +197,7 @@ class Claims:
             if is_absent(failure):
                 return self._read_back(path, data, overwrite=overwrite)
             was_lost = was_lost or is_lost(failure)
-            if not (is_lost(failure) or is_passing(failure)):
+            if not (is_cut(failure) or is_passing(failure)):
                 break
         assert failure is not None
         if was_lost:
@@ -234,7 +235,7 @@ class Claims:
                 if is_absent(error):
                     # Without the directory the claim was broken; without the file an earlier request moved it.
                     return None if needs_parent(error) else True
-                if attempt + 1 == ATTEMPTS or not (is_lost(error) or is_passing(error)):
+                if attempt + 1 == ATTEMPTS or not (is_cut(error) or is_passing(error)):
                     raise translate(error, self._path, self._storage.root, writing=True) from error
             self._client.pause(attempt)
         raise AssertionError("the loop returns or raises")

@@ -59,6 +59,11 @@ def asset_name(uri: str) -> str:
     return rest.rstrip("/") if scheme == "lakehouse" else uri
 
 
+def has_dag_processor() -> bool:
+    """Return whether DAG files are parsed by a component with its own heartbeat, and not by the scheduler."""
+    return bool(conf.getboolean("scheduler", "standalone_dag_processor", fallback=False))
+
+
 def health_url() -> str:
     """Return the address of the health of Airflow's components."""
     server = conf.get("webserver", "base_url", fallback="") or "http://localhost:8080"

@@ -24,6 +24,11 @@ def is_in_task_runner() -> bool:
     return hasattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS")
 
 
+def has_dag_processor() -> bool:
+    """Return whether DAG files are parsed by a component with its own heartbeat."""
+    return True
+
+
 def health_url() -> str:
     """Return the address of the health of Airflow's components."""
     server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]

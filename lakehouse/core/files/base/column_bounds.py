@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.files.base.base_reader import convert
 from lakehouse.core.format.metadata.bounds import has_statistics
+from lakehouse.core.format.schema_cache import cached_by_columns
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
 
@@ -35,7 +35,7 @@ _BATCH_ROWS = 131_072
 _VERSION = "V2"
 
 
-@lru_cache(maxsize=32)
+@cached_by_columns(maxsize=32)
 def leaf_types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
     """Return the types of the columns and nested fields that can have statistics, by dotted path, in order."""
     types: dict[str, pa.DataType] = {}

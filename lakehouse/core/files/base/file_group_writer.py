@@ -44,6 +44,10 @@ from lakehouse.model.commit import WriteStat
 
 Pieces = Callable[[], Iterator[Matches]]
 
+#: The number of set bits of each byte value, and the bytes that are counted together. NumPy 1 has no `bitwise_count`.
+_SET_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+_COUNTED_BYTES = 1 << 16
+
 
 def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> WriteStat | None:
     """Write the next base file of the group and return its write statistics, or None if there is nothing to write."""
@@ -252,7 +256,7 @@ class _Inserts:
         if self._used:
             for piece in matches() if task.finds_matches else _consumed_matches(context, task):
                 self._mark(piece)
-        taken = [int(np.bitwise_count(used).sum(dtype=np.int64)) for used in self._used]
+        taken = [_set_bits(used) for used in self._used]
         self._free = [entry.upserts - used for entry, used in zip(self._index.entries, taken, strict=True)]
         total = sum(self._free)
         self._last = total if last is None else min(last, total)
@@ -287,6 +291,11 @@ class _Inserts:
         for number in np.unique(entry).tolist():
             rows = position[entry == number]
             np.bitwise_or.at(self._used[number], rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+
+
+def _set_bits(used: np.ndarray) -> int:
+    pieces = (used[start : start + _COUNTED_BYTES] for start in range(0, len(used), _COUNTED_BYTES))
+    return sum(int(_SET_BITS[piece].sum(dtype=np.int64)) for piece in pieces)
 
 
 def _consumed_matches(context: WriteContext, task: GroupTask) -> Iterator[Matches]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.keys.key_lookup import Entries, key_parts, staged_keys
 from lakehouse.core.files.stage.write_context import WriteContext
+from lakehouse.core.format.sorting import search_sorted
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
 
@@ -81,7 +82,6 @@ def has_key(ranges: pa.Table, keys: pa.Array) -> np.ndarray:
     """Return for each range whether one of the keys is in it, bounds included."""
     ordered = keys.take(pc.sort_indices(keys))
     low, high = (ranges.column(name).combine_chunks() for name in ("low", "high"))
-    first = pc.search_sorted(ordered, low, side="left")
-    end = pc.search_sorted(ordered, high, side="right")
-    contains_key: np.ndarray = np.asarray(pc.greater(end, first), np.bool_)
+    first, end = search_sorted(ordered, low, "left"), search_sorted(ordered, high, "right")
+    contains_key: np.ndarray = end > first
     return contains_key

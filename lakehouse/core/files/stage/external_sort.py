@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehouse.core.files.stage.write_context import give_back
+from lakehouse.core.format.sorting import order_nulls_first
 
 #: Maximum number of runs that are merged together. More runs are merged in several passes.
 _WAYS = 32
@@ -118,7 +118,7 @@ class RunSorter:
             column = rows.column(name)
             plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
             keys[str(number)] = plain
-        return pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending", "at_start") for name in keys])
+        return order_nulls_first(pa.table(keys))
 
 
 class _Head:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehouse.core.format.schema_cache import cached_by_columns
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.document import parse_json
 
@@ -85,7 +86,7 @@ def with_meta_fields(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)], metadata=schema.metadata)
 
 
-@lru_cache(maxsize=64)
+@cached_by_columns(maxsize=64)
 def arrow_to_avro(schema: pa.Schema, *, table: str) -> str:
     """Return the Avro JSON of `schema` as record `<table>_record` in namespace `hoodie.<table>`.
 

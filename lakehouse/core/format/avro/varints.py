@@ -26,6 +26,7 @@ MARGIN = 16
 MAX_BYTES = 10
 
 _HIGH_BITS = np.uint64(0x8080808080808080)
+_LOWEST_BITS = np.uint64(0x0101010101010101)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 #: Steps that join groups of seven bits: pairs, then fours, then eights: (bits that stay, bits that move, shift).
 _SQUEEZE = tuple(
@@ -78,7 +79,8 @@ class Window:
         through = stops ^ (
             stops - _ONE
         )  # all bits up to the high bit of the last byte; all 64 bits if there is no last byte
-        sizes = (np.bitwise_count(through) >> 3).astype(np.int64)
+        # The product adds the lowest bits of the eight bytes: the number of bytes that `through` covers.
+        sizes = (((through & _LOWEST_BITS) * _LOWEST_BITS) >> np.uint64(56)).view(np.int64)
         raw = words & through & _LOW_BITS
         for stay, move, by in _SQUEEZE:
             raw = (raw & stay) | ((raw & move) >> by)

@@ -42,6 +42,7 @@ from lakehouse.core.format.hfile.layout import (
     corrupt,
     decode_trailer,
 )
+from lakehouse.core.format.sorting import search_sorted
 from lakehouse.core.format.unaligned import load
 from lakehouse.errors import CorruptTableError
 
@@ -171,7 +172,7 @@ class HFile:
         if lanes is None:
             blocks = [self._blocks_of(index, wants) for index, wants in orders]
             return self._select(np.unique(np.concatenate(blocks)), lambda stored: pc.is_in(stored, wanted))
-        blocks_of_keys = _search(self._index.keys, wanted, "right") - 1
+        blocks_of_keys = search_sorted(self._index.keys, wanted, "right") - 1
         tables = []
         for run in self._runs(np.unique(blocks_of_keys[blocks_of_keys >= 0])):
             begin, end = np.searchsorted(blocks_of_keys, [run[0], run[-1] + 1]).tolist()
@@ -195,8 +196,8 @@ class HFile:
             return ENTRIES.empty_table()
         is_needed = np.zeros(len(self._index), np.bool_)
         for index, wants in self._orders(wanted):
-            first = np.maximum(_search(index, wants, "right") - 1, 0)
-            end = _search(index, _uppers(wants), "left")
+            first = np.maximum(search_sorted(index, wants, "right") - 1, 0)
+            end = search_sorted(index, _uppers(wants), "left")
             edges = np.zeros(len(is_needed) + 1, np.int64)
             np.add.at(edges, first, 1)
             np.add.at(edges, np.maximum(first, end), -1)
@@ -204,7 +205,7 @@ class HFile:
         uppers = _uppers(wanted)
 
         def is_found(stored: Any) -> Any:
-            nearest = _search(wanted, stored, "right") - 1
+            nearest = search_sorted(wanted, stored, "right") - 1
             inside = pc.less(stored, uppers.take(pa.array(np.maximum(nearest, 0))))
             return (nearest >= 0) & np.asarray(inside)
 
@@ -236,7 +237,7 @@ class HFile:
 
     def _blocks_of(self, index: Any, wanted: Any) -> I64:
         """Return the number of the block that can contain each key; keys before the first block have none."""
-        numbers = _search(index, wanted, "right") - 1
+        numbers = search_sorted(index, wanted, "right") - 1
         return numbers[numbers >= 0]
 
     def _check_order(self, keys: Any) -> None:
@@ -467,7 +468,7 @@ class OpenedEntries:
     def find(self, keys: Any) -> pa.Table:
         """Return the entries of keys, which are ascending binary values; missing keys have no row."""
         if self.is_ascending:
-            place = _search(self.keys, keys, "left")
+            place = search_sorted(self.keys, keys, "left")
             inside = np.flatnonzero(place < len(self.keys))
             same = np.asarray(pc.equal(self.keys.take(pa.array(place[inside])), keys.take(pa.array(inside))))
             rows = place[inside[same]]
@@ -502,10 +503,6 @@ def _ends(data: U8, places: I64, headers: Any) -> Any:
     """Return the first checksum of each block that contains one."""
     has_one = headers["stored"] + HEADER_BYTES >= headers["data"] + 4
     return load(data, (places + headers["data"])[has_one], "V4").view("<u4")
-
-
-def _search(sorted_keys: Any, keys: Any, side: str) -> I64:
-    return np.asarray(pc.search_sorted(sorted_keys, keys, side=side)).astype(np.int64)
 
 
 def _plain(keys: Any) -> Any:

@@ -153,7 +153,7 @@ def payload(entries: pa.Table, schema: str, name: str, types: tuple[int, ...]) -
     """
     node = record_node(schema)
     entries = entries.combine_chunks()
-    if name not in node.arrow.names:
+    if node.arrow.get_field_index(name) < 0:
         if entries.num_rows == 0:
             return pa.array([], pa.string()), pa.array([], _payload_node(name).arrow), pa.array([], pa.int32())
         raise CorruptTableError(f"the schema of the metadata records has no field {name}", column=name)

@@ -96,7 +96,7 @@ def _decoded(entries: pa.Table, schema: str) -> pa.Table:
         columns |= {f"{bound}_{part}": array for part, array in _parts(fields.get(f"{bound}Value"), count).items()}
     info = fields.get("valueType")
     if info is not None:
-        names = info.type.names
+        names = [field.name for field in info.type]
         columns["type_ordinal"] = info.flatten()[names.index("typeOrdinal")]
         columns["type_info"] = info.flatten()[names.index("additionalInfo")]
     for name in ("name", "column"):
@@ -124,7 +124,7 @@ def encode_statistics(rows: pa.Table, schema: str = SCHEMA) -> pa.Table:
         return ENTRIES.empty_table()
     rows = sorted_by_key(rows).combine_chunks()
     (node,) = [child for child in record_node(schema).children if child.path == COLUMN_STATS]
-    nodes = dict(zip(node.arrow.names, node.children, strict=True))
+    nodes = dict(zip((field.name for field in node.arrow), node.children, strict=True))
     column = {name: _one(rows.column(name)) for name in rows.column_names}
     fields: dict[str, Any] = {
         "fileName": column["name"], "columnName": column["column"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from lakehouse.core.files.base.column_bounds import bounds_array, converted_boun
 from lakehouse.core.files.log.log_bounds import log_bounds
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
+from lakehouse.core.format.schema_cache import cached_by_columns
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
@@ -57,7 +58,7 @@ def is_mixed(config: TableConfig) -> bool:
     return config.is_merge_on_read and config.merge_rule.mixes
 
 
-@lru_cache(maxsize=32)
+@cached_by_columns(maxsize=32)
 def supported_columns(schema: pa.Schema, version: str) -> tuple[str, ...]:
     """Return the top-level data columns that can have statistics, in the order of the schema."""
     return tuple(field.name for field in schema if has_statistics(field.type, version) and field.name not in META)
@@ -138,7 +139,7 @@ def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=32)
+@cached_by_columns(maxsize=32)
 def indexed_types(schema: pa.Schema | None) -> Mapping[str, pa.DataType]:
     """Return the types of a table's columns, including meta columns, by dotted path."""
     return {} if schema is None else leaf_types(with_meta_fields(schema))

@@ -22,6 +22,7 @@ from lakehouse.core.format.log.delete_block import DecodeDeletes
 from lakehouse.core.format.log.scan import settle_blocks
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.schema import SCHEMA, record_node
+from lakehouse.core.format.sorting import position_of
 from lakehouse.core.metadata.record_kinds import RecordKind
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
@@ -93,7 +94,7 @@ def merged_batches(
         schema = base.schema or SCHEMA
         batches = [base.entries()] if at_once else (pa.Table.from_batches([batch]) for batch in base.batches())
         for entries in _followed(batches):
-            end = int(pc.search_sorted(changed, entries.column("key")[-1], side="right").as_py())
+            end = position_of(changed, entries.column("key")[-1], "right")
             yield _merged(entries, schema, changed[start:end], layers, kind)
             start = end
     if start < len(changed):
@@ -188,5 +189,4 @@ def _decoded(parts: Sequence[pa.Table], schemas: Sequence[str], kind: RecordKind
 
 
 def _range(keys: Any, bounds: Any) -> tuple[int, int]:
-    begin = pc.search_sorted(keys, bounds[0], side="left").as_py()
-    return int(begin), int(pc.search_sorted(keys, bounds[1], side="right").as_py())
+    return position_of(keys, bounds[0], "left"), position_of(keys, bounds[1], "right")
