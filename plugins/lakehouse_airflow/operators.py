@@ -257,6 +257,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             return job, ended
         # The submit of an earlier try may have lost its reply. Clusters with idempotent submits detect its token.
         request = request if attached is None else replace(request, token=attached.token)
+        # A task that is stopped during the submission ends the application by its token.
+        self._running = job, job.record_of(request)
         return job, job.submit(request, spec_text(command))
 
     def application_complete(
@@ -305,7 +307,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
 
     def _show(self, context: Context, status: ApplicationStatus) -> None:
         """Log a new status of the application, and link its page from the task."""
-        assert self._running is None or self._running[1].application is not None
         places = [f"log of the driver: {status.log}" if status.log else "", status.link]
         self.log.info("%s", "; ".join(filter(None, (f"The application is {status.state}", status.reason, *places))))
         if status.link and status.link != self.application_link:
@@ -364,6 +365,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         """
         if self._running is not None:
             job, record = self._running
+            # A spark-submit that still runs would submit the application later.
+            end_job(f"cluster/{self._job_id}")
             job.kill(record)
             return
         if self._job_id is None:

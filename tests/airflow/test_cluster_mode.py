@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from lakehouse_airflow.submission.choice import SUBMISSIONS, choose
 from lakehouse_airflow.submission.tasks import SubmissionRecord
 from lakehouse_airflow.submission.trigger import ApplicationLink, ApplicationTrigger
 from tests.airflow.runs import run_context
-from tests.airflow.test_operators import COMMITTED, error_report, operator
+from tests.airflow.test_operators import COMMITTED, error_report, operator, wait_for_driver
 from tests.support.fake_clusters import FakeYarn, served
 from tests.support.fake_submit import FakeSubmit
 
@@ -232,6 +233,33 @@ def test_stopped_task_kills_the_application_and_requests_the_end_of_its_driver(
     assert yarn.applications[FIRST]["state"] == "KILLED"
     left = documents(task)
     assert left[JobDocument.STOP] == record.token and JobDocument.SUBMISSION not in left
+
+
+def test_task_that_is_stopped_during_the_submission_ends_spark_submit_and_the_driver(
+    submit: FakeSubmit, yarn: FakeYarn
+) -> None:
+    submit.plan(hang=True)
+    task = task_of()
+    raised: list[BaseException] = []
+
+    def execute() -> None:
+        try:
+            task.execute(run_context(task))
+        except AirflowException as error:
+            raised.append(error)
+
+    running = threading.Thread(target=execute)
+    running.start()
+    wait_for_driver(submit)
+    accepted(yarn)
+    assert task._running is not None
+    yarn.newest["applicationTags"] = task._running[1].token
+    task.on_kill()
+    running.join(timeout=60)
+    assert not running.is_alive() and len(raised) == 1
+    assert yarn.applications[FIRST]["state"] == "KILLED"
+    left = documents(task)
+    assert left[JobDocument.STOP] == task._running[1].token and JobDocument.SUBMISSION not in left
 
 
 def deferred(submit: FakeSubmit, yarn: FakeYarn) -> tuple[TaskDeferred, ApplicationTrigger]:

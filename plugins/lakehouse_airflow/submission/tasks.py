@@ -118,7 +118,7 @@ class ClusterJob:
         `spec` is the content of its table spec, which the driver reads from the store.
         """
         submission = open_submission(self.choice, self.program)
-        record = SubmissionRecord(choice=self.choice, token=request.token, arguments=tuple(request.arguments))
+        record = self.record_of(request)
         task = TaskProcess.of_submission(
             request.token, sibling(self.store.address, JobDocument.HEARTBEAT), lost_after_s=self.lost_after_s
         )
@@ -136,6 +136,10 @@ class ClusterJob:
         self.store.change({JobDocument.SUBMISSION: record.to_json()})
         log.info("Submitted %s", record.running.title)
         return record
+
+    def record_of(self, request: JobRequest) -> SubmissionRecord:
+        """Return the record of a job that is not submitted yet."""
+        return SubmissionRecord(choice=self.choice, token=request.token, arguments=tuple(request.arguments))
 
     def wait(
         self, record: SubmissionRecord, poll_s: float, show: Callable[[ApplicationStatus], None]
