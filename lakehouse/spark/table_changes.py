@@ -26,6 +26,7 @@ from lakehouse.spark.engine import SMALL_BYTES, is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import scan_to_spark, spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spec.sources.table_source import CHANGE_TYPE, COMMIT_TIME
 
 #: The maximum number of groups for which a condition excludes files from the read.
@@ -140,7 +141,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
         if few is None:
             frames = [one if isinstance(one, Frame) else _frame_of(session, one) for one in images]
             groups = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
-            few = groups.limit(_MOST_GROUPS + 1).toArrow()
+            few = spark_version().to_arrow(groups.limit(_MOST_GROUPS + 1))
         else:
             groups = _frame_of(session, few)
     if few.num_rows > _MOST_GROUPS:

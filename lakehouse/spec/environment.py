@@ -138,6 +138,26 @@ ENVIRONMENT = (
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_STORAGE_CONNECTIONS",
+        text="Ids of Airflow connections with the credentials of storages, comma separated; types are `aws`, "
+        "`google_cloud_platform`, `wasb`, `adls`, `azure_data_lake`, `hdfs` and `webhdfs`.",
+        default="the credentials in the environment, or those of the hosts",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SPARK_ARCHIVE",
+        text="Archive of Spark's environment, which executors unpack: the path or URL of the file that `lakehouse "
+        "environment pack` writes.",
+        default="executors run the path of the driver's Python",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SPARK_SUBMIT",
+        text="The `spark-submit` of the cluster's own Spark.",
+        default="`$SPARK_HOME/bin/spark-submit` if SPARK_HOME is set, otherwise that of pyspark",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_JOB",
         text="Name of the job in its process, by which the operator finds processes to stop; the operator sets it.",
         reader=AIRFLOW,

@@ -12,11 +12,14 @@ from lakehouse.spec.secrets import connection_variable, connections_of
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.compat import AirflowException, BaseHook, get_current_context
 from lakehouse_airflow.specs import folders_of_dag
+from lakehouse_airflow.storage_connections import storage_variables
 
 CATALOG_CONNECTION = "lakehouse_catalog"
 CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
 #: Comma-separated ids of the connections that every job gets.
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
+#: Comma-separated ids of the connections with the credentials of storages.
+STORAGE_CONNECTIONS = "LAKEHOUSE_STORAGE_CONNECTIONS"
 #: Types of connections whose extra contains settings of a client library.
 _AS_JSON = ("kafka", "mysql", "hive_metastore")
 #: TLS settings in the extra of a PostgreSQL connection, with libpq's names.
@@ -44,13 +47,21 @@ def catalog_variables(environ: Mapping[str, str], connection_id: str = CATALOG_C
 def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, str]:
     """Return environment variables with connection URLs, for options that refer to them as `airflow:<connection id>`.
 
-    Included are the connections in the option `values`, and the connections in `LAKEHOUSE_CONNECTIONS` for all jobs.
-    Variables that the environment already contains are inherited, so they are not returned.
+    Included are the connections in the option `values`, the connections in `LAKEHOUSE_CONNECTIONS` for all jobs, and
+    the credentials of the connections in `LAKEHOUSE_STORAGE_CONNECTIONS`, as variables of their storages. Variables
+    that the environment already contains are inherited, so they are not returned.
     """
     listed = [name.strip() for name in environ.get(CONNECTIONS, "").split(",") if name.strip()]
     names = dict.fromkeys([*listed, *connections_of(values)])
     missing = {name: variable for name in names if not environ.get(variable := connection_variable(name))}
-    return {variable: _connection_text(BaseHook.get_connection(name)) for name, variable in missing.items()}
+    variables = {variable: _connection_text(BaseHook.get_connection(name)) for name, variable in missing.items()}
+    return {**_storage_variables(environ), **variables}
+
+
+def _storage_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    names = [name.strip() for name in environ.get(STORAGE_CONNECTIONS, "").split(",") if name.strip()]
+    variables = storage_variables(BaseHook.get_connection(name) for name in names)
+    return {name: value for name, value in variables.items() if not environ.get(name)}
 
 
 def spec_references(spec: TableSpec) -> list[str]:

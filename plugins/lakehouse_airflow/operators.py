@@ -67,7 +67,7 @@ from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
-from lakehouse_airflow.spark_environment import provide_connection, spark_environment
+from lakehouse_airflow.spark_environment import cluster_settings, provide_connection, spark_environment
 from lakehouse_airflow.spark_submit import SparkJobOperator, SubmitCommand
 from lakehouse_airflow.submission.choice import BY_SPARK_SUBMIT, choose
 from lakehouse_airflow.submission.protocol import ApplicationState, ApplicationStatus, JobRequest, SubmissionChoice
@@ -329,12 +329,14 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
         if is_here:
             _refuse_kubernetes_without_provider(self.spark_connection)
+        connection = _connection(self.spark_connection)
+        settings = cluster_settings(connection, os.environ, is_cluster_mode=True)
         return JobRequest(
             name=str(self.name),
             token=new_token(),
             command=_for_cluster(command),
             application=application,
-            conf={key: str(value) for key, value in (self.conf or {}).items()},
+            conf={**settings, **{key: str(value) for key, value in (self.conf or {}).items()}},
             variables=variables,
         )
 
@@ -424,6 +426,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self.application_args = list(command.to_argv())
         if _connection(self.spark_connection) is None:
             provide_connection(self.spark_connection, os.environ)
+        settings = cluster_settings(BaseHook.get_connection(self.spark_connection), os.environ, is_cluster_mode=False)
+        self.conf = {**settings, **(self.conf or {})}
         _refuse_kubernetes_without_provider(self.spark_connection)
         self.log.info("lakehouse %s", shlex.join(self.application_args))
 

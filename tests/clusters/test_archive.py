@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from lakehouse import Table
 from lakehouse.errors import UserError
+from tests.clusters.models import JOBS, check, create_table, printed, rows
 from tests.support.spark_cluster import REPOSITORY, SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-JOBS = str(REPOSITORY / "tests" / "clusters" / "jobs.py")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    location = str(tmp_path / "t")
-    Table.create(location, name="t", record_key=["id"], partition_by=["day"], ordering="ts")
-    return location
-
-
-def rows_of(output: str) -> dict[str, int]:
-    """Return the line of JSON that a job printed last."""
-    line = [text for text in output.splitlines() if text.startswith("{")][-1]
-    rows: dict[str, int] = json.loads(line)
-    return rows
-
 
 def test_packed_python_runs_an_upsert_where_workers_have_no_packages(
-    bare_cluster: SparkCluster, packed: Path, place: str
+    bare_cluster: SparkCluster, packed: Path, tmp_path: Path
 ) -> None:
+    create_table(tmp_path / "t")
     archived = {
         "spark.archives": f"{packed}#environment",
         "spark.pyspark.python": "./environment/bin/python",
         "spark.pyspark.driver.python": sys.executable,
     }
-    code, output = bare_cluster.run(JOBS, "upsert", place, "0", "60", "2", conf=archived)
+    code, output = bare_cluster.run(JOBS, "upsert", str(tmp_path / "t"), "0", "60", "2", conf=archived)
     assert code == 0, output + bare_cluster.logs()[-5000:]
-    assert rows_of(output) == {"rows": 60, "sum": sum(2 * number for number in range(60))}
-    assert str(packed.name) in bare_cluster.logs()
+    assert printed(output) == {"rows": 60, "sum": sum(rows(0, 60, 2).values())}
+    check(tmp_path / "t", rows(0, 60, 2))
+    assert list(bare_cluster.folder.glob("work-*/*/*/environment/bin/python")), "no executor unpacked the archive"
 
 
 def test_workers_without_packages_are_a_user_error_before_the_source_is_read(

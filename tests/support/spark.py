@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
+from lakehouse.spark import register
 from lakehouse.spark.session import unix_sockets
-from lakehouse.spark.source import register
 
 #: Folder of the jars from `make s3a`, with which Spark's readers open s3a:// paths; the session loads all jars in it.
 S3A_JARS = Path(__file__).resolve().parents[2] / ".jars" / "s3a"
