@@ -51,7 +51,7 @@ _MOST_LOG_BYTES = 64 << 20
 _STORED_BYTES = 16 << 20
 # A base file has fewer rows than bytes, because each row has its own key. So a row number takes 31 bits.
 _ROW_BITS = 31
-_POSITION, _IS_ROW = "_lakehouse_position", "_lakehouse_is_row"
+_POSITION, _IS_ROW, _BASE_POSITION = "_lakehouse_position", "_lakehouse_is_row", "_lakehouse_base_position"
 #: Spark shows names with other characters in another form.
 _PLAIN_NAME = r"^[0-9A-Za-z._-]+$"
 
@@ -67,15 +67,22 @@ class ChangedRows:
         """Return the valid rows of a DataFrame that reads base files of the slices; it has its metadata column."""
         metadata = spark_version().metadata_column(base)
         file = F.shiftleft(F.crc32(metadata.getField("file_name").cast("binary")), _ROW_BITS)
-        position = file + metadata.getField("row_index")
-        return base.join(F.broadcast(self.positions), position == self.positions[_POSITION], "left_anti")
+        # Spark 3.5 refuses a metadata column in the condition of a join, so the position is a column of the frame.
+        numbered = base.withColumn(_BASE_POSITION, file + metadata.getField("row_index"))
+        changed = F.broadcast(self.positions)
+        joined = numbered.join(changed, numbered[_BASE_POSITION] == self.positions[_POSITION], "left_anti")
+        return joined.drop(_BASE_POSITION)
 
 
 def few_changes(scan: Scan) -> np.ndarray:
     """Return the mask of the slices whose changed rows are worth a look-up: large base files with few log entries."""
     slices = scan.plan.slices
     names = slices.files.column("name").take(pa.array(slices.starts[:-1]))
-    if scan.context.mixes_versions or not len(slices) or {_POSITION, _IS_ROW} & set(scan.table_schema.names):
+    if (
+        scan.context.mixes_versions
+        or not len(slices)
+        or {_POSITION, _IS_ROW, _BASE_POSITION} & set(scan.table_schema.names)
+    ):
         # A merged row that has values of several versions needs all columns of the base row.
         return np.zeros(len(slices), bool)
     base_bytes = slices.base_sizes

@@ -21,10 +21,10 @@ _LEAST_PYTHON, _LEAST_JAVA = (3, 11), 17
 #: Imported name -> distribution, for the packages in the extra `spark`.
 _PACKAGES = {name: name for name in ("fastavro", "numpy", "obstore", "pandas", "pyarrow", "pyspark")}
 #: First supported and first unsupported version of pyspark, as pyproject.toml declares them.
-_PYSPARK = (4, 1), (4, 2)
+_PYSPARK = ("3.5", "4.0", "4.1")
 #: Other distributions that contain the package `pyspark`.
 _OVERWRITE = ("pyspark-client", "pyspark-connect")
-_CORE_JAR = re.compile(r"spark-core_[\d.]+-(\d[\w.]*)\.jar")
+_CORE_JAR = re.compile(r"spark-core_[\d.]+-(\d[\w.-]*)\.jar")
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 _JAVA_S = 15
 MODULES = "LAKEHOUSE_MODULES"
@@ -58,14 +58,13 @@ def check_pyspark(deployment: Deployment) -> Finding:
     files = version_in_files(folder)
     if files != installed:
         return failed(f"pip installed pyspark {installed}, but the files in {folder} have version {files}")
-    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
-    if not _PYSPARK[0] <= numbers < _PYSPARK[1]:
-        return failed(f"pyspark {installed} is not supported; supported is {_numbers(_PYSPARK[0])}")
+    if _minor(installed) not in _PYSPARK:
+        return failed(f"pyspark {installed} is not supported; supported are {', '.join(_PYSPARK)}")
     return ok(f"pyspark {installed} in {folder}")
 
 
 def check_spark_jars(deployment: Deployment) -> Finding:
-    """Compare the Spark version that spark-submit starts with the version of pyspark."""
+    """Compare the minor version of the Spark that spark-submit starts with that of pyspark."""
     folder, installed = _pyspark_folder(), _version("pyspark")
     home = Path(deployment.environ["SPARK_HOME"]) if deployment.environ.get("SPARK_HOME") else folder
     if home is None or installed is None:
@@ -75,11 +74,11 @@ def check_spark_jars(deployment: Deployment) -> Finding:
     except OSError as error:
         return failed(f"the jars of Spark in {home / 'jars'} cannot be listed: {error.strerror}")
     versions = sorted({match[1] for name in names if (match := _CORE_JAR.fullmatch(name))})
-    if versions != [installed]:
+    if [_minor(version) for version in versions] != [_minor(installed)]:
         return failed(
             f"Spark {', '.join(versions) or 'without a jar of its core'} in {home}, but pyspark is {installed}"
         )
-    return ok(f"Spark {installed} in {home}")
+    return ok(f"Spark {versions[0]} in {home}")
 
 
 def check_java(deployment: Deployment) -> Finding:
@@ -183,6 +182,11 @@ def _exists(module: str) -> bool:
         return find_spec(module) is not None
     except ImportError:
         return False
+
+
+def _minor(version: str) -> str:
+    """Return major and minor version; the last digit and the suffix of a vendor's build may differ."""
+    return ".".join(version.split(".")[:2])
 
 
 def _numbers(version_numbers: tuple[int, ...]) -> str:

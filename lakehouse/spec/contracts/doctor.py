@@ -169,7 +169,7 @@ CHECKS: dict[str, CheckDescription] = {
         ),
         _spark(
             "spark_jars",
-            "The JVM's Spark has the version of pyspark; otherwise Python functions fail with unclear errors.",
+            "The JVM's Spark has the minor version of pyspark; otherwise Python functions fail with unclear errors.",
             "Unset SPARK_HOME to use pyspark's own Spark, or install the pyspark of the cluster's version.",
         ),
         _spark("java", "Java 17 or newer is found by JAVA_HOME or on PATH.", "Install a JRE 17 and set JAVA_HOME."),

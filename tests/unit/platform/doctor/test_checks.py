@@ -17,6 +17,7 @@ from lakehouse.platform.doctor import catalog_checks, environment_checks, servic
 from lakehouse.platform.doctor.deployment import Deployment
 from lakehouse.platform.doctor.examine import FUNCTIONS, examine, result_of
 from lakehouse.platform.doctor.finding import Finding, combined, failed, ok, skipped, warning
+from lakehouse.spark.versions import choice
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckState, DoctorReport
 from tests.support.postgresql import server
 from tests.support.s3 import S3Server
@@ -89,13 +90,22 @@ def test_this_environment_has_python_packages_and_spark_of_one_version() -> None
 
 def test_spark_home_with_another_spark_fails_with_both_versions(tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "spark-core_2.13-3.5.1.jar").touch()
+    (tmp_path / "jars" / "spark-core_2.13-3.4.1.jar").touch()
     found = environment_checks.check_spark_jars(Deployment({"SPARK_HOME": str(tmp_path)}))
     assert found.state is CheckState.FAILED
-    assert "Spark 3.5.1" in found.found
-    assert "but pyspark is 4." in found.found
+    assert "Spark 3.4.1" in found.found
+    assert "but pyspark is " in found.found
     absent = environment_checks.check_spark_jars(Deployment({"SPARK_HOME": str(tmp_path / "absent")}))
     assert "cannot be listed" in absent.found
+
+
+def test_spark_home_with_a_build_of_a_vendor_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.5.6-amzn-0.jar").touch()
+    monkeypatch.setattr(environment_checks, "_version", {"pyspark": "3.5.9"}.get)
+    found = environment_checks.check_spark_jars(Deployment({"SPARK_HOME": str(tmp_path)}))
+    assert (found.state, found.found) == (CheckState.OK, f"Spark 3.5.6-amzn-0 in {tmp_path}")
+    assert tuple(choice._MODULES) == environment_checks._PYSPARK
 
 
 def test_pyspark_files_of_another_package_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
