@@ -18,7 +18,12 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
+from lakehouse.platform.doctor.storage_checks import conditional_puts
+from lakehouse.spec.contracts.doctor import CheckState
 from tests.support.hadoop import Hadoop, hadoop_at
+
+#: Calls that a write does not send.
+_OF_DATANODES = ("SendHeartbeat", "BlockReceivedAndDeleted", "BlockReport")
 
 
 class Impatient:
@@ -134,20 +139,20 @@ def test_partition_value_with_a_colon_needs_url_encoding(hdfs: Hadoop) -> None:
     assert encoded.scan(columns=["id", "ts"]).to_arrow().to_pydict() == rows.to_pydict()
 
 
-def read_in_child(storage: Storage, path: str) -> None:
-    assert storage.get(path) == b"x"
-    storage.put(f"{path}-of-child", b"y")
+def refused_in_child(storage: Storage) -> None:
+    with pytest.raises(UserError, match="spawn"):
+        storage.get("a")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_child_opens_its_own_client(hdfs: Hadoop) -> None:
+def test_forked_child_is_refused_instead_of_waiting_forever(hdfs: Hadoop) -> None:
     storage = open_storage(hdfs.place())
     storage.put("a", b"x")
-    child = multiprocessing.get_context("fork").Process(target=read_in_child, args=(storage, "a"))
+    child = multiprocessing.get_context("fork").Process(target=refused_in_child, args=(storage,))
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert storage.get("a-of-child") == b"y"
+    assert storage.get("a") == b"x"
 
 
 def test_pickled_store_needs_no_configuration_directory(hdfs: Hadoop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +166,26 @@ def test_pickled_store_needs_no_configuration_directory(hdfs: Hadoop, monkeypatc
     assert pickle.loads(data).get("a") == b"x"
     with pytest.raises(UserError, match="HADOOP_CONF_DIR: not set"):
         open_storage("hdfs:///a")
+
+
+def test_doctor_accepts_a_store_on_hdfs(hdfs: Hadoop) -> None:
+    storage = open_storage(hdfs.place())
+    assert conditional_puts(storage, table="t").state is CheckState.OK
+    assert storage.list_dir("") == ([], [])
+
+
+def test_small_upsert_needs_few_calls_of_the_namenode(hdfs: Hadoop) -> None:
+    table = Table.create(hdfs.place(), name="t", record_key=["id"], partition_by=["p"])
+    rows = pa.table({"id": list("abcdef"), "p": list("xyzxyz"), "v": range(6)})
+    for _ in range(2):
+        table.upsert(rows)
+    table = Table.open(table.location)
+    before = hdfs.calls()
+    table.upsert(rows)
+    after = hdfs.calls()
+    calls = {name: after[name] - before.get(name, 0) for name in after if name not in _OF_DATANODES}
+    assert calls["Create"] <= 26, calls
+    assert sum(calls.values()) <= 225, calls
 
 
 def test_synced_file_is_readable(hdfs: Hadoop) -> None:

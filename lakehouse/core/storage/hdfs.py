@@ -396,7 +396,8 @@ class HdfsStorage:
         # A directory is only a prefix and is removed with its last file. A writer creates its directories again, and
         # HDFS deletes a directory only if it is empty.
         for directory in sorted(directories, key=len, reverse=True):
-            while directory:
+            # The `.hoodie` of a table always has files, so that a try would waste a request.
+            while directory and directory.rpartition("/")[2] != ".hoodie":
                 try:
                     if not self._client.native().delete(self._base + directory):
                         break

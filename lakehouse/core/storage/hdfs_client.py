@@ -1,7 +1,8 @@
 """Clients of hdfs-native, one for each file system in a process.
 
-A client has threads and connections, which do not survive `fork`: in a child the parent's client would wait forever. So
-a child opens clients of its own, and never releases the client of its parent.
+A client has threads and connections, which do not survive `fork`: in a child the parent's client would wait forever,
+and a new client sometimes does. So a forked child whose parent used HDFS gets a UserError, as with object stores.
+Spark's Python workers are forked from a process that uses no store.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ T = TypeVar("T")
 Key = tuple[int, str, str, tuple[tuple[str, str], ...]]
 ATTEMPTS = 6
 
+_user_of_threads: int | None = None
 # The entries of a parent process stay, because releasing its clients would wait for threads that do not exist.
 _clients: dict[Key, Any] = {}
 
@@ -63,7 +65,16 @@ class HdfsClient:
 
     def native(self) -> Any:
         """Return the client of this process; no request is sent."""
-        key = (os.getpid(), current_user(), self._url, self._entries)
+        global _user_of_threads  # noqa: PLW0603 (the threads are the process's, too)
+        process = os.getpid()
+        if _user_of_threads not in (None, process):
+            raise UserError(
+                f"{self._root} cannot be used in a process forked after its parent used HDFS; start processes with "
+                "multiprocessing's 'spawn', or use the store only in the children.",
+                root=self._root,
+            )
+        _user_of_threads = process
+        key = (process, current_user(), self._url, self._entries)
         client = _clients.get(key)
         if client is None:
             # Two threads may open a client; both use the first one.
