@@ -170,7 +170,8 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
             name="spark",
             text="Spark, Kafka, databases, hudi-rs, public bug reports",
             command=pytest(
-                *ordinary, *(f"tests/{name}" for name in ("spark", "kafka", "databases", "interop", "reports"))
+                *ordinary,
+                *(f"tests/{name}" for name in ("spark", "clusters", "kafka", "databases", "interop", "reports")),
             ),
         ),
         Stage(

@@ -24,7 +24,13 @@ REPORT, BEAT, STOP = JobDocument.REPORT, JobDocument.HEARTBEAT, JobDocument.STOP
 DONE = IngestReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260131120000000", rows=3)
 #: Parts of the id of a job with the characters of Airflow's run ids.
 PARTS = ("ingest.sales.orders", "scheduled__2026-01-01T00:00:00+00:00", "ingest")
-KINDS = ("folder", "file", "catalog", pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.slow))
+KINDS = (
+    "folder",
+    "file",
+    "catalog",
+    pytest.param("s3", marks=pytest.mark.s3),
+    pytest.param("hdfs", marks=pytest.mark.slow),
+)
 
 
 @pytest.fixture(params=KINDS)
