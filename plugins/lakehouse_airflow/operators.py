@@ -332,8 +332,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         self._secrets = driver_secrets(os.environ, references)
         if is_here:
             _refuse_kubernetes_without_provider(self.spark_connection)
-        connection = _connection(self.spark_connection)
-        settings = cluster_settings(connection, os.environ, is_cluster_mode=True)
+        settings = cluster_settings(_connection(self.spark_connection), os.environ, is_cluster_mode=True)
         return JobRequest(
             name=str(self.name),
             token=new_token(),

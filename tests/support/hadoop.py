@@ -59,6 +59,8 @@ _YARN_SETTINGS = {
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.pmem-check-enabled": "false",
     "yarn.nodemanager.disk-health-checker.enable": "false",
+    # A node manager refuses containers on a disk that is 90 % full.
+    "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
     "yarn.nodemanager.hostname": HOST,
     "yarn.nodemanager.bind-host": HOST,
     "yarn.nodemanager.address": f"{HOST}:0",
