@@ -12,6 +12,8 @@ DATA ?=
 DATABASE ?= auto
 MINUTES ?= 10
 SEEDS ?= 2000
+ONLY ?=
+AGAIN ?=
 KILLS ?= 1000
 TABLE ?=
 
@@ -50,7 +52,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help env wheel demo ui first-hour pictures test test-all check unit airflow-tests interop bench reliability source-kills \
+.PHONY: help env wheel demo ui first-hour pictures test test-all check unit airflow-tests interop bench reliability matrix source-kills \
 	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka s3a kafka mysql hadoop postgresql preflight clean distclean
 
 help: ## show this list
@@ -58,10 +60,10 @@ help: ## show this list
 
 # The environment is new, so that the wheel does not depend on the packages of this machine.
 wheel: ## dist/lakehouse_tables-<version>-py3-none-any.whl, to install into your own environments with pip
-	@rm -rf build dist/lakehouse_tables-*.whl
+	@rm -rf build/lib build/bdist.* build/venv dist/lakehouse_tables-*.whl
 	$(PYTHON) -m venv build/venv
 	build/venv/bin/python -m pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
-	@rm -rf build $(EGG_INFO)
+	@rm -rf build/lib build/bdist.* build/venv $(EGG_INFO)
 	@ls dist/lakehouse_tables-*.whl
 
 env: ## .env with random passwords for docker compose; passwords that it has are kept
@@ -148,6 +150,9 @@ bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measure
 
 reliability: $(SPARK_READY) ## simulation, kills, damaged inputs, a soak and mutants, on one page (MINUTES=10 SEEDS=2000)
 	.venv/bin/python -m tests.reliability --minutes $(MINUTES) --seeds $(SEEDS)
+
+matrix: $(SPARK_READY) ## short suites over all supported versions of Spark, Airflow, Python and packages (ONLY=spark-3.5* AGAIN=1)
+	.venv/bin/python -m tests.matrix $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again)
 
 source-kills: $(SPARK_READY) $(KAFKA_READY) ## kill ingestions from all sources, then compare tables with sources (KILLS=1000)
 	.venv/bin/python -m tests.reliability.source_kills --kills $(KILLS)
@@ -250,4 +255,4 @@ clean: ## remove the files of earlier runs; keep the environments
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments and the jar too
-	rm -rf .venv .venv-airflow .venv-hudi .jars
+	rm -rf .venv .venv-airflow .venv-hudi .venvs .jars

@@ -14,6 +14,7 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "plugins")]
 
 # The repository is on the path only now.
 from docs.generators.architecture import architecture_files  # noqa: E402
+from docs.generators.compatibility import compatibility_files  # noqa: E402
 from docs.generators.pages import REFERENCE  # noqa: E402
 from docs.generators.performance import performance_files  # noqa: E402
 
@@ -25,7 +26,7 @@ def main() -> int:
     only_check = parser.parse_args().check
     different = 0
     pages = {DOCS / "reference" / name: generated() for name, generated in REFERENCE.items()}
-    for path, text in (pages | performance_files() | architecture_files()).items():
+    for path, text in (pages | performance_files() | architecture_files() | compatibility_files()).items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         different += 1

@@ -40,6 +40,9 @@ if IN_SPARK_ENVIRONMENT:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+#: Environments of the version matrix have pyspark, pytest and no test servers.
+HAS_SERVERS = find_spec("moto") is not None
+
 # Registers the modules with fixtures. The metastore is used in both environments.
 SUPPORT = Path(__file__).parent / "support"
 pytest_plugins = [
@@ -59,7 +62,9 @@ pytest_plugins = [
         "mariadb",
         "hadoop",
     )
-    if (IN_SPARK_ENVIRONMENT or name == "hive") and (SUPPORT / f"{name}.py").exists()
+    if (IN_SPARK_ENVIRONMENT or name == "hive")
+    and (HAS_SERVERS or name == "spark")
+    and (SUPPORT / f"{name}.py").exists()
 ]
 
 collect_ignore = [] if find_spec("airflow") is not None else ["airflow"]

@@ -57,6 +57,8 @@ AIRFLOW_SAMPLE = "tests/airflow/test_demo.py::test_demo_ingests_own_files_by_sch
 #: hudi-rs reads what lakehouse writes, and Apache Hudi reads and continues tables of lakehouse.
 HUDI_RS_SAMPLE = ("tests/interop/test_tables_read_by_hudi_rs.py", "tests/interop/test_log_files_read_by_hudi_rs.py")
 HUDI_SAMPLE = ("tests/interop/test_tables_read_by_hudi.py",)
+_STORES = ("property", "contract", "simulation", "reliability", "s3", "hadoop")
+_SERVERS = ("spark", "clusters", "kafka", "databases", "interop", "reports")
 HUDI_JARS = ".jars/hudi-spark*-bundle*.jar"
 
 
@@ -150,7 +152,7 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         Stage(
             name="environments",
             text="virtual environments and jars",
-            command=make("venvs", "classes", "hudi" if in_ci else "hudi-releases", "s3a", "kafka", "mysql"),
+            command=make("venvs", "classes", "hudi" if in_ci else "hudi-releases", "s3a", "kafka", "mysql", "hadoop"),
         ),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(
@@ -160,19 +162,14 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         ),
         Stage(
             name="property",
-            text="property tests, contracts, simulation, S3",
-            command=pytest(
-                *ordinary, *(f"tests/{name}" for name in ("property", "contract", "simulation", "reliability", "s3"))
-            ),
+            text="property tests, contracts, simulation, S3, HDFS",
+            command=pytest(*ordinary, *(f"tests/{name}" for name in _STORES)),
             variables=histories,
         ),
         Stage(
             name="spark",
-            text="Spark, Kafka, databases, hudi-rs, public bug reports",
-            command=pytest(
-                *ordinary,
-                *(f"tests/{name}" for name in ("spark", "clusters", "kafka", "databases", "interop", "reports")),
-            ),
+            text="Spark, clusters, Kafka, databases, hudi-rs, public bug reports",
+            command=pytest(*ordinary, *(f"tests/{name}" for name in _SERVERS)),
         ),
         Stage(
             name="airflow",
@@ -183,6 +180,11 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
             name="hudi",
             text="interoperability with Apache Hudi",
             command=pytest("-m", f"jvm{less}", "--ignore=tests/airflow", "--ignore=tests/adoption"),
+        ),
+        Stage(
+            name="matrix",
+            text="corners of the matrix of versions",
+            command=(".venv/bin/python", "-m", "tests.matrix", *(["--ci"] if in_ci else [])),
         ),
         *([] if in_ci else [adoption]),
     ]

@@ -26,7 +26,10 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("lakehouse/core/operations/commit/results.py", ()),
     ),
     "Catalog": (("lakehouse/platform/catalog/catalog.py", ("load_catalog", "Catalog")),),
-    "Spark": (("lakehouse/spark/session.py", ("job_session",)),),
+    "Spark": (
+        ("lakehouse/spark/session.py", ("job_session",)),
+        ("lakehouse/spark/frames.py", ("read", "register")),
+    ),
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
         ("plugins/lakehouse_airflow/operators.py", ()),

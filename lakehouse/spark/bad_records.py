@@ -26,6 +26,7 @@ from lakehouse.spark.sources import (
     Schema,
     Session,
 )
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.workers import map_in_arrow
 
 REASON = "_lakehouse_reason"
@@ -201,7 +202,7 @@ def _dead_letters(marked: DataFrame) -> DataFrame:
 
 def _undecoded(text: Column) -> Column:
     """Return the bytes of a string that is not UTF-8 in base64, else null; as a string they would be replaced."""
-    return F.when(~F.is_valid_utf8(text), F.base64(text.cast("binary")))
+    return F.when(~spark_version().is_valid_utf8(text), F.base64(text.cast("binary")))
 
 
 def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

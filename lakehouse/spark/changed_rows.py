@@ -37,6 +37,7 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import columns_of
 from lakehouse.spark.engine import own_workers
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 #: Bytes of the requested columns in base files, and share of the columns, from which the anti join is faster than
@@ -64,7 +65,7 @@ class ChangedRows:
 
     def unchanged(self, base: DataFrame) -> DataFrame:
         """Return the valid rows of a DataFrame that reads base files of the slices; it has its metadata column."""
-        metadata = base.metadataColumn("_metadata")
+        metadata = spark_version().metadata_column(base)
         file = F.shiftleft(F.crc32(metadata.getField("file_name").cast("binary")), _ROW_BITS)
         position = file + metadata.getField("row_index")
         return base.join(F.broadcast(self.positions), position == self.positions[_POSITION], "left_anti")
@@ -169,7 +170,7 @@ def _stored(spark: SparkSession, frame: DataFrame, partitions: int) -> DataFrame
     clone = spark._jsparkSession.cloneSession()
     clone.conf().set("spark.sql.adaptive.enabled", "false")
     shuffled = frame.repartition(partitions)._jdf.queryExecution().analyzed()
-    planned = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone, shuffled)
+    planned = spark_version().dataset(spark, clone, shuffled)
     logical = getattr(jvm.org.apache.spark.sql.execution, "LogicalRDD$")
     relation = getattr(logical, "MODULE$").fromDataset(planned.queryExecution().toRdd(), planned, False)
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, relation), spark)
+    return DataFrame(spark_version().dataset(spark, spark._jsparkSession, relation), spark)

@@ -40,13 +40,13 @@ def work(place: Path) -> None:
         "WHERE j.k IN (1, 2, 3) GROUP BY p.k ORDER BY n"
     )
     joined.mapInArrow(same, joined.schema).collect()
-    numbers.repartition(2, "k").sortWithinPartitions("s").mapInArrow(same, numbers.schema).toArrow()
+    numbers.repartition(2, "k").sortWithinPartitions("s").mapInArrow(same, numbers.schema).collect()
     # What a write and a snapshot read of a table with logs use: Python tasks on lists, a rebalance, an anti join.
     spark.sparkContext.parallelize([1, 2], 2).map(str).collect()
     files = spark.read.parquet(str(place / "parquet"))
     files.hint("rebalance", "k").mapInArrow(same, files.schema).collect()
-    row = files.metadataColumn("_metadata").getField("row_index")
-    files.join(broadcast(numbers.select("id")), row == numbers["id"], "left_anti").collect()
+    positions = files.selectExpr("*", "_metadata.row_index AS position")
+    positions.join(broadcast(numbers.select("id")), positions["position"] == numbers["id"], "left_anti").collect()
     spark.stop()
 
 

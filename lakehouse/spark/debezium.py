@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from lakehouse.spark.field_values import MARK, FieldRules, marked_json, quoted
 from lakehouse.spark.json_text import repeated_key_problem
 from lakehouse.spark.sources import CORRUPT, PROBLEM, Frame, Schema
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spec.sources.debezium import OPERATION
 
 #: The paths in an event to a row; with a description of its types, the event is in `payload`.
@@ -152,7 +153,9 @@ def json_columns(parsed: Column, event: Column, schema: Schema, rules: FieldRule
     for column in schema:
         text = f"image.{quoted(column.name)}"
         if column.name in own:
-            value = F.replace(_fact(event, column.name), F.lit(MARK), F.lit("")).try_cast(column.dataType)
+            value = spark_version().try_cast(
+                F.replace(_fact(event, column.name), F.lit(MARK), F.lit("")), column.dataType.simpleString()
+            )
         elif isinstance(column.dataType, _TEMPORAL):
             value = _temporal(F.expr(text), column.dataType, _type_name(parsed, column.name))
             value = F.coalesce(value, F.expr(rules.value(text, column.dataType)))
@@ -215,9 +218,9 @@ def _temporal(text: Column, kind: DataType, type_name: Column) -> Column:
     """
     digits = F.when(text.rlike(_NUMBERS), F.substring(text, 2, 40))
     if isinstance(kind, DateType):
-        days = digits.try_cast("int")
+        days = spark_version().try_cast(digits, "int")
         return F.when(days.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), days))
-    count = digits.try_cast("decimal(30,0)")
+    count = spark_version().try_cast(digits, "decimal(30,0)")
     micros = F.when(type_name.endswith(".MicroTimestamp"), count)
     micros = micros.when(type_name.endswith(".NanoTimestamp") & (count % 1000 == 0), count / 1000)
     micros = micros.when(type_name.endswith(".Timestamp"), count * 1000)

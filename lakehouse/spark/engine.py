@@ -32,6 +32,7 @@ from lakehouse.core.rows.list_offsets import with_offsets
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.workers import prepare_for_reuse
 
 # Size of shuffled rows that fill at least one base file; Spark's default of 64 MB would create small files.
@@ -153,7 +154,7 @@ class SparkEngine:
             # would take a third of the write's whole CPU time.
             return self._with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
         options[_SHARD_OPTION] = str(_shard_bytes(size, self.parallelism, least_bytes))
-        return self._with_options(frame, options).hint("rebalance", *columns)
+        return spark_version().rebalanced(self._with_options(frame, options), columns)
 
     def _with_options(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
         """Return the frame in a clone of its session: the user's session and other threads keep their options."""
@@ -163,8 +164,7 @@ class SparkEngine:
         for name, value in options.items():
             clone.conf().set(name, value)
         plan = frame._jdf.queryExecution().analyzed()
-        jvm: Any = self._spark._jvm
-        cloned = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone, plan)
+        cloned = spark_version().dataset(self._spark, clone, plan)
         return DataFrame(cloned, SparkSession(self._spark.sparkContext, clone))
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:

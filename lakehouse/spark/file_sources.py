@@ -14,9 +14,6 @@ from typing import Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
 from lakehouse.core.storage.locate import open_storage
@@ -63,18 +60,18 @@ def file_source(options: Mapping[str, str]) -> FileSource | None:
     return None
 
 
-@dataclass(frozen=True)
-class _FileTask(InputPartition):
+@dataclass(frozen=True, slots=True)
+class FileTask:
     """Some files of one partition, read by one task; `values` belong to its partition columns."""
 
     files: tuple[str, ...]
     values: Mapping[str, str]
 
 
-class PlannedFilesReader(DataSourceReader):
+class PlannedFiles:
     """Reads the files that a `FileSource` plans, in one batch query."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         """Prepare a query.
 
         Args:
@@ -86,34 +83,33 @@ class PlannedFilesReader(DataSourceReader):
         """
         source = file_source(options)
         assert source is not None, "the data source checks that an option selects a file source"
-        self._options, self._schema = dict(options), to_arrow_schema(schema)
+        self._options, self._schema = dict(options), schema
         self._storage_options = source.storage_options(options)
         self._where = _condition(options, self._schema)
 
-    def partitions(self) -> list[InputPartition]:
+    def tasks(self) -> list[FileTask]:
         """Plan the files and divide them into tasks."""
         source = file_source(self._options)
         assert source is not None
-        tasks: list[InputPartition] = [
-            _FileTask(files=partition.files[start : start + _FILES_PER_TASK], values=partition.values)
+        tasks = [
+            FileTask(files=partition.files[start : start + _FILES_PER_TASK], values=partition.values)
             for partition in source.plan(self._options, _conjuncts(self._where))
             for start in range(0, len(partition.files), _FILES_PER_TASK)
         ]
         # Without any partition, Spark would start one task and pass no partition to it.
-        return tasks or [_FileTask(files=(), values={})]
+        return tasks or [FileTask(files=(), values={})]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, task: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task's files."""
-        assert isinstance(partition, _FileTask)
-        for url in partition.files:
+        for url in task.files:
             folder, _, name = url.rpartition("/")
             with open_storage(folder, self._storage_options).open_input(name) as source:
                 file = pq.ParquetFile(source)
                 stored = {name.lower(): name for name in file.schema_arrow.names}
-                data = [f.name for f in self._schema if f.name not in partition.values]
+                data = [f.name for f in self._schema if f.name not in task.values]
                 columns = [stored[name.lower()] for name in data if name.lower() in stored]
                 for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
-                    rows = _with_table_columns(batch, self._schema, partition.values)
+                    rows = _with_table_columns(batch, self._schema, task.values)
                     if self._where is None:
                         yield rows
                     else:

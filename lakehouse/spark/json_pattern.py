@@ -29,6 +29,17 @@ def object_pattern(options: Mapping[str, str]) -> str:
     return f"(?s:{pattern})"
 
 
+def token_pattern(options: Mapping[str, str]) -> str:
+    """Return the pattern of a string, a comment, or anything between them, in JSON that parses."""
+    quotes = '"' + ("'" if flag(options, "allowSingleQuotes", default=True) else "")
+    tokens = [rf"{quote}[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+{quote}" for quote in quotes]
+    outside = quotes
+    if has_comments(options):
+        tokens += [r"/\*.*?\*/", r"//[^\n]*+", r"#[^\n]*+"]
+        outside += "/#"
+    return f"(?s:{'|'.join([*tokens, f'[^{outside}]++', '.'])})"
+
+
 def has_comments(options: Mapping[str, str]) -> bool:
     """Return whether JSON strings may have comments."""
     return flag(options, "allowComments", default=False)

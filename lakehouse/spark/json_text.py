@@ -19,9 +19,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from lakehouse.spark.json_pattern import has_comments, object_pattern
+from lakehouse.spark.versions.choice import spark_version
 
-#: The setting, and its value, with which parsing to a variant refuses objects with a repeated key.
-REFUSES_REPEATED_KEYS = ("spark.sql.variant.allowDuplicateKeys", "false")
 _REPEATED = "an object has a key twice, so one of its values would be lost; correct the record at its source"
 _NESTED = r"\{[^{]*+\{"
 _FLAT = r"\A\s*+\{[^{}]*+\}\s*+\z"
@@ -38,7 +37,7 @@ def json_objects(text: Column, options: Mapping[str, str]) -> Column:
     is_divided = F.regexp_like(rest, F.lit(_SEQUENCE)) | F.regexp_like(rest, F.lit(_ARRAY))
     several = F.regexp_extract_all(text, F.lit(object_pattern(options)), 0)
     return F.when(
-        F.is_valid_utf8(text),
+        spark_version().is_valid_utf8(text),
         F.when(_is_simple(text, options), F.array(text))
         .when(is_divided, several)
         .when(_is_one_value(text, options), F.array(text)),
@@ -47,19 +46,19 @@ def json_objects(text: Column, options: Mapping[str, str]) -> Column:
 
 def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether a string is UTF-8 and exactly one object, if it parses."""
-    is_object = F.is_valid_utf8(text) & (_is_simple(text, options) | _is_one_value(text, options))
+    is_object = spark_version().is_valid_utf8(text) & (_is_simple(text, options) | _is_one_value(text, options))
     return F.when(text.isNotNull(), F.coalesce(is_object, F.lit(False)))
 
 
 def has_repeated_key(text: Column, options: Mapping[str, str], pairs: Column | None = None) -> Column:
     """Return whether an object, or an object inside it, repeats a key; Spark's parser keeps the last value.
 
-    `pairs` is the string as a `map<string,string>`, if it is parsed already. Nested objects are parsed as a variant,
-    which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
+    `pairs` is the string as a `map<string,string>`, if it is parsed already. The session has the settings
+    `SparkVersion.JSON_SETTINGS`.
     """
     parsed = F.from_json(text, "map<string,string>", dict(options)) if pairs is None else pairs
     keys = F.map_keys(parsed)
-    is_refused = parsed.isNotNull() & F.from_json(text, "variant", dict(options)).isNull()
+    is_refused = parsed.isNotNull() & spark_version().repeats_nested_key(text, options)
     has_repeated = F.size(F.array_distinct(keys)) < F.size(keys)
     has_repeated = F.when(F.regexp_like(text, F.lit(_NESTED)), is_refused).otherwise(has_repeated)
     return F.coalesce(has_repeated, F.lit(False))

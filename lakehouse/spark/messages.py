@@ -22,6 +22,7 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.json_text import has_repeated_key, is_json_object, repeated_key_problem
 from lakehouse.spark.sources import CORRUPT, FILE_SET, PROBLEM, RAW, SOURCE_FILE, Frame, Schema, Session
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 #: The columns of messages as tasks read them.
@@ -207,7 +208,7 @@ def kept_rows(marked: Frame) -> Frame:
     """
     if marked.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return marked.persist(StorageLevel.MEMORY_AND_DISK)
-    return marked.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    return spark_version().local_checkpoint(marked, eager=False)
 
 
 def release(marked: Frame) -> None:
@@ -222,7 +223,7 @@ def release(marked: Frame) -> None:
 def materialised(marked: Frame) -> Frame:
     """Read all messages once. If a time limit ended the read, a second read would end at another offset."""
     with spark_failures("reading the messages"):
-        return marked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+        return spark_version().local_checkpoint(marked, eager=True)
 
 
 def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:

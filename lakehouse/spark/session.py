@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from functools import cache
 from tempfile import TemporaryDirectory
 
-import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakehouse.core.system.stop import before_stop
-from lakehouse.errors import UserError
-from lakehouse.spark.source import register
 from lakehouse.spark.submitted import submitted_settings
+from lakehouse.spark.versions.choice import require_same_minor, spark_version
 
 _CONF = {
     "spark.sql.session.timeZone": "UTC",
@@ -30,19 +28,17 @@ _CONF = {
 }
 #: Settings of a session that spark-submit did not start.
 _ALONE = {"spark.master": "local[*]", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-ENABLED, FOLDER = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
-#: Spark's own switch, an environment variable.
-SWITCH = "PYSPARK_UDS_MODE"
-#: Spark refuses a longer path of the folder, because paths of sockets are short.
-_MOST_CHARACTERS = 61
 
 
 def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of this process, on the master of spark-submit or, without it, on all local cores.
 
-    Raises UserError if pyspark and the JVM's Spark have different versions, because Python functions would fail with
-    unclear errors.
+    The session has `format("lakehouse")`, except on Spark 3.5 (see `lakehouse.spark.read`).
+
+    Raises:
+        UserError: The version of Spark is not supported, or pyspark and the JVM's Spark have different minor versions.
     """
+    version = spark_version()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     settings = {**_CONF, **(conf or {})}
@@ -52,12 +48,8 @@ def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSessio
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    if spark.version != pyspark.__version__:
-        raise UserError(
-            f"Spark's JVM has version {spark.version} and Python's pyspark {pyspark.__version__}: install pyspark "
-            f"{spark.version} in {sys.prefix}, without pyspark-client"
-        )
-    register(spark)
+    require_same_minor(spark.version)
+    version.register(spark)
     before_stop(end_spark_call)
     return spark
 
@@ -70,15 +62,16 @@ def unix_sockets(settings: Mapping[str, str], environ: Mapping[str, str]) -> dic
     when the process ends. Other machines do not have the folder, so sessions on a cluster keep their settings.
 
     Args:
-        settings: The settings that the session will have. A value of the user for `ENABLED` is kept.
+        settings: The settings that the session will have. A value of the user for the switch of the sockets is kept.
         environ: The environment of the process.
     """
-    if not settings.get("spark.master", "").startswith("local") or ENABLED in settings or SWITCH in environ:
+    sockets = spark_version().SOCKETS
+    if sockets is None or not settings.get("spark.master", "").startswith("local"):
         return {}
-    if not hasattr(socket, "AF_UNIX"):
+    if sockets.enabled in settings or sockets.switch in environ or not hasattr(socket, "AF_UNIX"):
         return {}
     place = _folder()
-    return {ENABLED: "true", FOLDER: place} if len(place) <= _MOST_CHARACTERS else {}
+    return {sockets.enabled: "true", sockets.folder: place} if len(place) <= sockets.most_characters else {}
 
 
 @cache

@@ -11,42 +11,40 @@ All queries of one DataFrame read the version that the table had at `load()`. Wo
 `.option("hoodie.datasource.query.incremental.format", "cdc")` makes an incremental read or a stream return changes: op,
 ts_ms, and the rows before and after as JSON strings. `Table.incremental(..., format="cdc")` returns them as structs.
 
+Spark 3.5 has no Python data source: only `lakehouse.spark.versions.v40` and newer ones import this module.
+
 `.option("published", "database.table")` reads a published table of a metastore (see `file_sources`); no path is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from lakehouse.core.env import Env
-from lakehouse.core.format.avro.schema import with_meta_fields
-from lakehouse.core.operations.load.table import LoadedTable, load_table, require_merger
-from lakehouse.core.operations.read.bounded_query import BoundedQuery, query_schema, with_bound
-from lakehouse.core.operations.read.cdc import JSON_SCHEMA, ChangeScan, as_json
+from lakehouse.core.operations.read.bounded_query import BoundedQuery, with_bound
 from lakehouse.core.operations.read.plan import plan_read
-from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental, Query, ScanRequest
-from lakehouse.core.operations.read.row_reader import read_rows
-from lakehouse.core.operations.read.scan import Scan
-from lakehouse.core.planning.cdc import FileGroupChange
-from lakehouse.core.planning.predicate import check_columns
-from lakehouse.core.state.file_slices import FileSlices
-from lakehouse.core.storage.locate import open_storage
-from lakehouse.errors import CleanedHistoryError, UserError, nearest
-from lakehouse.spark.file_sources import PlannedFilesReader, file_source
+from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
+from lakehouse.errors import CleanedHistoryError, UserError
+from lakehouse.spark.file_sources import FileTask, PlannedFiles, file_source
+from lakehouse.spark.read_plan import (
+    ReadTask,
+    check_change_columns,
+    check_types,
+    open_table,
+    read_request,
+    read_task,
+    read_tasks,
+    result_schema,
+)
 from lakehouse.spark.scan import spark_schema
-from lakehouse.spark.source_options import NAME, SourceOptions, parse_source_options
+from lakehouse.spark.source_options import NAME, parse_source_options
 from lakehouse.spark.worker_python import set_worker_python
-from lakehouse.spark.workers import prepare_for_reuse
 
-_SMALL_TASK_BYTES = 32 * 1024 * 1024
 _BEFORE_FIRST_COMMIT = "0" * 17
 
 
@@ -56,21 +54,10 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LakehouseDataSource)
 
 
-@dataclass(frozen=True)
-class _SliceTask(InputPartition):
-    """Some file slices of a scan, read by one task; the plan of `scan` has no slices."""
+class ReadPartition(InputPartition):
+    """A task of a read as a partition of Spark."""
 
-    scan: Scan
-    slices: FileSlices
-
-
-@dataclass(frozen=True)
-class _ChangeTask(InputPartition):
-    """The changes of one commit in one file group, read by one task; `columns` are the columns of the result."""
-
-    scan: ChangeScan
-    change: FileGroupChange | None
-    columns: tuple[str, ...]
+    value: ReadTask | FileTask
 
 
 class LakehouseDataSource(DataSource):
@@ -93,14 +80,14 @@ class LakehouseDataSource(DataSource):
         if source is not None:
             return source.schema_ddl(self.options)
         options = parse_source_options(self.options)
-        table = _open(options)
+        table = open_table(options)
         self._bounded = with_bound(table, options.query)
-        return spark_schema(_result_schema(table, self._bounded.query, options))
+        return spark_schema(result_schema(table, self._bounded.query, options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         if file_source(self.options) is not None:
-            return PlannedFilesReader(self.options, schema)
+            return PublishedReader(self.options, schema)
         return LakehouseReader(dict(self.options), schema, self._bounded)
 
     def streamReader(self, schema: StructType) -> LakehouseStreamReader:
@@ -123,14 +110,14 @@ class LakehouseReader(DataSourceReader):
         """
         self._options, self._schema, self._bounded = parse_source_options(options), schema, bounded
         if self._options.reads_changes:
-            _check_change_columns(schema.names)
+            check_change_columns(schema.names)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; slices with small files share a task."""
-        table = _open(self._options)
+        table = open_table(self._options)
         query = self._options.query if self._bounded is None else self._bounded.on(table)
         try:
-            scan = plan_read(table, _request(self._options, query, self._schema.names))
+            scan = plan_read(table, read_request(self._options, query, self._schema.names))
         except CleanedHistoryError as error:
             if self._bounded is None or query == self._bounded.query:
                 raise
@@ -139,12 +126,29 @@ class LakehouseReader(DataSourceReader):
                 "newest version",
                 **error.facts,
             ) from error
-        _check_types(scan, self._schema, "Load the DataFrame again, or correct .schema(...)")
-        return _tasks(scan, self._schema.names)
+        check_types(scan, self._schema, "Load the DataFrame again, or correct .schema(...)")
+        return [ReadPartition(task) for task in read_tasks(scan, self._schema.names)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        return _read(partition)
+        return _rows(partition)
+
+
+class PublishedReader(DataSourceReader):
+    """Reads the files that a `FileSource` plans, in one batch query."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._files = PlannedFiles(options, to_arrow_schema(schema))
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the files and divide them into tasks."""
+        return [ReadPartition(task) for task in self._files.tasks()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task's files."""
+        assert isinstance(partition, ReadPartition)
+        assert isinstance(partition.value, FileTask)
+        return self._files.read(partition.value)
 
 
 class LakehouseStreamReader(DataSourceStreamReader):
@@ -153,7 +157,7 @@ class LakehouseStreamReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = parse_source_options(options, streaming=True), schema
         if self._options.reads_changes:
-            _check_change_columns(schema.names)
+            check_change_columns(schema.names)
 
     def initialOffset(self) -> dict[str, str]:
         """Return where a new query starts: option startOffset, `earliest` (default), `latest` or a completion time."""
@@ -164,7 +168,7 @@ class LakehouseStreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, str]:
         """Return the completion time of the newest commit; this lists the timeline once."""
-        completed = _open(self._options).timeline.writes().by_completion()
+        completed = open_table(self._options).timeline.writes().by_completion()
         return {"completed": completed[-1].completion if completed else _BEFORE_FIRST_COMMIT}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
@@ -173,106 +177,16 @@ class LakehouseStreamReader(DataSourceStreamReader):
         if begin >= last:
             return []
         query = Changes(begin, last) if self._options.reads_changes else Incremental(begin, last)
-        scan = plan_read(_open(self._options), _request(self._options, query, self._schema.names))
-        _check_types(scan, self._schema, "Start the stream again from its checkpoint, or correct .schema(...)")
-        return _tasks(scan, self._schema.names)
+        scan = plan_read(open_table(self._options), read_request(self._options, query, self._schema.names))
+        check_types(scan, self._schema, "Start the stream again from its checkpoint, or correct .schema(...)")
+        return [ReadPartition(task) for task in read_tasks(scan, self._schema.names)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        return _read(partition)
-
-
-def _open(options: SourceOptions) -> LoadedTable:
-    env = Env(storage=open_storage(options.location, options.storage))
-    table = load_table(env, allowed_functions=options.functions)
-    require_merger(table.config)
-    return table
-
-
-def _request(options: SourceOptions, query: Query, columns: Sequence[str]) -> ScanRequest:
-    request = ScanRequest(query=query, where=options.where)
-    # Change columns contain images of whole rows, and damaged files cannot be skipped.
-    if isinstance(query, Changes):
-        return request
-    return replace(request, columns=tuple(columns), skips_damage=options.skips_damage)
-
-
-def _result_schema(table: LoadedTable, query: Query, options: SourceOptions) -> pa.Schema:
-    stored = query_schema(table, query)
-    data = stored if stored is not None else pa.schema([])
-    rows = with_meta_fields(data)
-    if options.where is not None:
-        check_columns(options.where, data if options.reads_changes else rows)
-    full = JSON_SCHEMA if options.reads_changes else rows
-    if options.columns is None:
-        return full
-    for name in options.columns:
-        if name not in full.names:
-            place = "the changes" if options.reads_changes else "the table"
-            raise UserError(f"column {name!r} is not in {place}.{nearest(name, full.names)}", column=name)
-    return pa.schema([full.field(name) for name in options.columns])
-
-
-def _check_change_columns(columns: Sequence[str]) -> None:
-    for name in columns:
-        if name not in JSON_SCHEMA.names:
-            raise UserError(f"changes have the columns {', '.join(JSON_SCHEMA.names)}, not {name!r}", column=name)
-
-
-def _check_types(scan: Scan | ChangeScan, schema: StructType, way_out: str) -> None:
-    """Raise UserError if a column of the rows has another type than Spark expects.
-
-    Spark would read the values in the type that it expects: it rounds decimals, and reads times as numbers.
-    """
-    rows = spark_schema(JSON_SCHEMA if isinstance(scan, ChangeScan) else scan.schema)
-    for field in schema:
-        stored, expected = (_type_text(kind) for kind in (rows[field.name].dataType, field.dataType))
-        if stored != expected:
-            raise UserError(
-                f"column {field.name!r} has type {stored}, but this read expects {expected}: its type changed after "
-                f"the read was created, or .schema(...) declares another one. {way_out}",
-                column=field.name,
-            )
-
-
-def _type_text(kind: DataType) -> str:
-    """Return a type without nullability. Both timestamp types have the same values: microseconds since 1970."""
-    return kind.simpleString().replace("timestamp_ntz", "timestamp")
-
-
-def _tasks(scan: Scan | ChangeScan, columns: Sequence[str]) -> list[InputPartition]:
-    """Divide a planned read into tasks.
-
-    At least one task is returned: without any, Spark would start one and pass no partition to it.
-    """
-    if isinstance(scan, ChangeScan):
-        changes: tuple[FileGroupChange | None, ...] = scan.in_order().changes or (None,)
-        return [
-            _ChangeTask(scan=replace(scan, changes=()), change=change, columns=tuple(columns)) for change in changes
-        ]
-    slices = scan.plan.slices
-    alone = replace(scan, plan=scan.plan.without_slices(), stored_schemas={})
-    # A task is complete with the slice that makes it large enough.
-    filled = np.cumsum(slices.sizes)
-    ends = [0]
-    while ends[-1] < len(slices):
-        before = filled[ends[-1] - 1] if ends[-1] else 0
-        ends.append(min(int(np.searchsorted(filled, before + _SMALL_TASK_BYTES)) + 1, len(slices)))
-    tasks = [_SliceTask(scan=alone, slices=slices[first:last]) for first, last in pairwise(ends)]
-    return list(tasks) or [_SliceTask(scan=alone, slices=slices)]
-
-
-def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    yield from _rows(partition)
-    prepare_for_reuse()
+        return _rows(partition)
 
 
 def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, _ChangeTask):
-        if partition.change is not None:
-            for batch in partition.scan.read(partition.change):
-                yield as_json(batch).select(list(partition.columns))
-        return
-    assert isinstance(partition, _SliceTask)
-    for file_slice in partition.slices:
-        yield from read_rows(partition.scan.context, file_slice, partition.scan.plan)
+    assert isinstance(partition, ReadPartition)
+    assert not isinstance(partition.value, FileTask)
+    return read_task(partition.value)

@@ -35,7 +35,6 @@ from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.inferred_types import inferred_types, number_types, with_key_types
 from lakehouse.spark.json_pattern import object_pattern
 from lakehouse.spark.json_text import (
-    REFUSES_REPEATED_KEYS,
     has_repeated_key,
     is_json_object,
     json_objects,
@@ -43,6 +42,7 @@ from lakehouse.spark.json_text import (
 )
 from lakehouse.spark.lines import BLOCK_BYTES, TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 from lakehouse.spec.contracts.job import STORAGE_PREFIXES
 from lakehouse.spec.sources.file_source import TYPED
@@ -154,6 +154,11 @@ def to_arrow(schema: Schema) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
+def arrow_frame(session: Session, rows: pa.Table) -> Frame:
+    """Return the rows of an Arrow table as a DataFrame."""
+    return spark_version().from_arrow(session, rows, from_arrow_schema(rows.schema))
+
+
 def schema_to_json(schema: Schema) -> str:
     """Return the schema as a string that `schema_from_json` reads back."""
     return schema.json()
@@ -215,7 +220,7 @@ def divided(lines: Frame, files: FileSet) -> Frame:
 def is_csv_row(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether a string is UTF-8 and one CSV record whose quotes are all closed before a separator."""
     dialect = CsvDialect.of(options)
-    is_text = F.is_valid_utf8(text)
+    is_text = spark_version().is_valid_utf8(text)
     if not dialect.quote or not dialect.is_strict:
         return is_text
     return is_text & (~F.contains(text, F.lit(dialect.quote)) | F.regexp_like(text, F.lit(dialect.row)))
@@ -298,7 +303,7 @@ def ingest_settings(session: Session) -> Iterator[None]:
     Times without a zone are read as UTC: otherwise the partition of a row would depend on the machine that ingests it.
     JSON with repeated keys is refused.
     """
-    settings = {"spark.sql.session.timeZone": "UTC", REFUSES_REPEATED_KEYS[0]: REFUSES_REPEATED_KEYS[1]}
+    settings = {"spark.sql.session.timeZone": "UTC", **spark_version().JSON_SETTINGS}
     before = {name: session.conf.get(name) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -375,7 +380,7 @@ def parse_records(records: Frame, files: FileSet, schema: Schema) -> Frame:
     if rules.is_json:
         value = F.from_json(F.expr(rules.parsed_text("value")), parsed, options)
     else:
-        value = F.from_csv("value", parsed.toDDL(), options)
+        value = F.from_csv("value", spark_version().to_ddl(parsed), options)
     rows = records.select("value", "whole", value.alias("record"), F.col("file").alias(SOURCE_FILE))
     is_bad = ~F.col("whole") | F.col(f"record.{CORRUPT}").isNotNull()
     columns = [F.col(f"record.{_quoted(name)}").alias(name) for name in layout.names]
@@ -582,7 +587,7 @@ def _typed_batches(
 
 def _parsed_type(name: str, text: str) -> DataType:
     try:
-        return DataType.fromDDL(text)
+        return spark_version().parsed_type(text)
     except PySparkException as error:
         raise UserError(
             f"schema: column {name!r} has the type {text!r}, which Spark does not know", column=name

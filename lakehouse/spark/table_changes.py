@@ -26,6 +26,7 @@ from lakehouse.spark.engine import SMALL_BYTES, is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import scan_to_spark, spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spec.sources.table_source import CHANGE_TYPE, COMMIT_TIME
 
 #: The maximum number of groups for which a condition excludes files from the read.
@@ -140,7 +141,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
         if few is None:
             frames = [one if isinstance(one, Frame) else _frame_of(session, one) for one in images]
             groups = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
-            few = groups.limit(_MOST_GROUPS + 1).toArrow()
+            few = spark_version().to_arrow(groups.limit(_MOST_GROUPS + 1))
         else:
             groups = _frame_of(session, few)
     if few.num_rows > _MOST_GROUPS:
@@ -154,7 +155,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
     return RowGroups(
         columns=tuple(columns),
         # Spark gets the size of rows from Arrow, so it joins with them without a shuffle.
-        rows=session.createDataFrame(few, groups.schema),
+        rows=spark_version().from_arrow(session, few, groups.schema),
         where=And(tuple(parts)) if parts else None,
         is_exact=len(columns) == len(parts) == 1,
     )
@@ -169,7 +170,7 @@ def _distinct_here(images: Sequence[Frame | pa.Table]) -> pa.Table | None:
 
 
 def _frame_of(session: Session, rows: pa.Table) -> Frame:
-    return session.createDataFrame(rows, spark_schema(rows.schema))
+    return spark_version().from_arrow(session, rows, spark_schema(rows.schema))
 
 
 def in_groups(rows: Frame, groups: RowGroups) -> Frame:

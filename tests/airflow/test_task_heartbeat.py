@@ -37,7 +37,7 @@ def test_job_gets_the_process_and_the_heartbeat_of_its_task(submit: FakeSubmit, 
 def test_heartbeat_changes_while_the_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_heartbeat, "BEAT_S", 0.01)
     beat = tmp_path / "heartbeat"
-    with heartbeat(tmp_path / "report.json"):
+    with heartbeat(str(tmp_path / "report.json")):
         first = beat.read_text()
         assert until(lambda: beat.read_text() not in (first, ""))
     assert not beat.exists()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakehouse import Table
 from lakehouse.core.format.log.cdc import CdcMode
-from lakehouse.spark.source import register
+from lakehouse.spark import register
 from tests.support.tables import examples, make_env
 
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]

@@ -13,8 +13,8 @@ from lakehouse import Table
 from lakehouse.core.operations.read.cdc import plan_change_read
 from lakehouse.core.operations.read.queries import EARLIEST as EARLIEST_INSTANT
 from lakehouse.core.operations.read.queries import Changes, ScanRequest
+from lakehouse.spark import register
 from lakehouse.spark.changes import rows_of_changes
-from lakehouse.spark.source import register
 from tests.support.spark import used_relation
 
 pytestmark = pytest.mark.spark

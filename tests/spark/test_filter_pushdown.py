@@ -88,7 +88,7 @@ def test_condition_returns_the_rows_of_a_scan_and_opens_few_files(spark: Any, ta
     assert sorted(row.id for row in used_relation(spark, table.location, where=where).collect()) == expected
     # The planner runs in a worker of Spark, so the plan of the same condition is counted here.
     reader = source.LakehouseReader({"path": table.location, "where": where}, spark_schema(SCHEMA))
-    opened = sum(len(task.slices) for task in reader.partitions())
+    opened = sum(len(task.value.slices) for task in reader.partitions())
     assert opened <= CONDITIONS[where]
     assert opened == len(table.scan(["id"], where).plan().plan.slices)
 

@@ -20,9 +20,9 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.read.queries import Changes, ScanRequest
 from lakehouse.core.table.scan import TableScan
+from lakehouse.spark import register
 from lakehouse.spark.engine import SparkEngine
 from lakehouse.spark.scan import spark_schema
-from lakehouse.spark.source import register
 from tests.support.fixture_tables import canonical_rows
 from tests.support.spark import used_relation
 

@@ -20,7 +20,7 @@ from lakehouse.cli.main import main
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spark.source import register
+from lakehouse.spark import register
 from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec

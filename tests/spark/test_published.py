@@ -23,8 +23,7 @@ from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import run, signal
-from lakehouse.spark.file_sources import PlannedFilesReader
-from lakehouse.spark.scan import spark_schema
+from lakehouse.spark.file_sources import PlannedFiles
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table.publish import parse_publish
 from tests.support.hive_spark import HiveSpark
@@ -195,11 +194,11 @@ def test_condition_of_the_data_source_excludes_partitions(month: Month, hive_uri
     values = sorted(value for value in month.days["2025-03-30"].values() if value > 2000)
     text = "SELECT v FROM source ORDER BY v"
     assert hive_spark.source(text, job.target, where=where) == [[value] for value in values]
-    schema = spark_schema(pa.schema([("id", pa.string()), ("v", pa.int64()), ("dt", pa.string())]))
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64()), ("dt", pa.string())])
     options = {"published": job.target, "hoodie.datasource.hive_sync.metastore.uris": hive_uri}
 
     def partitions(**condition: str) -> set[str]:
-        tasks = PlannedFilesReader({**options, **condition}, schema).partitions()
+        tasks = PlannedFiles({**options, **condition}, schema).tasks()
         return {task.values["dt"] for task in tasks}
 
     assert partitions(where=where) == {"2025-03-30"}

@@ -11,8 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.spark import session as spark_session
-from lakehouse.spark.session import ENABLED, FOLDER, SWITCH, unix_sockets
+from lakehouse.spark.session import unix_sockets
+from lakehouse.spark.versions.choice import spark_version
 
+SOCKETS = spark_version().SOCKETS
+if SOCKETS is None:
+    pytest.skip("this version of Spark connects Python workers over TCP only", allow_module_level=True)
+
+ENABLED, FOLDER, SWITCH = SOCKETS.enabled, SOCKETS.folder, SOCKETS.switch
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {"spark.master": "local[2]"}
 JOB = """

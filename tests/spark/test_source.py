@@ -13,7 +13,7 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.errors import CorruptTableError
-from lakehouse.spark.source import register
+from lakehouse.spark import register
 from tests.support.spark import used_relation
 
 pytestmark = pytest.mark.spark

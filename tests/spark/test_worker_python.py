@@ -23,7 +23,7 @@ import sys
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from lakehouse import Table
-from lakehouse.spark.source import register
+from lakehouse.spark import register
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 table = Table.create(sys.argv[1], name="t", record_key=["id"])

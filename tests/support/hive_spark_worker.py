@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish.spark_views import create_view
-from lakehouse.spark.source import register
+from lakehouse.spark import register
 
 
 def start(uri: str, home: str) -> SparkSession:

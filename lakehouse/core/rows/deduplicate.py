@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.sorting import order_nulls_first
+from lakehouse.core.format.arrow_versions import order_nulls_first
 from lakehouse.core.rows.absent_columns import LACKS, Groups, bits_of, bits_without, lacking_columns
 from lakehouse.core.rows.casting import cast_columns
 from lakehouse.core.rows.delta_merge import merge_entries

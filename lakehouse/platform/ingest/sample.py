@@ -33,6 +33,7 @@ from lakehouse.platform.suggest.file_samples import SampledFiles, choose_files, 
 from lakehouse.platform.suggest.sample import Limits
 from lakehouse.spark.csv_dialect import CsvDialect
 from lakehouse.spark.sources import Session, ingest_settings, storage_options_of
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spec.contracts.spec_sample import BadSample, SpecSample
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.file_source import FileSourceSpec
@@ -110,7 +111,7 @@ def _sampled(context: SourceContext, reading: _Reading, folder: Path, shown: int
     ):
         if batch is None:
             raise UserError(f"table {spec.table}: the sample has no records. {reading.scope}", table=spec.table)
-        rows = batch.frame.limit(shown).toArrow()
+        rows = spark_version().to_arrow(batch.frame.limit(shown))
         schema, count = frame_schema(batch.frame), batch.rows
         good = batch.frame.count() if count is None else count
     bad = list(_bad_records(folder, reading))

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.files.base.base_reader import convert
+from lakehouse.core.format.arrow_versions import cached_by_columns
 from lakehouse.core.format.metadata.bounds import has_statistics
-from lakehouse.core.format.schema_cache import cached_by_columns
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
 

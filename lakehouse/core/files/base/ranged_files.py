@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.keys.key_lookup import Entries, key_parts, staged_keys
 from lakehouse.core.files.stage.write_context import WriteContext
-from lakehouse.core.format.sorting import search_sorted
+from lakehouse.core.format.arrow_versions import search_sorted
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
 

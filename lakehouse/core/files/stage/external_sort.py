@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.files.stage.write_context import give_back
-from lakehouse.core.format.sorting import order_nulls_first
+from lakehouse.core.format.arrow_versions import order_nulls_first
 
 #: Maximum number of runs that are merged together. More runs are merged in several passes.
 _WAYS = 32

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lakehouse.core.format.schema_cache import cached_by_columns
+from lakehouse.core.format.arrow_versions import cached_by_columns
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.document import parse_json
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakehouse.core.format.arrow_versions import search_sorted
 from lakehouse.core.format.hfile.cells import Cells, Payloads, decode_cells
 from lakehouse.core.format.hfile.entries import ENTRIES, has_two_orders, is_ascending, java_ranks
 from lakehouse.core.format.hfile.index import BlockIndex, decode_info, decode_leaf, decode_root, slices
@@ -42,7 +43,6 @@ from lakehouse.core.format.hfile.layout import (
     corrupt,
     decode_trailer,
 )
-from lakehouse.core.format.sorting import search_sorted
 from lakehouse.core.format.unaligned import load
 from lakehouse.errors import CorruptTableError
 

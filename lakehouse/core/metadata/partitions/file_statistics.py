@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from lakehouse.core.files.base.column_bounds import bounds_array, converted_bounds, file_bounds, leaf_types
 from lakehouse.core.files.log.log_bounds import log_bounds
+from lakehouse.core.format.arrow_versions import cached_by_columns
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
-from lakehouse.core.format.schema_cache import cached_by_columns
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage

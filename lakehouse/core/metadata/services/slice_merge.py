@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.arrow_versions import position_of
 from lakehouse.core.format.hfile.entries import ENTRIES, is_ascending
 from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
@@ -22,7 +23,6 @@ from lakehouse.core.format.log.delete_block import DecodeDeletes
 from lakehouse.core.format.log.scan import settle_blocks
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.schema import SCHEMA, record_node
-from lakehouse.core.format.sorting import position_of
 from lakehouse.core.metadata.record_kinds import RecordKind
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError

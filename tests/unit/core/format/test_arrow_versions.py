@@ -1,4 +1,4 @@
-"""Positions in sorted arrays: the native function, and the comparisons that older versions of pyarrow use."""
+"""Functions that differ between versions of pyarrow: the native ones, and those for older versions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.format import sorting
-from lakehouse.core.format.sorting import bisect_sorted, order_nulls_first, position_of, search_sorted
+from lakehouse.core.format import arrow_versions
+from lakehouse.core.format.arrow_versions import (
+    bisect_sorted,
+    cached_by_columns,
+    order_nulls_first,
+    position_of,
+    search_sorted,
+)
 
 SEARCHES = {"search": search_sorted, "bisect": bisect_sorted}
 TEXTS = st.text(alphabet="abé\x00z", max_size=3)
@@ -43,11 +49,27 @@ def test_rows_are_ordered_by_all_columns_with_nulls_first(monkeypatch: pytest.Mo
     keys = pa.table({"b": [2, None, 1, None, 1], "a": ["x", "y", None, None, "a"]})
     orders = []
     for is_new in (True, False):
-        if is_new and not sorting._HAS_NULL_PLACEMENT_PER_KEY:
+        if is_new and not arrow_versions._HAS_NULL_PLACEMENT_PER_KEY:
             continue
-        monkeypatch.setattr(sorting, "_HAS_NULL_PLACEMENT_PER_KEY", is_new)
+        monkeypatch.setattr(arrow_versions, "_HAS_NULL_PLACEMENT_PER_KEY", is_new)
         with warnings.catch_warnings():
             # Newer versions of pyarrow warn of the option for all keys.
             warnings.simplefilter("ignore", FutureWarning)
             orders.append(order_nulls_first(keys).to_pylist())
     assert set(map(tuple, orders)) == {(3, 1, 2, 4, 0)}
+
+
+def test_cache_ignores_the_metadata_of_a_schema() -> None:
+    calls: list[tuple[pa.Schema | None, int]] = []
+
+    @cached_by_columns(maxsize=4)
+    def names(schema: pa.Schema | None, more: int) -> list[str]:
+        calls.append((schema, more))
+        return [] if schema is None else schema.names
+
+    plain = pa.schema([pa.field("id", pa.int64())])
+    assert names(plain, 1) == names(plain.with_metadata({"pandas": "{}"}), 1) == ["id"]
+    assert names(plain, 2) == ["id"]
+    assert names(None, 1) == []
+    assert calls == [(plain, 1), (plain, 2), (None, 1)]
+    assert all(schema is None or schema.metadata is None for schema, _ in calls)

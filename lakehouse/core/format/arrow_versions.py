@@ -1,18 +1,21 @@
-"""The order of rows, and positions of keys in sorted arrays, with the same results for all versions of pyarrow.
+"""Functions of Arrow that differ between the supported versions of pyarrow, with the same results for all of them.
 
 pyarrow 25 added `search_sorted`, and the place of nulls per sort key. Older versions get a binary search that compares
-all keys of a step together, and the place of nulls as one option.
+all keys of a step together, and the place of nulls as one option. pyarrow before 22 cannot hash a schema with metadata.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Hashable
+from functools import lru_cache, wraps
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+OfSchema = TypeVar("OfSchema", bound=Callable[..., Any])
 Side = Literal["left", "right"]
 _NATIVE = getattr(pc, "search_sorted", None)
 _HAS_NULL_PLACEMENT_PER_KEY = int(pa.__version__.partition(".")[0]) >= 25
@@ -58,3 +61,22 @@ def bisect_sorted(values: Any, keys: Any, side: Side) -> NDArray[np.int64]:
         low = np.where(after, middle + 1, low)
         high = np.where(is_open & ~after, middle, high)
     return low
+
+
+def cached_by_columns(maxsize: int) -> Callable[[OfSchema], OfSchema]:
+    """Return a decorator that caches the results of a function of a schema, or None, and other hashable arguments.
+
+    The function gets the schema without its metadata: before pyarrow 22, a schema with metadata cannot be hashed.
+    """
+
+    def decorate(function: OfSchema) -> OfSchema:
+        cached = lru_cache(maxsize=maxsize)(function)
+
+        @wraps(function)
+        def call(schema: pa.Schema | None, *arguments: Hashable, **options: Hashable) -> Any:
+            plain = schema if schema is None else schema.remove_metadata()
+            return cached(plain, *arguments, **options)
+
+        return cast(OfSchema, call)
+
+    return decorate

@@ -1,0 +1,46 @@
+"""Spark 4.1: Unix sockets to Python workers; otherwise as Spark 4.0."""
+
+from __future__ import annotations
+
+from lakehouse.spark.versions.protocol import SocketSettings
+from lakehouse.spark.versions.v40 import (
+    HAS_DATA_SOURCE,
+    JSON_SETTINGS,
+    dataset,
+    from_arrow,
+    is_valid_utf8,
+    local_checkpoint,
+    metadata_column,
+    parsed_type,
+    rebalanced,
+    register,
+    repeats_nested_key,
+    to_arrow,
+    to_ddl,
+    try_cast,
+)
+
+__all__ = [
+    "HAS_DATA_SOURCE",
+    "JSON_SETTINGS",
+    "SOCKETS",
+    "dataset",
+    "from_arrow",
+    "is_valid_utf8",
+    "local_checkpoint",
+    "metadata_column",
+    "parsed_type",
+    "rebalanced",
+    "register",
+    "repeats_nested_key",
+    "to_arrow",
+    "to_ddl",
+    "try_cast",
+]
+
+SOCKETS: SocketSettings | None = SocketSettings(
+    enabled="spark.python.unix.domain.socket.enabled",
+    folder="spark.python.unix.domain.socket.dir",
+    switch="PYSPARK_UDS_MODE",
+    most_characters=61,
+)
