@@ -25,6 +25,7 @@ from lakehouse.core.storage.os_errors import translate
 from lakehouse.core.system.stop import JobStop
 from lakehouse.errors import INTERRUPTED, LakehouseError, UserError, nearest
 from lakehouse.model.texts import printable
+from lakehouse.spec.credentials_file import load_credentials
 from lakehouse.spec.secrets import redact_text
 
 _HELP = """\
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.excepthook = _show
     settings = Settings()
     try:
+        load_credentials(os.environ)
         return _dispatch(words, settings)
     except BrokenPipeError:
         # The process that reads the output, such as `head`, has ended.

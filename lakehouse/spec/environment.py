@@ -158,6 +158,12 @@ ENVIRONMENT = (
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_CREDENTIALS",
+        text="Name of the file with the secrets of a job, in the working directory of a driver on YARN; the operator "
+        "sets it.",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_JOB",
         text="Name of the job in its process, by which the operator finds processes to stop; the operator sets it.",
         reader=AIRFLOW,

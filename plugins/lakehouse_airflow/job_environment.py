@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,6 +21,8 @@ CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
 #: Comma-separated ids of the connections with the credentials of storages.
 STORAGE_CONNECTIONS = "LAKEHOUSE_STORAGE_CONNECTIONS"
+#: Variables with secrets in the environment of Airflow's processes.
+_INHERITED = re.compile(r"(AWS|GOOGLE|AZURE)_\w+|LAKEHOUSE_CATALOG(_\w+)?")
 #: Types of connections whose extra contains settings of a client library.
 _AS_JSON = ("kafka", "mysql", "hive_metastore")
 #: TLS settings in the extra of a PostgreSQL connection, with libpq's names.
@@ -62,6 +65,16 @@ def _storage_variables(environ: Mapping[str, str]) -> dict[str, str]:
     names = [name.strip() for name in environ.get(STORAGE_CONNECTIONS, "").split(",") if name.strip()]
     variables = storage_variables(BaseHook.get_connection(name) for name in names)
     return {name: value for name, value in variables.items() if not environ.get(name)}
+
+
+def driver_secrets(environ: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, str]:
+    """Return the secrets of a job whose driver runs on another host, where it inherits no variable of this process.
+
+    These are the catalog, the connections as in `connection_variables`, and the storage credentials in the environment.
+    """
+    lists = {name: environ[name] for name in (CONNECTIONS, STORAGE_CONNECTIONS) if name in environ}
+    inherited = {name: value for name, value in environ.items() if value and _INHERITED.fullmatch(name)}
+    return {**connection_variables(lists, values), **inherited, **catalog_variables(environ)}
 
 
 def spec_references(spec: TableSpec) -> list[str]:

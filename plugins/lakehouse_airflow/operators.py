@@ -59,6 +59,7 @@ from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import (
     catalog_variables,
     connection_variables,
+    driver_secrets,
     spec_references,
     spec_variables,
 )
@@ -70,6 +71,7 @@ from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import cluster_settings, provide_connection, spark_environment
 from lakehouse_airflow.spark_submit import SparkJobOperator, SubmitCommand
 from lakehouse_airflow.submission.choice import BY_SPARK_SUBMIT, choose
+from lakehouse_airflow.submission.credentials import with_credentials
 from lakehouse_airflow.submission.protocol import ApplicationState, ApplicationStatus, JobRequest, SubmissionChoice
 from lakehouse_airflow.submission.tasks import (
     ClusterJob,
@@ -259,7 +261,8 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         request = request if attached is None else replace(request, token=attached.token)
         # A task that is stopped during the submission ends the application by its token.
         self._running = job, job.record_of(request)
-        return job, job.submit(request, spec_text(command))
+        with with_credentials(choice, request, self._secrets) as complete:
+            return job, job.submit(complete, spec_text(command))
 
     def application_complete(
         self, context: Context, event: dict[str, Any], record: Mapping[str, Any]
@@ -335,11 +338,10 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
             self.use_program(spark.binary)
         self.env_vars = {**spark.variables, **spec_variables(os.environ), **own}
         references = [*command.options.values(), *_declared_options(command.table)]
-        self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
+        self._secrets = driver_secrets(os.environ, references)
         if is_here:
             _refuse_kubernetes_without_provider(self.spark_connection)
-        connection = _connection(self.spark_connection)
-        settings = cluster_settings(connection, os.environ, is_cluster_mode=True)
+        settings = cluster_settings(_connection(self.spark_connection), os.environ, is_cluster_mode=True)
         return JobRequest(
             name=str(self.name),
             token=new_token(),

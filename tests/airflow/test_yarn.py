@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,6 +43,16 @@ open({started!r}, "w").close()
 while os.path.exists({hold!r}):
     time.sleep(0.1)
 runpy.run_module("lakehouse", run_name="__main__", alter_sys=True)
+"""
+#: The script of a driver that writes its secrets before and after the job loads them.
+READS = """
+import os, runpy
+names = ("LAKEHOUSE_CATALOG", "AWS_SECRET_ACCESS_KEY")
+text = "before " + " ".join(str(os.environ.get(name)) for name in names)
+try:
+    runpy.run_module("lakehouse", run_name="__main__", alter_sys=True)
+finally:
+    open({result!r}, "w").write(text + " after " + str(os.environ.get(names[1])))
 """
 MAKE_ORDERS = """
 import sys
@@ -149,6 +160,35 @@ def test_retry_after_a_killed_task_process_waits_for_the_same_application(yarn: 
     assert context["pushed"][ApplicationLink.xcom_key].startswith("http")
     # The task has handled the success, so another run of it submits again.
     assert task._store(task._command(context)).read(JobDocument.SUBMISSION) == {}
+
+
+def test_driver_gets_secrets_in_a_file_that_no_setting_contains(
+    yarn: Hadoop, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret, result = "sentinel-9b41", tmp_path / "result"
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "aws", "login": "k", "password": secret}))
+    monkeypatch.setenv("LAKEHOUSE_STORAGE_CONNECTIONS", "lake")
+    script = place / "reads.py"
+    script.write_text(READS.format(result=str(result)))
+    before = set(applications(yarn))
+    # The catalog, which stores the report, is a secret too.
+    task = operator(
+        table=str(place / "specs" / "orders.yaml"),
+        application=str(script),
+        env_vars={"SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert task.execute(run_context(task))["rows"] == 2
+    assert result.read_text() == f"before None None after {secret}"
+    (new,) = set(applications(yarn)) - before
+    texts = {
+        path: path.read_bytes()
+        for path in yarn.log.parent.rglob("*")
+        if path.is_file() and new in str(path) and path.name != "lakehouse-credentials.json"
+    }
+    assert texts, "YARN keeps logs of the application"
+    assert not [path for path, data in texts.items() if secret.encode() in data]
+    assert secret not in json.dumps(applications(yarn))
+    assert not list(Path(tempfile.gettempdir()).glob("lakehouse-*/lakehouse-credentials.json"))
 
 
 def test_compaction_runs_in_cluster_mode_with_its_report_on_hdfs(

@@ -28,6 +28,11 @@ _TESTS = (
     "tests/airflow/test_end_to_end.py::test_two_batches_of_stock_ticks_make_197_rows",
     # Kills of commands with Spark. tests/property/test_ingest_kills.py and those of databases and Kafka show the same.
     "tests/spark/test_killed_ingest.py",
+    # More ways to lose and to start executors; test_executor_killed_while_it_writes_loses_and_repeats_no_row and
+    # test_journey.py run in CI.
+    "tests/clusters/test_kills.py::test_worker_killed_with_its_executor_loses_and_repeats_no_row",
+    "tests/clusters/test_journey.py::test_upsert_on_a_local_cluster",
+    "tests/clusters/test_journey.py::test_executors_that_spark_removes_and_starts_again_write_all_rows",
     "tests/databases/test_postgres_stream.py::test_stream_follows_the_log_and_continues_after_sigkill",
 )
 
