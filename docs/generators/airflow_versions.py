@@ -14,8 +14,8 @@ The plugin logs what the installed version lacks, its attribute `missing` has th
 `airflow plugins` and the log name the reason."""
 
 _ABSENCE = """\
-The pages also need SQLAlchemy 2. Airflow 3.1 allows 1.4, which the FAB auth manager requires; with it there are no pages.
-Before Airflow 3.1 the plugin has the name `lakehouse without pages`."""
+The pages also need SQLAlchemy 2. Airflow 3.1 allows 1.4, which the FAB auth manager requires; with it there are no
+pages. Before Airflow 3.1 the plugin has the name `lakehouse without pages`."""
 
 _IMPORTS = """\
 DAG files import Airflow's names from the modules of their version, for example

@@ -1,5 +1,7 @@
 """Reads a planned scan as a DataFrame: base files by Spark's Parquet reader, slices with log files by Arrow workers.
 
+Workers read everything if Spark has no connector for the object store of the table (see `connectors`).
+
 Of large base files with few log entries, Spark's reader reads the rows that no log changes (see `changed_rows`).
 
 Files whose commit declared other types than the table's are read with their stored schema and cast. So type changes
@@ -30,6 +32,7 @@ from lakehouse.core.storage.local_links import require_no_links
 from lakehouse.model.predicate import columns_of
 from lakehouse.spark.changed_rows import changed_rows, few_changes
 from lakehouse.spark.conditions import condition, is_evaluated_by_workers
+from lakehouse.spark.connectors import lacks_connector
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -46,6 +49,7 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     schema = pa.schema([scan.table_schema.field(name) for name in names])
     by_workers = scan.plan.residual is not None and is_evaluated_by_workers(scan.plan.residual, scan.table_schema)
     slices = scan.plan.slices
+    by_workers = by_workers or (len(slices) > 0 and lacks_connector(spark, scan.storage))
     is_merged = (slices.log_counts > 0) | by_workers
     is_patched = np.zeros(len(slices), bool) if by_workers else few_changes(scan)
     plain, patched = slices.filter(~is_merged), slices.filter(is_patched)

@@ -154,6 +154,11 @@ def to_arrow(schema: Schema) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
+def arrow_frame(session: Session, rows: pa.Table) -> Frame:
+    """Return the rows of an Arrow table as a DataFrame."""
+    return spark_version().from_arrow(session, rows, from_arrow_schema(rows.schema))
+
+
 def schema_to_json(schema: Schema) -> str:
     """Return the schema as a string that `schema_from_json` reads back."""
     return schema.json()

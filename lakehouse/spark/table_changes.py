@@ -155,7 +155,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
     return RowGroups(
         columns=tuple(columns),
         # Spark gets the size of rows from Arrow, so it joins with them without a shuffle.
-        rows=session.createDataFrame(few, groups.schema),
+        rows=spark_version().from_arrow(session, few, groups.schema),
         where=And(tuple(parts)) if parts else None,
         is_exact=len(columns) == len(parts) == 1,
     )
@@ -170,7 +170,7 @@ def _distinct_here(images: Sequence[Frame | pa.Table]) -> pa.Table | None:
 
 
 def _frame_of(session: Session, rows: pa.Table) -> Frame:
-    return session.createDataFrame(rows, spark_schema(rows.schema))
+    return spark_version().from_arrow(session, rows, spark_schema(rows.schema))
 
 
 def in_groups(rows: Frame, groups: RowGroups) -> Frame:

@@ -238,6 +238,11 @@ ENVIRONMENT = (
         name="AWS_ALLOW_HTTP", text="Whether an address without TLS is accepted: `true` or `false`.", default="false"
     ),
     EnvironmentVariable(
+        name="AWS_CONDITIONAL_PUT",
+        text="`disabled` for a store without conditional puts, `etag` for OSS, COS and OBS if they have them.",
+        default="etag",
+    ),
+    EnvironmentVariable(
         name="AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
         text="Whether the bucket is a part of the host name: `true` or `false`.",
         default="false",

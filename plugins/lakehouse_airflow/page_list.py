@@ -10,6 +10,7 @@ from typing import Any
 
 from lakehouse.model.timeline_service import TimelineService
 from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
+from lakehouse_airflow.compat import ASSET_PAGE, page_prefix
 
 FOLDER = "pages"
 #: Name of the generated module: it exports Python values that the other modules import.
@@ -58,9 +59,9 @@ def digest() -> str:
 
 
 def react_apps() -> list[dict[str, Any]]:
-    """Return the pages in the format of Airflow's plugin manager. URLs are relative to Airflow's base URL."""
-    place = f"lakehouse/{FOLDER}/{digest()}"
-    return [
+    """Return the pages in the format of Airflow's plugin manager."""
+    place = f"{page_prefix()}lakehouse/{FOLDER}/{digest()}"
+    pages: list[dict[str, Any]] = [
         {
             "name": "Lakehouse",
             "bundle_url": f"{place}/main.js",
@@ -76,6 +77,8 @@ def react_apps() -> list[dict[str, Any]]:
             "url_route": "lakehouse-report",
             "icon": f"{place}/icon.svg",
         },
-        # Airflow supports no plugin on the asset page only, so this component renders nothing on other pages.
-        {"name": "Lakehouse asset", "bundle_url": f"{place}/asset.js", "destination": "base"},
     ]
+    if ASSET_PAGE.is_present:
+        # Airflow supports no plugin on the asset page only, so this component renders nothing on other pages.
+        pages.append({"name": "Lakehouse asset", "bundle_url": f"{place}/asset.js", "destination": "base"})
+    return pages

@@ -1,0 +1,1 @@
+"""HDFS: its storage beyond the contract, and tables on it."""

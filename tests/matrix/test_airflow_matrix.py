@@ -232,10 +232,13 @@ def server(database: None) -> Iterator[ApiServer]:
 def test_pages_are_listed_and_their_modules_are_served(server: ApiServer) -> None:
     plugins = server.fetch("/api/v2/plugins", role="admin")[1]["plugins"]
     (plugin,) = [one for one in plugins if one["name"] == "lakehouse"]
-    assert [page["name"] for page in plugin["react_apps"]] == ["Lakehouse", "Lakehouse report", "Lakehouse asset"]
+    names = ["Lakehouse", "Lakehouse report", *(["Lakehouse asset"] if has((3, 2)) else [])]
+    assert [page["name"] for page in plugin["react_apps"]] == names
     for page in plugin["react_apps"]:
-        status, text = server.fetch(f"/{page['bundle_url']}", role="viewer")
-        assert (status, "export" in text) == (200, True), page
+        # Before Airflow 3.3 browsers resolve only absolute URLs.
+        assert has((3, 3)) or page["bundle_url"].startswith("/")
+        status, text = server.fetch(f"/{page['bundle_url'].lstrip('/')}", role="viewer")
+        assert (status, "globalThis" in text) == (200, True), page
 
 
 def test_endpoints_check_permissions(server: ApiServer) -> None:

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
+from lakehouse.spark.connectors import missing_connector
+from lakehouse.spark.versions.choice import spark_version
 from tests.support.killed import leftovers
 from tests.support.s3 import S3Server
 from tests.support.spark import S3A_JARS
@@ -47,10 +49,27 @@ def test_spark_workers_write_to_s3_without_s3a(table: Table, s3_server: S3Server
     assert leftovers(open_storage(table.location, s3_server.options)) == []
 
 
+def test_spark_without_the_connector_reads_by_workers_and_logs_its_package(
+    table: Table, s3_server: S3Server, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    spark.conf.set("fs.s3a.impl", "org.apache.hadoop.fs.s3a.NoSuchFileSystem")
+    try:
+        rows = table.scan(columns=["id", "fare"], where="fare >= 0").to_spark(spark)
+        assert fares(spark_version().to_arrow(rows)) == fares(table.scan().to_arrow())
+        assert table.scan(where="city = 'Köln'").to_spark(spark).collect()[0].id == "r200"
+        missing = missing_connector(spark, open_storage(table.location, s3_server.options))
+    finally:
+        spark.conf.unset("fs.s3a.impl")
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop.util.VersionInfo.getVersion()  # type: ignore[union-attr]
+    assert missing is not None
+    assert missing.package == f"org.apache.hadoop:hadoop-aws:{hadoop}"
+    assert f"start Spark with --packages {missing.package}" in caplog.text
+
+
 @pytest.mark.skipif(not any(S3A_JARS.glob("*.jar")), reason="missing: jars of S3A; `make s3a` fetches them with mvn")
 def test_spark_reads_the_table_through_s3a(table: Table, s3_server: S3Server, spark: SparkSession) -> None:
     for key, value in s3_server.options.items():
         spark.conf.set(key, value)
     rows = table.scan(columns=["id", "fare"], where="fare >= 0").to_spark(spark)
-    assert fares(rows.toArrow()) == fares(table.scan().to_arrow())
+    assert fares(spark_version().to_arrow(rows)) == fares(table.scan().to_arrow())
     assert table.scan(where="city = 'Köln'").to_spark(spark).collect()[0].id == "r200"

@@ -19,7 +19,7 @@ from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.metadata.place import DEFINITIONS_PATH, METADATA
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
-from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage, is_temporary
 from lakehouse.core.system.clock import SystemClock
@@ -306,7 +306,7 @@ def leftovers(storage: Storage) -> list[str]:
 
 def run_and_die(root: str, index: str, verb: str, step: int, mode: str) -> None:
     """Run an operation on a local table with a fault at one step; a fault of mode kill ends the current process."""
-    storage = FaultyStorage(LocalStorage(root), step, mode)
+    storage = FaultyStorage(open_storage(root), step, mode)
     table = Table.open(root, options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=storage))
     run_verb(verb, table)
 

@@ -15,6 +15,7 @@ from pyspark.sql.functions import lit
 
 from lakehouse.spark import register
 from lakehouse.spark.session import unix_sockets
+from tests.support.spark35 import adapt_tests
 
 #: Folder of the jars from `make s3a`, with which Spark's readers open s3a:// paths; the session loads all jars in it.
 S3A_JARS = Path(__file__).resolve().parents[2] / ".jars" / "s3a"
@@ -44,7 +45,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    yield session
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        adapt_tests(monkeypatch)
+        yield session
     session.stop()
 
 

@@ -1,4 +1,4 @@
-"""Storage: bytes under relative paths, on local disks, in memory, on S3, GCS and Azure.
+"""Storage: bytes under relative paths, on local disks, in memory, on HDFS, S3, GCS and Azure.
 
 The package handles files, not tables. Its essential operation is create-if-absent. Every store guarantees three things:
 a reader gets a complete file or none; exactly one of concurrent creates succeeds; the class of an error shows whether

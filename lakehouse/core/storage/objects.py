@@ -38,6 +38,7 @@ from lakehouse.core.storage.object_options import ObjectLocation, ObjectOptions,
 from lakehouse.core.storage.object_swap import FIRST_PAUSE_S, LONGEST_PAUSE_S, Swap, tag_of, unknown, version_of
 from lakehouse.core.storage.path_limits import key_limit
 from lakehouse.core.storage.protocol import (
+    UNCONDITIONAL,
     FileInfo,
     Files,
     InputFile,
@@ -112,13 +113,19 @@ class ObjectStorage:
         """Create the object if it does not exist; `Storage.create` describes the outcomes of a lost reply."""
         client = self._client(retries=False)
         check_path(path)
+        mode: Any = "create"
+        if not self._options.conditional:
+            # The table lock is elsewhere, so no other process creates the object between the two requests.
+            if self.find(path) is not None:
+                return False
+            mode = "overwrite"
         fates: list[Fate] = []
         failure: BaseException | None = None
         for attempt in range(self._options.attempts):
             if attempt:
                 self._clock.sleep(min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S))
             try:
-                obstore.put(client, path, data, mode="create", use_multipart=False)
+                obstore.put(client, path, data, mode=mode, use_multipart=False)
                 return True
             except ObjectStoreErrors as error:
                 if not isinstance(error, AlreadyExistsError) and not is_passing(error):
@@ -162,17 +169,32 @@ class ObjectStorage:
         self._check_readable(path)
         with translated(path, self.root):
             answer = obstore.get(self._client(), path)
-            return bytes(answer.bytes()), tag_of(answer.meta)
+            tag = tag_of(answer.meta)
+            return bytes(answer.bytes()), tag if self._options.conditional else UNCONDITIONAL + tag
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
         """Write the object if its version is `tag`."""
         check_path(path)
+        if not self._options.conditional:
+            return self._replace_unconditionally(path, data, tag)
         mode: Any = "create" if tag is None else version_of(tag)
 
         def send() -> str:
             return tag_of(obstore.put(self._client(retries=False), path, data, mode=mode, use_multipart=False))
 
         return Swap(self, path, data, tag, self._clock).carry_out(send, self._options.attempts)
+
+    def _replace_unconditionally(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """Compare, then write, in two requests; the callers hold a lock that is elsewhere."""
+        if tag is None:
+            return self.get_tagged(path)[1] if self.create(path, data, unique=True) else None
+        try:
+            if self.get_tagged(path)[1] != tag:
+                return None
+        except NotFoundError:
+            return None
+        self.put(path, data)
+        return self.get_tagged(path)[1]
 
     def delete_if(self, path: str, tag: str) -> bool:
         """Raise UnsupportedError: obstore has no conditional delete."""
@@ -317,12 +339,19 @@ class ObjectStorage:
 
     def _open(self, retries: int) -> Any:
         options = self._options
+        # Only `create` and `replace_if` use the client without retries.
+        creates = not retries and options.create_header
         try:
             return _STORES[self._location.scheme](
                 self._location.bucket,
                 prefix=self._location.prefix or None,
                 config=options.config,
-                client_options={"allow_http": options.allow_http, "connect_timeout": "5s", "timeout": "60s"},
+                client_options={
+                    "allow_http": options.allow_http,
+                    "connect_timeout": "5s",
+                    "timeout": "60s",
+                    **({"default_headers": {options.create_header: "true"}} if creates else {}),
+                },
                 retry_config={
                     "max_retries": retries,
                     "retry_timeout": timedelta(seconds=120),

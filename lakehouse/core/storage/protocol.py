@@ -17,6 +17,8 @@ from typing import Any, Protocol, Self
 from lakehouse.errors import LakehouseError, UserError
 
 TEMPORARY_SUFFIX = ".tmp"
+#: Tags of stores without conditional puts begin with this: they compare and write in two requests.
+UNCONDITIONAL = "unconditional "
 
 
 class NotFoundError(LakehouseError):

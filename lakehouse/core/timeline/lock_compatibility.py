@@ -17,7 +17,7 @@ import logging
 
 from lakehouse.core.env import Env
 from lakehouse.core.storage.local import temporary_name
-from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError, Storage
+from lakehouse.core.storage.protocol import UNCONDITIONAL, NotFoundError, RequestRefusedError, Storage
 from lakehouse.core.timeline.expiry import lease_record
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
@@ -106,6 +106,8 @@ def _prove_conditions(env: Env, provider: str) -> None:
         if storage.create(path, second, unique=True):
             raise _ignored(storage, provider, "If-None-Match: *")
         _, tag = storage.get_tagged(path)
+        if tag.startswith(UNCONDITIONAL):
+            raise _without_conditions(storage, provider)
         storage.replace_if(path, second, tag)
         if storage.replace_if(path, third, tag) is not None:
             raise _ignored(storage, provider, "If-Match")
@@ -122,6 +124,16 @@ def _prove_conditions(env: Env, provider: str) -> None:
         raise
     finally:
         delete_leftovers(storage, [path])
+
+
+def _without_conditions(storage: Storage, provider: str) -> UserError:
+    return UserError(
+        f"{storage.root} has no conditional puts, so the lock hoodie.write.lock.provider={provider} would admit "
+        "several writers. Keep the lock elsewhere: sqlalchemy, zookeeper or hivemetastore; or write as the only "
+        "writer, hoodie.write.concurrency.mode=SINGLE_WRITER. If the store has them, set AWS_CONDITIONAL_PUT=etag.",
+        option="hoodie.write.lock.provider",
+        root=storage.root,
+    )
 
 
 def _ignored(storage: Storage, provider: str, condition: str) -> UserError:

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.storage.protocol import UNCONDITIONAL, Storage
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.core.timeline.locks.protocol import skew_of
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.doctor.catalog_checks import judge_skew
 from lakehouse.platform.doctor.deployment import Deployment, Place
-from lakehouse.platform.doctor.finding import Finding, combined, failed, ok
+from lakehouse.platform.doctor.finding import Finding, combined, failed, ok, warning
 
 _NOTHING = "neither specs nor catalog have a table"
 #: Resolution of `Last-Modified`.
@@ -65,6 +65,11 @@ def conditional_puts(storage: Storage, *, table: str) -> Finding:
                 "Use a store with conditional puts, or keep the lock elsewhere (hoodie.write.lock.provider).",
             )
         stored, tag = storage.get_tagged(path)
+        if tag.startswith(UNCONDITIONAL):
+            return warning(
+                f"{storage.root} has no conditional puts, so its tables need a lock elsewhere",
+                "Set hoodie.write.lock.provider to sqlalchemy, zookeeper or hivemetastore for all writers of a table.",
+            )
         if stored != first:
             return failed(f"{storage.root} returned other bytes than were written")
         storage.replace_if(path, second, tag)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, escape, unescape
 
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file", "gcs": "gs"}
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file", "gcs": "gs", "cos": "cosn", "abfs": "abfss"}
 
 
 def partition_name(columns: Sequence[str], values: Sequence[str]) -> str:

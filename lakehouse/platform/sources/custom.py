@@ -24,6 +24,7 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.bad_records import count_records, good_rows, pin, select_columns, unpin
+from lakehouse.spark.sources import arrow_frame
 from lakehouse.spark.transforms import marked_rows
 from lakehouse.spec.function import ALLOWED_FUNCTIONS, deployment_functions, is_allowed, named_function
 from lakehouse.spec.sources.custom_source import CustomSourceSpec
@@ -152,7 +153,7 @@ class CustomSource:
         spec, section = self.context.spec, ingest_of(self.context.spec)
         frame: Any = batch.frame
         if isinstance(frame, pa.Table):
-            frame = self.context.session.createDataFrame(frame)
+            frame = arrow_frame(self.context.session, frame)
         if section.transform is not None or batch.views is not None:
             # The transform computes the key, and its rows are checked after it.
             yield replace(batch, frame=frame)

@@ -78,6 +78,10 @@ class SparkVersion(Protocol):
         """Return the columns in SQL, as in a CREATE TABLE statement."""
         ...
 
+    def from_arrow(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+        """Return the rows of an Arrow table as a DataFrame with the columns of a schema."""
+        ...
+
     def is_valid_utf8(self, text: Column) -> Column:
         """Return whether the bytes of a string are UTF-8."""
         ...

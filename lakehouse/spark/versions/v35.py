@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 from lakehouse.spark.json_pattern import token_pattern
 from lakehouse.spark.versions.protocol import SocketSettings
 from lakehouse.spark.worker_python import set_worker_python
+from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 HAS_DATA_SOURCE = False
 SOCKETS: SocketSettings | None = None
@@ -79,6 +80,18 @@ def to_ddl(schema: StructType) -> str:
     """Return the columns in SQL."""
     jvm, _ = _java(SparkSession.active())
     return str(jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).toDDL())
+
+
+def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """Return the rows of an Arrow table as a DataFrame: one task gets them with its function."""
+    batches = rows.cast(to_arrow_schema(schema)).combine_chunks().to_batches()
+
+    def same(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in numbers:
+            if number.num_rows:
+                yield from batches
+
+    return map_in_arrow(task_numbers(spark, 1, rows.nbytes), same, schema)
 
 
 def is_valid_utf8(text: Column) -> Column:

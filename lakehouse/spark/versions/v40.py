@@ -68,6 +68,11 @@ def to_ddl(schema: StructType) -> str:
     return schema.toDDL()
 
 
+def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """Return the rows of an Arrow table as a DataFrame."""
+    return spark.createDataFrame(rows, schema)
+
+
 def is_valid_utf8(text: Column) -> Column:
     """Return whether the bytes of a string are UTF-8."""
     return F.is_valid_utf8(text)

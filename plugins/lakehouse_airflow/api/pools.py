@@ -11,12 +11,13 @@ occupy Airflow's threads.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import RetryableError
 
@@ -102,6 +103,14 @@ def in_pool(pool: BoundedPool) -> Callable[[Callable[..., Any]], Callable[..., A
             future = pool.submit(parameters["user"].get_name(), lambda: endpoint(**parameters))
             return await asyncio.wrap_future(future)
 
+        # FastAPI before 0.118, which Airflow 3.1 has, resolves annotations that are strings in the module of this
+        # function. Resolved annotations need no module.
+        types = get_type_hints(endpoint, include_extras=True)
+        signature = inspect.signature(endpoint)
+        parameters = [one.replace(annotation=types[name]) for name, one in signature.parameters.items()]
+        awaited.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=parameters, return_annotation=types.get("return", signature.return_annotation)
+        )
         return awaited
 
     return decorate

@@ -67,9 +67,22 @@ if TYPE_CHECKING:
         triggering_events,
     )
     from lakehouse_airflow.compat.airflow_3_2 import add_keyed_events, emitted_events
-    from lakehouse_airflow.compat.dag_arguments import NO_START_DATE, RETRY_BACKOFF, allowed_run_types, deadline_after
+    from lakehouse_airflow.compat.dag_arguments import (
+        NO_START_DATE,
+        RETRY_BACKOFF,
+        allowed_run_types,
+        deadline_after,
+        page_prefix,
+    )
     from lakehouse_airflow.compat.database_3 import existing_dags, refusals_of_run, run_after, schedule_text
-    from lakehouse_airflow.compat.features import PAGES, PARTITION_KEYS, missing_features, missing_text, offers
+    from lakehouse_airflow.compat.features import (
+        ASSET_PAGE,
+        PAGES,
+        PARTITION_KEYS,
+        missing_features,
+        missing_text,
+        offers,
+    )
     from lakehouse_airflow.compat.since_3_1 import connection_of_trigger
     from lakehouse_airflow.compat.timetables import (
         cron_timetables,
@@ -80,6 +93,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ASSET_PAGE",
     "DAG",
     "NO_START_DATE",
     "PAGES",
@@ -139,6 +153,7 @@ __all__ = [
     "may_be_periodic",
     "module_of",
     "next_run",
+    "page_prefix",
     "refusals_of_run",
     "run_after",
     "run_state",

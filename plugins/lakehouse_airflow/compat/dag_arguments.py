@@ -1,4 +1,4 @@
-"""Arguments of DAGs and tasks whose values depend on Airflow's version."""
+"""Arguments of DAGs, tasks and pages whose values depend on Airflow's version."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
 from lakehouse_airflow.compat.features import DEADLINES
 from lakehouse_airflow.compat.versions import has, line_text
@@ -46,3 +47,14 @@ def deadline_after(
         callback=names.AsyncCallback(callback, kwargs=dict(arguments)),
     )
     return {"deadline": alert}
+
+
+def page_prefix() -> str:
+    """Return the start of page URLs. Since Airflow 3.3 the UI resolves relative URLs, so the prefix is empty.
+
+    Before, browsers refuse them, and the prefix is the path of Airflow's base URL.
+    """
+    if has((3, 3)):
+        return ""
+    names: Any = import_module("lakehouse_airflow.compat")
+    return f"{urlsplit(names.conf.get('api', 'base_url', fallback='')).path.rstrip('/')}/"

@@ -70,8 +70,14 @@ PARTITION_KEYS = Feature(
     without="`partitions_asset` gets one event per publication, with the partition names in its extra `partitions`, "
     "and no DAG can have one run per partition.",
 )
+ASSET_PAGE = Feature(
+    name="table facts on Airflow's asset page",
+    since=(3, 2),
+    without="The page `Lakehouse` shows them.",
+)
 FEATURES = (
     PAGES,
+    ASSET_PAGE,
     DEADLINES,
     PARTITION_KEYS,
     Feature(

@@ -48,8 +48,8 @@ _EXCEPTIONS = (
 _DATABASE = ("existing_dags", "refusals_of_run", "run_after", "schedule_text")
 _OF_TASKS = ("first_reschedule", "has_dag_processor", "health_url", "run_state", "triggering_events")
 _OF_TASKS_3_2 = ("add_keyed_events", "emitted_events")
-_ARGUMENTS = ("NO_START_DATE", "RETRY_BACKOFF", "allowed_run_types", "deadline_after")
-_FEATURES = ("PAGES", "PARTITION_KEYS", "missing_features", "missing_text", "offers")
+_ARGUMENTS = ("NO_START_DATE", "RETRY_BACKOFF", "allowed_run_types", "deadline_after", "page_prefix")
+_FEATURES = ("ASSET_PAGE", "PAGES", "PARTITION_KEYS", "missing_features", "missing_text", "offers")
 _TIMES = ("cron_timetables", "is_periodic", "may_be_periodic", "next_run", "trigger_interval")
 #: Names of this package that are equal in all versions.
 _COMMON = {

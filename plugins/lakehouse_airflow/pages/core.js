@@ -1,6 +1,7 @@
 // Shared by all pages: React and Chakra of Airflow's own page, requests, formats, and the state in the URL.
 export const { createElement: h, useState, useEffect, useRef, useMemo, useCallback, Children, Fragment } = globalThis.React;
-export const UI = globalThis.ChakraUI;
+// Airflow 3.1 gives no Chakra UI to plugins.
+export const UI = globalThis.ChakraUI ?? (await import('./plain-ui.js')).PlainUI;
 export const Router = globalThis.ReactRouterDOM;
 
 const API = 'lakehouse/api/v1/';

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from lakehouse.core.storage import locate
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
@@ -165,3 +167,9 @@ def test_options_unknown_to_obstore_are_refused_at_the_first_request() -> None:
     store = open_storage("s3://lake/x", {"AWS_NO_SUCH_THING": "1"})
     with pytest.raises(UserError, match=r"(?i)no_such_thing"):
         store.list("")
+
+
+def test_documentation_lists_all_schemes() -> None:
+    pages = Path(__file__).resolve().parents[4] / "docs" / "how-to"
+    text = "".join((pages / f"{name}.md").read_text() for name in ("use-s3", "use-hdfs"))
+    assert [scheme for scheme in locate._KNOWN if scheme != "memory" and f"`{scheme}:/" not in text] == []

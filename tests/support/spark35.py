@@ -1,0 +1,46 @@
+"""Lets the tests of newer versions of Spark run on Spark 3.5, and skips those that it cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming import DataStreamReader
+
+from lakehouse.spark.versions.choice import spark_version
+
+NO_DATA_SOURCE = "Spark 3.5 has no Python data source"
+
+
+def adapt_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the session and frames of Spark 3.5 the functions with which tests create and collect rows.
+
+    `toArrow` and DataFrames of Arrow tables came with Spark 4.0. A test that reads `format("lakehouse")` is skipped.
+    """
+    if spark_version().HAS_DATA_SOURCE:
+        return
+    create: Any = SparkSession.createDataFrame
+
+    def from_arrow(session: SparkSession, data: Any, schema: Any = None, *rest: Any, **more: Any) -> DataFrame:
+        if isinstance(data, pa.Table):
+            schema = from_arrow_schema(data.schema) if schema is None else schema
+            data = [tuple(row.values()) for row in data.to_pylist()]
+        frame: DataFrame = create(session, data, schema, *rest, **more)
+        return frame
+
+    monkeypatch.setattr(SparkSession, "createDataFrame", from_arrow)
+    monkeypatch.setattr(DataFrame, "toArrow", spark_version().to_arrow, raising=False)
+    for reader in (DataFrameReader, DataStreamReader):
+        monkeypatch.setattr(reader, "format", _skipping(reader.format))
+
+
+def _skipping(original: Any) -> Any:
+    def read_format(reader: Any, source: str) -> Any:
+        if source == "lakehouse":
+            pytest.skip(NO_DATA_SOURCE)
+        return original(reader, source)
+
+    return read_format
