@@ -15,6 +15,7 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from tests.support.killed import Host, batch, leftovers
@@ -84,7 +85,7 @@ def test_table_with_bucket_index_updates_stored_rows(place: tuple[str, dict[str,
     assert {stat.num_updates + stat.num_inserts > 0 for stat in table.commits()[-1][1].stats} == {True}
 
 
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9, 0.97])
 def test_next_write_rolls_back_a_failed_write(place: tuple[str, dict[str, str]], share: float) -> None:
     location, reach = place
     made(place).bulk_insert(batch({("a", "a1"): 1, ("b", "b1"): 1}))
@@ -125,7 +126,8 @@ def test_active_write_blocks_other_writers(place: tuple[str, dict[str, str]]) ->
 
 
 def opened(storage: Storage, pid: int) -> Table:
-    return Table.open(storage.root, env=Env(storage=storage, processes=Host(pid, frozenset({CRASHED} - {pid}))))
+    host = Host(pid, frozenset({CRASHED} - {pid}))
+    return Table.open(storage.root, env=Env(storage=storage, processes=host, process_state=ProcessState()))
 
 
 def test_merge_on_read_table_is_written_read_and_compacted(place: tuple[str, dict[str, str]]) -> None:

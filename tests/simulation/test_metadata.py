@@ -25,7 +25,7 @@ from tests.simulation.run import Run, failure_in, failure_of
 Patch = pytest.MonkeyPatch
 SEEDS = int(os.environ.get("LAKEHOUSE_METADATA_SEEDS", "60"))
 #: The maximum number of runs to find a bug.
-MOST_SEEDS = 60
+MOST_SEEDS = 90
 
 
 @pytest.fixture(autouse=True)
@@ -131,8 +131,12 @@ def _rollback_leaves_locations(patch: Patch) -> None:
 
 
 _UNDO = ("write", "undo", "write")
-#: Few runs roll back a write that recorded locations; the earlier seeds do not.
-_FIRST_SEED = {"a rollback leaves the record locations of the action": 40}
+#: Few runs roll back a write that recorded locations, or read between the commits of both timelines; the earlier seeds
+#: do not.
+_FIRST_SEED = {
+    "a rollback leaves the record locations of the action": 40,
+    "delta commits of pending actions are visible": 70,
+}
 #: The plant, the processes of a run (random ones if there are none), and whether the tables have a record index.
 BUGS: dict[str, tuple[Callable[[Patch], None], tuple[str, ...], bool]] = {
     "the metadata table records an action after it is visible": (_metadata_after_data, (), False),

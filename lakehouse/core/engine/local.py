@@ -23,6 +23,9 @@ from lakehouse.model.attempt import Attempt
 class LocalEngine:
     """Runs tasks in threads of this process; frames are pyarrow Tables, RecordBatches or RecordBatchReaders."""
 
+    #: Whether each task runs once. Then the results of the tasks name all files that the tasks created.
+    runs_once = True
+
     def __init__(self, parallelism: int | None = None) -> None:
         self._parallelism = parallelism or available_cores()
         self._concurrent = self._parallelism

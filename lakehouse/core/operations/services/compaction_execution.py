@@ -129,7 +129,7 @@ class CompactionExecution:
             extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed),
         )
         staged = staging_of(claimed, self.engine).stage(metadata)
-        ran_once = isinstance(self.engine, LocalEngine)
+        ran_once = isinstance(self.engine, LocalEngine) and self.engine.runs_once
         return RewrittenFiles(metadata=metadata, markers=markers, staged=staged, ran_once=ran_once)
 
     def _run_tasks(

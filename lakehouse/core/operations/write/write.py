@@ -293,7 +293,8 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
     requested = attempt.instant.requested
-    if request.near is not None and not write.policies.write.marks_each_file:
+    runs_once = isinstance(write.engine, LocalEngine) and write.engine.runs_once
+    if runs_once and not write.policies.write.marks_each_file:
         markers.left = markers_of_single_tries(requested, metadata.stats, markers.known)
     else:
         markers.left = delete_unreported(table, requested, metadata.stats, created=markers.known)
