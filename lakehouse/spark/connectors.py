@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
 
@@ -63,6 +65,20 @@ def missing_connector(spark: SparkSession, storage: Storage) -> MissingConnector
         hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
         return MissingConnector(scheme=scheme, package=_PACKAGES.get(scheme, "").format(hadoop=hadoop))
     return None
+
+
+def connector_problem(
+    spark: SparkSession, location: str, storage_options: Mapping[str, str] | None = None
+) -> str | None:
+    """Return the problem of Spark's own readers with a location and its remedy, or None; for checks of a deployment.
+
+    Args:
+        spark: The session.
+        location: URL or path of a table or a folder.
+        storage_options: Options of its storage.
+    """
+    missing = missing_connector(spark, open_storage(location, dict(storage_options or {})))
+    return None if missing is None else str(missing)
 
 
 def lacks_connector(spark: SparkSession, storage: Storage) -> bool:
