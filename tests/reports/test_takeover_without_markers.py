@@ -17,7 +17,7 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.memory import MemoryStorage
-from lakehouse.core.storage.protocol import Files, Storage
+from lakehouse.core.storage.protocol import Names, Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import RollbackPlan
@@ -237,15 +237,15 @@ def test_write_that_fails_after_its_markers_were_deleted_leaves_no_file(tmp_path
     before = data_files(storage)
 
     class Failing(FaultyStorage):
-        """Storage that loses the markers, and fails when the write lists them before its commit."""
+        """Storage that loses the markers, and fails when the write lists the timeline before its commit."""
 
-        def list(self, prefix: str) -> Files:
-            """Delete the markers and raise an error at the first listing of a marker directory."""
-            if prefix.startswith(".hoodie/.temp/") and data_files(self.inner) != before:
-                for file in self.inner.list(prefix):
+        def list_names(self, prefix: str) -> Names:
+            """Delete the markers and raise an error at each listing after a data file was written."""
+            if data_files(self.inner) != before:
+                for file in self.inner.list(".hoodie/.temp"):
                     self.inner.delete(file.path)
                 raise RetryableError("the storage does not answer")
-            return super().list(prefix)
+            return super().list_names(prefix)
 
     with pytest.raises(RetryableError):
         opened(Failing(storage), CRASHED, metadata=False).bulk_insert(batch(ADDED))
