@@ -2,6 +2,7 @@
 
 pyarrow 25 added `search_sorted`, and the place of nulls per sort key. Older versions get a binary search that compares
 all keys of a step together, and the place of nulls as one option. pyarrow before 22 cannot hash a schema with metadata.
+pyarrow before 24 cannot measure a slice of `string_view`, which Polars and DuckDB pass on.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def bisect_sorted(values: Any, keys: Any, side: Side) -> NDArray[np.int64]:
         low = np.where(after, middle + 1, low)
         high = np.where(is_open & ~after, middle, high)
     return low
+
+
+def size_bytes(rows: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes of the rows; before pyarrow 24, rows with a view type have the size of their whole buffers."""
+    try:
+        return int(rows.nbytes)
+    except pa.ArrowTypeError:
+        return int(rows.get_total_buffer_size())
 
 
 def cached_by_columns(maxsize: int) -> Callable[[OfSchema], OfSchema]:

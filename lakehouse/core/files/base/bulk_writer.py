@@ -24,6 +24,7 @@ from lakehouse.core.files.base.file_bloom_filter import complete_small
 from lakehouse.core.files.stage.markers import TaskMarkers, base_marker
 from lakehouse.core.files.stage.staging import KEY, keyed_rows
 from lakehouse.core.files.stage.write_context import MIN_KEYS_PER_FILE, Batches, WriteContext, give_back
+from lakehouse.core.format.arrow_versions import size_bytes
 from lakehouse.core.rows.record_merge import says_deleted
 from lakehouse.core.system.threads import ahead, parallel_map
 from lakehouse.model.attempt import Attempt
@@ -99,7 +100,7 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
         if batch.num_rows == 0:
             continue
         pending.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
+        rows, size = rows + batch.num_rows, size + size_bytes(batch)
         if rows >= _GATHERED_ROWS or size > context.budget.gathered_bytes:
             yield pa.Table.from_batches(pending)
             pending, rows, size = [], 0, 0
@@ -110,7 +111,7 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
 def _pieces(context: WriteContext, threads: int, batches: Batches) -> Iterator[_Piece]:
     """Yield the rows by partition; the rows of one partition keep their order."""
     for gathered in _gathered(context, batches):
-        size = gathered.nbytes
+        size = size_bytes(gathered)
         rows, paths = keyed_rows(context, gathered)
         del gathered
         deleted = says_deleted(rows, context.rule, context.schema)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakehouse.core.format.arrow_versions import size_bytes
 from lakehouse.core.format.avro.nodes import MAX_RECORD_BYTES, AvroNode, avro_nodes
 from lakehouse.core.format.avro.varints import I64, U8, encode_varints
 from lakehouse.core.format.spread import spread
@@ -61,7 +62,7 @@ def encode_avro_values(values: pa.Array, node: AvroNode) -> pa.Array:
 
 
 def _batches(rows: pa.Table) -> Iterator[pa.Table]:
-    mean_bytes = rows.nbytes // max(1, rows.num_rows) + 1
+    mean_bytes = size_bytes(rows) // max(1, rows.num_rows) + 1
     step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // mean_bytes))
     for first in range(0, rows.num_rows, step):
         yield rows.slice(first, step)
