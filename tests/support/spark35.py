@@ -26,8 +26,8 @@ def adapt_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def from_arrow(session: SparkSession, data: Any, schema: Any = None, *rest: Any, **more: Any) -> DataFrame:
         if isinstance(data, pa.Table):
-            schema = from_arrow_schema(data.schema) if schema is None else schema
-            data = [tuple(row.values()) for row in data.to_pylist()]
+            columns = from_arrow_schema(data.schema) if schema is None else schema
+            return spark_version().from_arrow(session, data, columns)
         frame: DataFrame = create(session, data, schema, *rest, **more)
         return frame
 
