@@ -1,6 +1,6 @@
 """Reads a planned scan as a DataFrame: base files by Spark's Parquet reader, slices with log files by Arrow workers.
 
-Workers read everything if Spark has no connector for the object store of the table (see `connectors`).
+Workers read everything if Spark has no connector for the object store of the table (see `missing_connector`).
 
 Of large base files with few log entries, Spark's reader reads the rows that no log changes (see `changed_rows`).
 
@@ -10,13 +10,16 @@ that Spark's reader does not support, such as int to string, work too.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import reduce
 from heapq import heapreplace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,13 +31,17 @@ from lakehouse.core.operations.read.scan import Scan, stored_data_schema
 from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.core.storage.hadoop_connectors import remedy
 from lakehouse.core.storage.local_links import require_no_links
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.errors import UserError
 from lakehouse.model.predicate import columns_of
 from lakehouse.spark.changed_rows import changed_rows, few_changes
 from lakehouse.spark.conditions import condition, is_evaluated_by_workers
-from lakehouse.spark.connectors import lacks_connector
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
+
+log = logging.getLogger(__name__)
 
 _TASKS_PER_CORE = 2
 _TASK_BYTES = 64 * 1024 * 1024
@@ -49,7 +56,7 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     schema = pa.schema([scan.table_schema.field(name) for name in names])
     by_workers = scan.plan.residual is not None and is_evaluated_by_workers(scan.plan.residual, scan.table_schema)
     slices = scan.plan.slices
-    by_workers = by_workers or (len(slices) > 0 and lacks_connector(spark, scan.storage))
+    by_workers = by_workers or (len(slices) > 0 and _lacks_connector(spark, scan.storage))
     is_merged = (slices.log_counts > 0) | by_workers
     is_patched = np.zeros(len(slices), bool) if by_workers else few_changes(scan)
     plain, patched = slices.filter(~is_merged), slices.filter(is_patched)
@@ -71,6 +78,36 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     if not frames:
         return spark.createDataFrame([], spark_schema(scan.plan.schema))
     return reduce(DataFrame.unionByName, frames)
+
+
+def missing_connector(spark: SparkSession, storage: Storage) -> str | None:
+    """Return the problem of Spark's Parquet reader with a storage and its remedy, or None if it can read.
+
+    No request is sent to the storage. Paths of this machine and HDFS need no connector.
+    """
+    try:
+        scheme, separator, _ = storage.native("x").partition("://")
+    except UserError as error:
+        # Spark cannot address a container without an account.
+        return str(error)
+    if not separator:
+        return None
+    java: Any = spark
+    jvm, conf = java._jvm, java._jsparkSession.sessionState().newHadoopConf()
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, conf)
+    except Py4JError:
+        hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+        return f"Spark has no Hadoop connector for {scheme}://; {remedy(scheme, hadoop)}"
+    return None
+
+
+def _lacks_connector(spark: SparkSession, storage: Storage) -> bool:
+    """Return whether Spark's Parquet reader cannot open a storage; if so, log the package that makes reads faster."""
+    problem = missing_connector(spark, storage)
+    if problem is not None:
+        log.warning("%s: Python workers read the files, which is slower. %s", storage.root, problem)
+    return problem is not None
 
 
 def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:

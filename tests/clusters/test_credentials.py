@@ -1,4 +1,4 @@
-"""Credentials of an object store reach the executors of a cluster, and nobody reads them in what Spark shows or writes.
+"""Credentials of an object store reach the executors of a cluster, and are in nothing that Spark shows or writes.
 
 The store is behind a proxy that records the key and the program of each request.
 """

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.spark.connectors import connector_problem, missing_connector
+from lakehouse.spark.scan import missing_connector
 from lakehouse.spark.versions.choice import spark_version
 from tests.support.killed import leftovers
 from tests.support.s3 import S3Server
@@ -57,15 +57,13 @@ def test_spark_without_the_connector_reads_by_workers_and_logs_its_package(
         rows = table.scan(columns=["id", "fare"], where="fare >= 0").to_spark(spark)
         assert fares(spark_version().to_arrow(rows)) == fares(table.scan().to_arrow())
         assert table.scan(where="city = 'Köln'").to_spark(spark).collect()[0].id == "r200"
-        problem = connector_problem(spark, table.location, s3_server.options)
         missing = missing_connector(spark, open_storage(table.location, s3_server.options))
     finally:
         spark.conf.unset("fs.s3a.impl")
     hadoop = spark.sparkContext._jvm.org.apache.hadoop.util.VersionInfo.getVersion()  # type: ignore[union-attr]
     assert missing is not None
-    assert missing.package == f"org.apache.hadoop:hadoop-aws:{hadoop}"
-    assert problem == str(missing)
-    assert f"start Spark with --packages {missing.package}" in caplog.text
+    assert f"start Spark with --packages org.apache.hadoop:hadoop-aws:{hadoop}" in missing
+    assert missing in caplog.text
 
 
 @pytest.mark.skipif(not any(S3A_JARS.glob("*.jar")), reason="missing: jars of S3A; `make s3a` fetches them with mvn")

@@ -65,8 +65,7 @@ def check_pyspark(deployment: Deployment) -> Finding:
 
 def check_spark_jars(deployment: Deployment) -> Finding:
     """Compare the minor version of the Spark that spark-submit starts with that of pyspark."""
-    folder, installed = _pyspark_folder(), _version("pyspark")
-    home = Path(deployment.environ["SPARK_HOME"]) if deployment.environ.get("SPARK_HOME") else folder
+    home, installed = spark_home(deployment), _version("pyspark")
     if home is None or installed is None:
         return skipped("pyspark is not installed")
     try:
@@ -172,6 +171,12 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+def spark_home(deployment: Deployment) -> Path | None:
+    """Return the folder of the Spark that spark-submit starts; None if pyspark is not installed."""
+    named = deployment.environ.get("SPARK_HOME")
+    return Path(named) if named else _pyspark_folder()
+
+
 def _pyspark_folder() -> Path | None:
     spec = find_spec("pyspark")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
@@ -187,7 +192,3 @@ def _exists(module: str) -> bool:
 def _minor(version: str) -> str:
     """Return major and minor version; the last digit and the suffix of a vendor's build may differ."""
     return ".".join(version.split(".")[:2])
-
-
-def _numbers(version_numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, version_numbers))

@@ -34,6 +34,7 @@ FUNCTIONS: Mapping[str, Check] = MappingProxyType(
         "database_clock": catalog_checks.check_database_clock,
         "metastore": service_checks.check_metastore,
         "storage": storage_checks.check_storage,
+        "connectors": storage_checks.check_connectors,
         "storage_clock": storage_checks.check_storage_clock,
         "lock_clients": service_checks.check_lock_clients,
     }

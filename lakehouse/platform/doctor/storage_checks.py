@@ -1,4 +1,4 @@
-"""Check the storages of all tables: rights, conditional puts, clocks.
+"""Check the storages of all tables: rights, conditional puts, clocks, connectors of Spark.
 
 For each bucket, file system or disk, one temporary file is written to the location of a table and deleted. Its name
 marks an unfinished write: readers ignore it, and the table's cleanup removes it after a crash. On local disks the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from lakehouse.core.storage.hadoop_connectors import CONNECTORS, jar_prefix, remedy
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import UNCONDITIONAL, Storage
@@ -24,8 +26,11 @@ from lakehouse.core.timeline.locks.protocol import skew_of
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.doctor.catalog_checks import judge_skew
 from lakehouse.platform.doctor.deployment import Deployment, Place
-from lakehouse.platform.doctor.finding import Finding, combined, failed, ok, warning
+from lakehouse.platform.doctor.environment_checks import spark_home
+from lakehouse.platform.doctor.finding import Finding, combined, failed, ok, skipped, warning
 
+#: The jar of Spark whose version is that of Hadoop.
+_HADOOP_JAR = re.compile(r"hadoop-(?:client-api|common)-(\d[\w.]*)\.jar")
 _NOTHING = "neither specs nor catalog have a table"
 #: Resolution of `Last-Modified`.
 _LAST_MODIFIED_MS = 1000
@@ -79,6 +84,48 @@ def conditional_puts(storage: Storage, *, table: str) -> Finding:
                 "Use a store with conditional puts, or keep the lock elsewhere (hoodie.write.lock.provider).",
             )
     return ok(f"{storage.root} (of {table}) refuses a second creation")
+
+
+def check_connectors(deployment: Deployment) -> Finding:
+    """Check that Spark's own readers have Hadoop's connectors for the object stores of all tables.
+
+    Without a connector, Python workers read the tables. No JVM is started: a connector is a jar of Spark, or named in
+    `spark-defaults.conf`.
+    """
+    remote = [place for place in representatives(deployment) if "://" in place.location]
+    schemes = sorted({_scheme_of_spark(place) for place in remote} & CONNECTORS.keys())
+    return combined(
+        (_connector(scheme, spark_home(deployment)) for scheme in schemes), "no table is in an object store"
+    )
+
+
+def _scheme_of_spark(place: Place) -> str:
+    """Return the scheme with which Spark opens a location; empty for a wrong one, which `check_storage` reports."""
+    try:
+        return open_storage(place.location, place.options).native("").partition("://")[0]
+    except LakehouseError:
+        return ""
+
+
+def _connector(scheme: str, home: Path | None) -> Finding:
+    if home is None:
+        return skipped("pyspark is not installed")
+    try:
+        names = os.listdir(home / "jars")
+    except OSError as error:
+        return failed(f"the jars of Spark in {home / 'jars'} cannot be listed: {error.strerror}")
+    jar, conf = jar_prefix(scheme), home / "conf" / "spark-defaults.conf"
+    if any(name.startswith(jar) for name in names):
+        return ok(f"{jar}*.jar for {scheme}:// in {home / 'jars'}")
+    if conf.is_file() and jar.removesuffix("-") in conf.read_text(encoding="utf-8"):
+        return ok(f"{jar.removesuffix('-')} for {scheme}:// in {conf}")
+    hadoop = next(
+        (match[1] for name in sorted(names) if (match := _HADOOP_JAR.fullmatch(name))), "<its Hadoop version>"
+    )
+    return warning(
+        f"Spark in {home} has no connector for {scheme}://, so Python workers read these tables",
+        f"For faster reads by Spark, {remedy(scheme, hadoop)}, or add it to the packages of the Spark connection.",
+    )
 
 
 def representatives(deployment: Deployment) -> list[Place]:

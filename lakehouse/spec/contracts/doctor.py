@@ -215,6 +215,11 @@ CHECKS: dict[str, CheckDescription] = {
             "Correct credentials and rights; use a store with conditional puts (If-None-Match).",
         ),
         _spark(
+            "connectors",
+            "Spark has Hadoop's connectors for the object stores of all tables; without them Python workers read.",
+            "Start Spark with the named package (`--packages`), or add its jars to Spark.",
+        ),
+        _spark(
             "storage_clock",
             "The clocks of this host and of each object store differ by less than leases tolerate.",
             "Synchronise the clocks (NTP).",

@@ -288,6 +288,28 @@ def test_storage_that_cannot_be_written_fails_and_the_next_one_is_tested(tmp_pat
     assert "of sales.near" in found.found
 
 
+def test_spark_without_the_connector_of_a_table_gets_the_package_of_its_hadoop(tmp_path: Path) -> None:
+    jars = tmp_path / "spark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "hadoop-client-api-3.4.2.jar").touch()
+    here = deployment(tmp_path, SPARK_HOME=str(tmp_path / "spark"))
+    write_spec(tmp_path / "specs", "near", tmp_path / "lake")
+    assert storage_checks.check_connectors(deployment(tmp_path)).state is CheckState.SKIPPED
+    write_spec(tmp_path / "specs", "far", "s3://bucket/far")
+    write_spec(tmp_path / "specs", "wrong", "ftp://host/x")
+    found = storage_checks.check_connectors(here)
+    assert found.state is CheckState.WARNING
+    assert "s3a://" in found.found
+    assert "--packages org.apache.hadoop:hadoop-aws:3.4.2" in found.advice
+    (tmp_path / "spark" / "conf").mkdir()
+    conf = tmp_path / "spark" / "conf" / "spark-defaults.conf"
+    conf.write_text("spark.jars.packages org.apache.hadoop:hadoop-aws:3.4.2\n")
+    here = deployment(tmp_path, SPARK_HOME=str(tmp_path / "spark"))
+    assert str(conf) in storage_checks.check_connectors(here).found
+    (jars / "hadoop-aws-3.4.2.jar").touch()
+    assert storage_checks.check_connectors(here).found.startswith("hadoop-aws-*.jar")
+
+
 def test_lock_provider_without_its_client_fails_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = {
         "hoodie.write.lock.provider": "zookeeper",
