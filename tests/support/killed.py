@@ -71,17 +71,26 @@ class Host:
 
 
 class Interrupted(FaultyStorage):
-    """Storage that pauses its user before the step with number `at` while another process runs `rival`."""
+    """Storage that pauses its user before a step while another process runs `rival`.
 
-    def __init__(self, inner: Storage, at: int, rival: Callable[[Storage], object], patch: pytest.MonkeyPatch) -> None:
+    The step is the one with number `at`, or the first whose name begins with the text `at`.
+    """
+
+    def __init__(
+        self, inner: Storage, at: int | str, rival: Callable[[Storage], object], patch: pytest.MonkeyPatch
+    ) -> None:
         super().__init__(inner)
         self.at, self.rival, self.patch = at, rival, patch
 
     def step(self, name: str, call: Callable[[], T]) -> T:
         """Run the rival before the step with the chosen number."""
         with self._lock:
-            self.at -= 1
-            is_due = self.at == 0
+            if isinstance(self.at, str):
+                is_due = name.startswith(self.at)
+                self.at = 0 if is_due else self.at
+            else:
+                self.at -= 1
+                is_due = self.at == 0
         if is_due:
             # Another process does not see the locks that this process holds in memory.
             with self.patch.context() as other_process:
