@@ -189,7 +189,8 @@ def test_second_executor_is_refused_while_the_first_is_active(monkeypatch: pytes
             assert f"{requested} is completed" in str(error)
             turns.append("too late")
 
-    for number, name in share_of(enumerate(trace("SIMPLE", "run", True), start=1), "second", 8):
+    steps = list(enumerate(trace("SIMPLE", "run", True), start=1))
+    for number, name in [*share_of(steps, "second", 8), steps[-1]]:
         storage = copy_of(base("SIMPLE", True))
         try:
             run(Interrupted(storage, number, rival, monkeypatch))

@@ -8,13 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
+import pyarrow as pa
 import pytest
 
-from lakehouse.core.metadata.place import METADATA
+from lakehouse.core.env import Env
+from lakehouse.core.metadata.place import METADATA, listed_partitions
+from lakehouse.core.operations.commit.completion import rebuild_dropped
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.model.instant import Action, State
 from tests.support.killed import (
@@ -24,6 +28,7 @@ from tests.support.killed import (
     RECOVERY,
     SERVICES,
     VERBS,
+    Host,
     Interrupted,
     Rows,
     batch,
@@ -197,6 +202,27 @@ def test_concurrent_restores_have_the_effect_of_one(index: str, monkeypatch: pyt
         restore(storage, index, SURVIVOR)
         settled(storage, history(index).states[1])
     assert rival_outcomes == {"done", "locked out"}
+
+
+def test_metadata_table_is_not_built_between_the_rollbacks_of_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback that began before the restore ends during it. Its build would list files that the restore deletes."""
+    storage = MemoryStorage()
+    env = Env(storage=storage, processes=Host(CRASHED))
+    table = Table.create(storage.root, name="t", record_key=["id"], partition_by=["p"], env=env)
+    for value in range(3):
+        table.upsert(pa.table({"id": ["a"], "p": ["x"], "v": [value]}))
+    target, listed = table.commits()[0][0].requested, []
+
+    def rival(store: Storage) -> None:
+        assert is_restoring(store)
+        other = open_as(store, SURVIVOR, **NO_WAIT)
+        rebuild_dropped(other.loaded, other.services.policies.transaction)
+        listed.append(listed_partitions(read_properties(store) or {}))
+
+    open_as(Interrupted(storage, "delete x/", rival, monkeypatch), CRASHED).restore(target)
+    assert listed == [((), ())]
+    assert listed_partitions(read_properties(storage) or {})[0]
+    assert open_as(storage, SURVIVOR).scan().to_arrow().column("v").to_pylist() == [0]
 
 
 @pytest.mark.parametrize("index", TABLES)

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from lakehouse.core.files.base import base_writer, bulk_writer, column_file, gro
 from lakehouse.core.files.base.base_writer import numbered_texts
 from lakehouse.core.files.base.column_file import ColumnFile
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.table.table import Table
 from tests.support.model import Run, Verb, histories, shapes
 from tests.support.tables import SCHEMA, Shape, check_storage, data_rows, examples, make_env, make_table, strays
@@ -114,8 +116,10 @@ def write_all(home: Path) -> dict[str, bytes]:
     """Write a table by several verbs; return its base files."""
     shutil.rmtree(home, ignore_errors=True)
     options = {"hoodie.parquet.small.file.limit": "0", "lakehouse.write.memory.budget": str(1 << 20)}
+    # A process that remembers the lock of an earlier table reads the clock at other times.
+    env = replace(make_env(str(home)), process_state=ProcessState())
     table = Table.create(
-        str(home), name="t", record_key="id", partition_by="p", ordering="ts", options=options, env=make_env(str(home))
+        str(home), name="t", record_key="id", partition_by="p", ordering="ts", options=options, env=env
     )
     rows = wide_rows(900, 1, seed=5)
     table.bulk_insert(pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(max_chunksize=50)))

@@ -158,8 +158,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/timeline/claims.py",
-        "number = _highest(env, instant) + 1",
-        "number = 1 + 0 * _highest(env, instant)",
+        "return _highest(env, instant) + 1",
+        "return 1 + 0 * _highest(env, instant)",
         CLAIMS,
     ),
     Mutant(
@@ -257,9 +257,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/operations/commit/completion.py",
-        "        lock.check()\n        return table.store.complete("
-        "action.instant, action.timeline, action.data, lock, after=after)",
-        "        return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)",
+        "        lock.check_lease()\n        return table.store.complete("
+        "action.instant, action.timeline, action.data, last, after=after)",
+        "        return table.store.complete(action.instant, action.timeline, action.data, last, after=after)",
         f"{RECORDING} tests/unit/core/operations/test_completion.py",
     ),
     Mutant("core/metadata/partitions/files.py", ", _tombstones(removed)]", "]", RECORDING),

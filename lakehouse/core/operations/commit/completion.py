@@ -163,13 +163,16 @@ def needs_rebuild(table: LoadedTable) -> bool:
 
 
 def rebuild_dropped(table: LoadedTable, policy: TransactionPolicy) -> None:
-    """Rebuild the partitions that are listed in the properties, if any. The lock is held during the build."""
+    """Rebuild the partitions that are listed in the properties, if any. The lock is held during the build.
+
+    Nothing is built while a restore is pending: it records none of its deletions, and builds the partitions at its end.
+    """
     if REBUILD_KEY not in (read_properties(table.env.storage) or {}):
         return
     with table_lock(table.env, policy) as lock:
         now = table.refresh()
         noted = now.config.raw.get(REBUILD_KEY, "")
-        if not noted:
+        if not noted or now.timeline.pending_restore() is not None:
             return
         usable, building = listed_partitions(now.config.raw)
         definitions = read_definitions(now.env.storage)
