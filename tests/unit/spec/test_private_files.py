@@ -15,12 +15,12 @@ import pytest
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.jobs.report import ReportFile
 from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
 from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.private_files import own_folder, private_file, private_folder, read_own_file
+from lakehouse.spec.report_store import ReportFile
 from tests.support.tables import make_env
 
 REPORT = IngestReport(status=JobStatus.NOTHING_TO_DO, table="t")
