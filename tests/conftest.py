@@ -63,7 +63,7 @@ pytest_plugins = [
         "hadoop",
     )
     if (IN_SPARK_ENVIRONMENT or name == "hive")
-    and (HAS_SERVERS or name == "spark")
+    and (HAS_SERVERS or name in ("spark", "hive"))
     and (SUPPORT / f"{name}.py").exists()
 ]
 

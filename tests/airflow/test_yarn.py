@@ -220,7 +220,7 @@ def test_stopped_task_kills_its_application(yarn: Hadoop, place: Path) -> None:
         assert task._running is not None
         application = task._running[1].running.ids["application"]
         task.on_kill()
-        with pytest.raises(AirflowException, match="ended as killed, and left no report"):
+        with pytest.raises(AirflowException, match="ended as (killed|failed), and left no report"):
             running.result(timeout=120)
     assert applications(yarn)[application]["state"] == "KILLED"
     assert task._store(task._command(context)).read(JobDocument.SUBMISSION) == {}

@@ -65,6 +65,8 @@ def prepare() -> None:
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        # Without it, `dags test` of Airflow 3.2 has no Execution API.
+        "AIRFLOW__API_AUTH__JWT_SECRET": "matrix",
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}',
         "LAKEHOUSE_SPARK_HOME": str(SPARK_HOME),
         "LAKEHOUSE_SPECS": str(HOME / "tables"),
