@@ -33,6 +33,17 @@ _TESTS = (
     "tests/clusters/test_kills.py::test_worker_killed_with_its_executor_loses_and_repeats_no_row",
     "tests/clusters/test_journey.py::test_upsert_on_a_local_cluster",
     "tests/clusters/test_journey.py::test_executors_that_spark_removes_and_starts_again_write_all_rows",
+    "tests/clusters/test_kills.py::test_duplicate_attempts_of_slow_tasks_write_each_row_once",
+    # Packs and unpacks a whole Python. The check of workers without packages runs in CI.
+    "tests/clusters/test_archive.py::test_packed_python_runs_an_upsert_where_workers_have_no_packages",
+    # Each close of a file on HDFS waits for half a second. The contracts of storages and locks run on HDFS in CI.
+    "tests/hadoop/test_swap_races.py::test_killed_processes_lose_no_swap_of_others",
+    "tests/hadoop/test_tables.py::test_killed_writes_are_rolled_back_by_the_next_write",
+    "tests/hadoop/test_tables.py::test_concurrent_writers_lose_no_row",
+    "tests/hadoop/test_tables.py::test_table_of_hudi_is_read_written_and_serviced",
+    # The other tests of this module submit to YARN, too.
+    "tests/airflow/test_yarn.py::test_compaction_runs_in_cluster_mode_with_its_report_on_hdfs",
+    "tests/airflow/test_yarn.py::test_driver_gets_secrets_in_a_file_that_no_setting_contains",
     "tests/databases/test_postgres_stream.py::test_stream_follows_the_log_and_continues_after_sigkill",
 )
 
