@@ -68,9 +68,9 @@ def context(task: Any, **more: Any) -> dict[str, Any]:
     instance = SimpleNamespace(
         dag_id="d", run_id=own_run_id(), task_id=task.task_id, map_index=-1, xcom_push=lambda **_: None, start_date=now
     )
-    event = SimpleNamespace(extra={"partitions": more.pop("signals", [])})
-    run = SimpleNamespace(run_type=more.pop("run_type", "manual"), start_date=now)
     asset = Asset(name="sales.any", uri="lakehouse://sales.any")
+    event = SimpleNamespace(asset=asset, extra={"partitions": more.pop("signals", [])})
+    run = SimpleNamespace(run_type=more.pop("run_type", "manual"), start_date=now)
     events = {"triggering_asset_events": {asset: [event]}, "outlet_events": OutletEventAccessors()}
     return {"ti": instance, "dag_run": run, "params": {}, **events, **more}
 
