@@ -220,7 +220,8 @@ def test_stopped_task_kills_its_application(yarn: Hadoop, place: Path) -> None:
         assert task._running is not None
         application = task._running[1].running.ids["application"]
         task.on_kill()
-        with pytest.raises(AirflowException, match="ended as (killed|failed), and left no report"):
+        with pytest.raises(AirflowException, match=r"ended as (killed|failed), and left no report"):
             running.result(timeout=120)
-    assert applications(yarn)[application]["state"] == "KILLED"
+    # The signal to its container may arrive before YARN has recorded the kill.
+    assert applications(yarn)[application]["state"] in ("KILLED", "FAILED")
     assert task._store(task._command(context)).read(JobDocument.SUBMISSION) == {}

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.avro.schema import arrow_to_avro
@@ -202,6 +203,7 @@ def test_rollback_deletes_the_change_logs_of_a_failed_write(monkeypatch: pytest.
         seen.append(change_logs(table.refresh().env.storage))
         raise BrokenWriteError("died before the commit")
 
+    monkeypatch.setattr(LocalEngine, "runs_once", False)
     monkeypatch.setattr("lakehouse.core.operations.write.write.delete_unreported", fail)
     with pytest.raises(BrokenWriteError):
         table.upsert(batch([row("k0", ts=7)]))
@@ -227,7 +229,10 @@ def test_rollback_deletes_change_logs_of_an_expired_write_without_markers() -> N
 
 
 @pytest.mark.parametrize("markers", ["TIMELINE_SERVER_BASED", "DIRECT"])
-def test_change_log_of_a_repeated_task_is_deleted_before_the_commit(markers: str) -> None:
+def test_change_log_of_a_repeated_task_is_deleted_before_the_commit(
+    markers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalEngine, "runs_once", False)
     env = make_env()
     table = make(FULL, env=env)
     table.upsert(batch([row("a")]))
