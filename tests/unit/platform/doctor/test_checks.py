@@ -103,8 +103,8 @@ def test_spark_home_with_a_build_of_a_vendor_passes(tmp_path: Path, monkeypatch:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.12-3.5.6-amzn-0.jar").touch()
     monkeypatch.setattr(environment_checks, "_version", {"pyspark": "3.5.9"}.get)
-    found = environment_checks.check_spark_jars(Deployment({"SPARK_HOME": str(tmp_path)}))
-    assert (found.state, found.found) == (CheckState.OK, f"Spark 3.5.6-amzn-0 in {tmp_path}")
+    vendor = environment_checks.check_spark_jars(Deployment({"SPARK_HOME": str(tmp_path)}))
+    assert (vendor.state, vendor.found) == (CheckState.OK, f"Spark 3.5.6-amzn-0 in {tmp_path}")
     assert tuple(choice._MODULES) == environment_checks._PYSPARK
 
 
@@ -297,10 +297,10 @@ def test_spark_without_the_connector_of_a_table_gets_the_package_of_its_hadoop(t
     assert storage_checks.check_connectors(deployment(tmp_path)).state is CheckState.SKIPPED
     write_spec(tmp_path / "specs", "far", "s3://bucket/far")
     write_spec(tmp_path / "specs", "wrong", "ftp://host/x")
-    found = storage_checks.check_connectors(here)
-    assert found.state is CheckState.WARNING
-    assert "s3a://" in found.found
-    assert "--packages org.apache.hadoop:hadoop-aws:3.4.2" in found.advice
+    without = storage_checks.check_connectors(here)
+    assert without.state is CheckState.WARNING
+    assert "s3a://" in without.found
+    assert "--packages org.apache.hadoop:hadoop-aws:3.4.2" in without.advice
     (tmp_path / "spark" / "conf").mkdir()
     conf = tmp_path / "spark" / "conf" / "spark-defaults.conf"
     conf.write_text("spark.jars.packages org.apache.hadoop:hadoop-aws:3.4.2\n")
