@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
     from lakehouse.core.table.scan import TableScan
     from lakehouse.core.table.services import TableService, TableServices
-    from lakehouse.core.table.table import Table, WriteCall
+    from lakehouse.core.table.table import Table
+    from lakehouse.core.table.writes import WriteCall
     from lakehouse.errors import (
         CleanedHistoryError,
         CommitStateUnknownError,
@@ -80,7 +81,8 @@ _MODULES = {
     "lakehouse.core.planning.event_time": ("EventTimeVersion", "Watermark"),
     "lakehouse.core.table.scan": ("TableScan",),
     "lakehouse.core.table.services": ("TableService", "TableServices"),
-    "lakehouse.core.table.table": ("Table", "WriteCall"),
+    "lakehouse.core.table.table": ("Table",),
+    "lakehouse.core.table.writes": ("WriteCall",),
     "lakehouse.errors": (
         "CleanedHistoryError",
         "CommitStateUnknownError",

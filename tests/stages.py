@@ -59,6 +59,8 @@ HUDI_RS_SAMPLE = ("tests/interop/test_tables_read_by_hudi_rs.py", "tests/interop
 HUDI_SAMPLE = ("tests/interop/test_tables_read_by_hudi.py",)
 _STORES = ("property", "contract", "simulation", "reliability", "s3", "hadoop")
 _SERVERS = ("spark", "clusters", "kafka", "databases", "interop", "reports")
+#: Folders whose tests need another environment than Spark's already when pytest collects them.
+OTHER_ENVIRONMENTS = ("adoption", "airflow", "matrix")
 HUDI_JARS = ".jars/hudi-spark*-bundle*.jar"
 
 
@@ -179,7 +181,7 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         Stage(
             name="hudi",
             text="interoperability with Apache Hudi",
-            command=pytest("-m", f"jvm{less}", "--ignore=tests/airflow", "--ignore=tests/adoption"),
+            command=pytest("-m", f"jvm{less}", *(f"--ignore=tests/{name}" for name in OTHER_ENVIRONMENTS)),
         ),
         Stage(
             name="matrix",

@@ -20,7 +20,8 @@ with an underscore are not public."""
 #: The sections of the page: title -> module and public names; no names means all public ones of the module.
 PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
-        ("lakehouse/core/table/table.py", ("Table", "WriteCall")),
+        ("lakehouse/core/table/table.py", ("Table",)),
+        ("lakehouse/core/table/writes.py", ("WriteCall",)),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),
@@ -42,6 +43,8 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     ),
     "Errors": (("lakehouse/errors.py", ()),),
 }
+#: Base classes that are not public; their methods are shown with the class.
+_BASES = {"Table": ("lakehouse/core/table/writes.py", "TableWrites")}
 _SECTIONS = re.compile(r"^(Attributes|Args|Returns|Raises|Yields|Example|Examples):$", re.MULTILINE)
 
 
@@ -78,7 +81,7 @@ def _definition(node: ast.ClassDef | ast.FunctionDef, module: str) -> Iterator[s
     yield from _text(node)
     if not isinstance(node, ast.ClassDef):
         return
-    for member in node.body:
+    for member in _members(node):
         if isinstance(member, ast.FunctionDef) and _is_public(member.name) and not _is_overload(member):
             yield f"#### {node.name}.{member.name}"
             yield f"```text\n{_signature(member, member.name)}\n```"
@@ -86,6 +89,14 @@ def _definition(node: ast.ClassDef | ast.FunctionDef, module: str) -> Iterator[s
         elif isinstance(member, ast.FunctionDef) and member.name == "__init__" and ast.get_docstring(member):
             yield f"```text\n{_signature(member, node.name)}\n```"
             yield from _text(member)
+
+
+def _members(node: ast.ClassDef) -> Iterator[ast.stmt]:
+    yield from node.body
+    if node.name in _BASES:
+        path, name = _BASES[node.name]
+        for base in public_nodes(path, (name,)):
+            yield from base.body
 
 
 def _signature(node: ast.FunctionDef, name: str) -> str:

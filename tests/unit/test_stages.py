@@ -188,6 +188,18 @@ def test_all_stages_run_each_folder_with_tests() -> None:
     assert {folder for folder in folders if f"tests/{folder}" not in words} == set()
 
 
+def test_stages_of_whole_folders_leave_out_the_tests_of_other_environments() -> None:
+    commands = [stage.command for stage in stages.all_stages(in_ci=True) if stage.name == "hudi"]
+    foreign = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py") if _needs_airflow(path)}
+    assert foreign and commands
+    for command in commands:
+        assert {f"--ignore=tests/{name}" for name in foreign} <= set(command)
+
+
+def _needs_airflow(path: Path) -> bool:
+    return '\nif find_spec("airflow") is None' in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("text", "state"),
     [("", ""), (".... [ 37%]\n", "37 % of the tests"), ("a\nChecking types\n", "Checking types")],

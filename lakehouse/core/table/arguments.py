@@ -47,8 +47,11 @@ _SHOWN = 100
 
 
 def checks_arguments(kind: ClassT) -> ClassT:
-    """Class decorator: public methods check their arguments and raise UserError."""
-    for name, member in list(vars(kind).items()):
+    """Class decorator: public methods, own and inherited ones of this package, check their arguments."""
+    package = __name__.rpartition(".")[0]
+    bases = [base for base in reversed(kind.__mro__) if base is kind or base.__module__.startswith(package)]
+    members = {name: member for base in bases for name, member in vars(base).items()}
+    for name, member in members.items():
         if name.startswith("_"):
             continue
         if isinstance(member, classmethod):

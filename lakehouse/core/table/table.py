@@ -1,24 +1,19 @@
-"""Table: the public API of a table, thin methods over `lakehouse.core.operations`.
-
-Arrow input is processed in this process, a Spark DataFrame on its session. Both run the same operations.
-"""
+"""Table: the public API of a table, thin methods over `lakehouse.core.operations`. Its writes are in `writes`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.engine.adapters import frame_engine, is_frame, session_engine
-from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.env import Env
-from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
-from lakehouse.core.operations.commit.precondition import Precondition
-from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.format.avro.schema import arrow_to_avro
+from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.declare import (
     TableDeclaration,
     declared_properties,
@@ -37,9 +32,7 @@ from lakehouse.core.operations.read.queries import (
     Changes,
     CompletedUpTo,
     Incremental,
-    Query,
     ReadOptimized,
-    ScanRequest,
     TimeTravel,
     Version,
     instant_text,
@@ -47,24 +40,22 @@ from lakehouse.core.operations.read.queries import (
 )
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
-from lakehouse.core.state.table_config import COPY_ON_WRITE, TableConfig
+from lakehouse.core.state.table_config import COPY_ON_WRITE
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
 from lakehouse.core.table import operations
-from lakehouse.core.table.arguments import checks_arguments, option_texts, refuse_keys
+from lakehouse.core.table.arguments import checks_arguments, option_texts
 from lakehouse.core.table.describe import shown_table
 from lakehouse.core.table.scan import TableScan
-from lakehouse.core.table.source_batch import SourceBatch
-from lakehouse.errors import ConflictError, UserError
-from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
-from lakehouse.model.display import Readable, Shown
+from lakehouse.core.table.writes import TableWrites, with_overrides
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata, RollbackPlan
+from lakehouse.model.display import Shown
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
-from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
-from lakehouse.spec.options.parser import check_known, parse_options
-from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.schema import SchemaPolicy
 
 if TYPE_CHECKING:
@@ -78,29 +69,10 @@ if TYPE_CHECKING:
     from lakehouse.model.validation import ValidationReport
     from lakehouse.spec.contracts.tables import TableSummary
 
-Outcome = Committed | NothingToDo
-
-
-class WriteCall(TypedDict, total=False):
-    """Keyword arguments that all write methods take in addition to the rows.
-
-    `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
-    `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
-    commit; otherwise ConflictError is raised and nothing is committed.
-    """
-
-    commit_metadata: Mapping[str, str] | None
-    options: Mapping[str, str]
-    allow_empty: bool
-    precondition: Precondition | None
-
 
 @checks_arguments
-class Table(Readable):
+class Table(TableWrites):
     """A table. Each call uses the state of the table at the time of the call; a write returns after its commit."""
-
-    def __init__(self, env: Env, policies: Policies, loaded: LoadedTable) -> None:
-        self._env, self._policies, self._loaded = env, policies, loaded
 
     @classmethod
     def open(
@@ -133,7 +105,7 @@ class Table(Readable):
         loaded = load_table(env, allowed_functions=text_list(allowed_functions, "allowed_functions"))
         require_merger(loaded.config)
         policies = parse_options(stored_options(loaded.config))
-        return cls(env, _overridden(policies, options or {}), loaded)
+        return cls(env, with_overrides(policies, options or {}), loaded)
 
     # parameters: the parts of a table declaration, each with its own default
     @classmethod
@@ -229,12 +201,7 @@ class Table(Readable):
 
     def with_options(self, options: Mapping[str, str]) -> Table:
         """Return a copy of the table with additional options, which override the options with which it was opened."""
-        return Table(self._env, _overridden(self._policies, options), self._loaded)
-
-    @property
-    def location(self) -> str:
-        """The URL or path of the table."""
-        return self._env.storage.root
+        return Table(self._env, with_overrides(self._policies, options), self._loaded)
 
     @property
     def clock(self) -> Clock:
@@ -245,11 +212,6 @@ class Table(Readable):
     def name(self) -> str:
         """The table's name."""
         return self._loaded.config.name
-
-    @property
-    def config(self) -> TableConfig:
-        """The configuration in the properties of the table."""
-        return self._loaded.config
 
     @property
     def timeline(self) -> Timeline:
@@ -271,11 +233,6 @@ class Table(Readable):
         """The state of the table at its last load."""
         return self._loaded
 
-    def refresh(self) -> LoadedTable:
-        """Reload properties and timeline, and return the table. Commit metadata that was already read is reused."""
-        self._loaded = self._loaded.refresh()
-        return self._loaded
-
     @property
     def services(self) -> TableServices:
         """The table services of this table."""
@@ -290,69 +247,6 @@ class Table(Readable):
     def services_as_loaded(self) -> TableServices:
         """The table services on the state of the last load, for several questions about one state; `run` reloads."""
         return operations.TableServices(table=self._loaded, policies=self._policies)
-
-    def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Insert rows with new keys and update rows with stored keys, by the table's merge mode."""
-        return self._write(Operation.UPSERT, rows, call)
-
-    def insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Insert rows without key lookup; rows are added to small files first."""
-        return self._write(Operation.INSERT, rows, call)
-
-    def bulk_insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Insert rows into new files without key lookup; the fastest way to load many rows."""
-        return self._write(Operation.BULK_INSERT, rows, call)
-
-    def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Delete rows by their keys.
-
-        `keys` is a frame with the record key columns, one record key (a string), or a list of record keys. Without
-        partition columns in the frame, all partitions are searched.
-        """
-        if isinstance(keys, str):
-            keys = [keys]
-        if isinstance(keys, Sequence | Set) and all(isinstance(key, str) for key in keys):
-            if not keys and not call.get("allow_empty"):
-                reason = "the list of keys is empty, so there is no row to delete"
-                return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
-            keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
-        elif not is_frame(keys):
-            raise refuse_keys(keys, self.refresh())
-        return self._write(Operation.DELETE, keys, call)
-
-    def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
-        """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
-        fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
-        if _overridden(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # The ordering column is read, because a tombstone must hide versions up to the version that the scan
-            # returned.
-            fields = (*fields, *self.config.merge_rule.compared)
-        columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
-        scan = self.scan(columns, where).plan()
-        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)
-
-    def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Replace the partitions that occur in `rows` by the rows."""
-        return self._write(Operation.INSERT_OVERWRITE, rows, call)
-
-    def insert_overwrite_table(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Replace the whole table by `rows`."""
-        return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, call)
-
-    def delete_partitions(
-        self, partitions: str | Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
-    ) -> Outcome:
-        """Delete whole partitions by their relative paths; raise UserError for a path that is not a partition."""
-        paths = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
-        table = self.refresh()
-        stored = set(load_slices(table, paths).partitions.to_pylist())
-        for partition in paths:
-            if partition not in stored:
-                raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
-        request = operations.WriteRequest(
-            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
-        )
-        return _settled(operations.write(table, LocalEngine(), self._policies, request))
 
     def scan(
         self,
@@ -532,62 +426,3 @@ class Table(Readable):
 
     def _shown(self) -> Shown:
         return shown_table(self._loaded)
-
-    def _scan(
-        self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None
-    ) -> TableScan:
-        request = ScanRequest(
-            query=query,
-            columns=None if columns is None else text_list(columns, "columns", ordered=True),
-            where=where,
-            memory_budget_bytes=self._policies.write.memory_budget_bytes,
-            skips_damage=self._policies.write.skips_damage,
-        )
-        return TableScan(table=table, request=request)
-
-    def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
-        policies = _overridden(self._policies, call.get("options") or {})
-        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
-        batch.require(operation)
-        request = operations.WriteRequest(
-            operation=operation,
-            frame=batch.rows,
-            extra=_metadata(call.get("commit_metadata")),
-            allow_empty=call.get("allow_empty", False),
-            precondition=call.get("precondition"),
-            columns=batch.columns,
-            deletes_yield=batch.deletes_yield,
-        )
-        engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
-        return _settled(operations.write(self.refresh(), engine, policies, request))
-
-
-def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
-    # Overrides are parsed together with the stored options, because some options depend on others.
-    if not options:
-        return policies
-    texts = option_texts(options)
-    check_known(texts)
-    return policies.override(texts)
-
-
-def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the extra metadata of a commit; raise UserError for a value that is not a string."""
-    for key, value in (given or {}).items():
-        if not isinstance(value, str):
-            raise UserError(
-                f"commit_metadata[{key!r}]={value!r} is of type {type(value).__name__}, but Hudi stores strings; write "
-                f"{str(value)!r}",
-                argument="commit_metadata",
-            )
-    return dict(given or {})
-
-
-def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
-    if isinstance(outcome, Conflict):
-        raise ConflictError(
-            f"another writer won{f' {outcome.tries} times' if outcome.tries > 1 else ''}: {outcome.reason}; nothing "
-            "was written, run the operation again",
-            winner=outcome.winner.requested,
-        )
-    return outcome

@@ -1,0 +1,193 @@
+"""TableWrites: the methods of a table that write rows.
+
+Arrow input is processed in this process, a Spark DataFrame on its session. Both run the same operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, TypedDict, Unpack
+
+import pyarrow as pa
+
+from lakehouse.core.engine.adapters import frame_engine, is_frame
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.env import Env
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.queries import SNAPSHOT, Query, ScanRequest
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.table import operations
+from lakehouse.core.table.arguments import option_texts, refuse_keys
+from lakehouse.core.table.scan import TableScan
+from lakehouse.core.table.source_batch import SourceBatch
+from lakehouse.errors import ConflictError, UserError
+from lakehouse.model.commit import Operation
+from lakehouse.model.display import Readable
+from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.model.texts import text_list
+from lakehouse.spec.options.parser import check_known
+from lakehouse.spec.options.policies import Policies
+
+Outcome = Committed | NothingToDo
+
+
+class WriteCall(TypedDict, total=False):
+    """Keyword arguments that all write methods take in addition to the rows.
+
+    `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
+    `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
+    commit; otherwise ConflictError is raised and nothing is committed.
+    """
+
+    commit_metadata: Mapping[str, str] | None
+    options: Mapping[str, str]
+    allow_empty: bool
+    precondition: Precondition | None
+
+
+class TableWrites(Readable):
+    """The write methods of `lakehouse.Table`."""
+
+    def __init__(self, env: Env, policies: Policies, loaded: LoadedTable) -> None:
+        self._env, self._policies, self._loaded = env, policies, loaded
+
+    @property
+    def location(self) -> str:
+        """The URL or path of the table."""
+        return self._env.storage.root
+
+    @property
+    def config(self) -> TableConfig:
+        """The configuration in the properties of the table."""
+        return self._loaded.config
+
+    def refresh(self) -> LoadedTable:
+        """Reload properties and timeline, and return the table. Commit metadata that was already read is reused."""
+        self._loaded = self._loaded.refresh()
+        return self._loaded
+
+    def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
+        """Insert rows with new keys and update rows with stored keys, by the table's merge mode."""
+        return self._write(Operation.UPSERT, rows, call)
+
+    def insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
+        """Insert rows without key lookup; rows are added to small files first."""
+        return self._write(Operation.INSERT, rows, call)
+
+    def bulk_insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
+        """Insert rows into new files without key lookup; the fastest way to load many rows."""
+        return self._write(Operation.BULK_INSERT, rows, call)
+
+    def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
+        """Delete rows by their keys.
+
+        `keys` is a frame with the record key columns, one record key (a string), or a list of record keys. Without
+        partition columns in the frame, all partitions are searched.
+        """
+        if isinstance(keys, str):
+            keys = [keys]
+        if isinstance(keys, Sequence | Set) and all(isinstance(key, str) for key in keys):
+            if not keys and not call.get("allow_empty"):
+                reason = "the list of keys is empty, so there is no row to delete"
+                return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
+            keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
+        elif not is_frame(keys):
+            raise refuse_keys(keys, self.refresh())
+        return self._write(Operation.DELETE, keys, call)
+
+    def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
+        """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
+        fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
+        if with_overrides(self._policies, call.get("options") or {}).deletes.retention_ms:
+            # The ordering column is read, because a tombstone must hide versions up to the version that the scan
+            # returned.
+            fields = (*fields, *self.config.merge_rule.compared)
+        columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
+        scan = self._scan(self.refresh(), SNAPSHOT, columns, where).plan()
+        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)
+
+    def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
+        """Replace the partitions that occur in `rows` by the rows."""
+        return self._write(Operation.INSERT_OVERWRITE, rows, call)
+
+    def insert_overwrite_table(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
+        """Replace the whole table by `rows`."""
+        return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, call)
+
+    def delete_partitions(
+        self, partitions: str | Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """Delete whole partitions by their relative paths; raise UserError for a path that is not a partition."""
+        paths = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
+        table = self.refresh()
+        stored = set(load_slices(table, paths).partitions.to_pylist())
+        for partition in paths:
+            if partition not in stored:
+                raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
+        request = operations.WriteRequest(
+            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
+        )
+        return _settled(operations.write(table, LocalEngine(), self._policies, request))
+
+    def _scan(
+        self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None
+    ) -> TableScan:
+        request = ScanRequest(
+            query=query,
+            columns=None if columns is None else text_list(columns, "columns", ordered=True),
+            where=where,
+            memory_budget_bytes=self._policies.write.memory_budget_bytes,
+            skips_damage=self._policies.write.skips_damage,
+        )
+        return TableScan(table=table, request=request)
+
+    def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
+        policies = with_overrides(self._policies, call.get("options") or {})
+        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
+        batch.require(operation)
+        request = operations.WriteRequest(
+            operation=operation,
+            frame=batch.rows,
+            extra=_metadata(call.get("commit_metadata")),
+            allow_empty=call.get("allow_empty", False),
+            precondition=call.get("precondition"),
+            columns=batch.columns,
+            deletes_yield=batch.deletes_yield,
+        )
+        engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
+        return _settled(operations.write(self.refresh(), engine, policies, request))
+
+
+def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:
+    """Return `policies` with options of a call, parsed together with the stored ones, because some depend on others."""
+    if not options:
+        return policies
+    texts = option_texts(options)
+    check_known(texts)
+    return policies.override(texts)
+
+
+def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the extra metadata of a commit; raise UserError for a value that is not a string."""
+    for key, value in (given or {}).items():
+        if not isinstance(value, str):
+            raise UserError(
+                f"commit_metadata[{key!r}]={value!r} is of type {type(value).__name__}, but Hudi stores strings; write "
+                f"{str(value)!r}",
+                argument="commit_metadata",
+            )
+    return dict(given or {})
+
+
+def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+    if isinstance(outcome, Conflict):
+        raise ConflictError(
+            f"another writer won{f' {outcome.tries} times' if outcome.tries > 1 else ''}: {outcome.reason}; nothing "
+            "was written, run the operation again",
+            winner=outcome.winner.requested,
+        )
+    return outcome
