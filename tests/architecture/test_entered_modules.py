@@ -58,7 +58,7 @@ def two_rows(ts: int) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("options", "upsert", "scan", "opened"),
-    [({}, 154, 60, 74), (WITHOUT_METADATA, 127, 46, 55)],
+    [({}, 154, 60, 74), (WITHOUT_METADATA, 127, 46, 56)],
     ids=["metadata", "no metadata"],
 )
 # parameters: the allowed numbers of modules; `opened` is the number of an opened table that is scanned

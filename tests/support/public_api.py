@@ -42,7 +42,7 @@ def _declaration(member: griffe.Object, indent: str) -> Iterator[str]:
     elif isinstance(member, griffe.Class):
         bases = f"({', '.join(str(base).rpartition('.')[2] for base in member.bases)})" if member.bases else ""
         yield f"{indent}class {member.name}{bases}:"
-        public = [_target(one) for name, one in sorted(member.members.items()) if _is_public(name)]
+        public = [_target(one) for name, one in sorted(member.all_members.items()) if _is_public(name)]
         for one in public:
             yield from _declaration(one, indent + "    ")
         if not public:

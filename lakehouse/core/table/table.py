@@ -50,7 +50,7 @@ from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.writes import TableWrites, with_overrides
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
-from lakehouse.model.display import Shown
+from lakehouse.model.display import Readable, Shown
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.restore import Savepoint
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class Table(TableWrites):
+class Table(TableWrites, Readable):
     """A table. Each call uses the state of the table at the time of the call; a write returns after its commit."""
 
     @classmethod

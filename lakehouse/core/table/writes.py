@@ -26,7 +26,6 @@ from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import Operation
-from lakehouse.model.display import Readable
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.parser import check_known
@@ -49,7 +48,7 @@ class WriteCall(TypedDict, total=False):
     precondition: Precondition | None
 
 
-class TableWrites(Readable):
+class TableWrites:
     """The write methods of `lakehouse.Table`."""
 
     def __init__(self, env: Env, policies: Policies, loaded: LoadedTable) -> None:
