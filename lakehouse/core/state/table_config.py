@@ -207,7 +207,6 @@ def new_table_properties(
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         "hoodie.archivelog.folder": "archived",
-        "hoodie.table.recordkey.fields": ",".join(keys.record_key_fields),
         "hoodie.table.keygenerator.type": keys.generator.value,
         **merge_properties(rule, layout),
         "hoodie.datasource.write.hive_style_partitioning": str(keys.hive_style).lower(),
@@ -216,6 +215,9 @@ def new_table_properties(
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.table.checksum": str(table_checksum("default", name)),
     }
+    if keys.record_key_fields:
+        # Hudi generates keys if the property is absent.
+        raw["hoodie.table.recordkey.fields"] = ",".join(keys.record_key_fields)
     if keys.partition_fields:
         raw["hoodie.table.partition.fields"] = _partition_fields_text(keys)
     if keys.consistent_timestamps:

@@ -108,7 +108,9 @@ class TableWrites:
 
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
         """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
-        fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
+        keys = self.config.keys
+        # A generated key is stored in the meta column only.
+        fields = (*(keys.record_key_fields or (META_COLUMNS[2],)), *keys.partition_fields)
         if with_overrides(self._policies, call.get("options") or {}).deletes.retention_ms:
             # The ordering column is read, because a tombstone must hide versions up to the version that the scan
             # returned.

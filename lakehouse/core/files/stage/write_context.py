@@ -152,6 +152,7 @@ class Incoming:
         lacks: Sets of columns that only some rows provide, by the control column of the rows
             (`rows.absent_columns`).
         reads_no_rows: Whether rows are appended without reading stored rows.
+        generates_keys: Whether each row gets a new record key.
     """
 
     deletes_only: bool = False
@@ -161,6 +162,7 @@ class Incoming:
     provided_columns: tuple[str, ...] | None = None
     lacks: Groups = ()
     reads_no_rows: bool = False
+    generates_keys: bool = False
 
     @property
     def keeps(self) -> bool:

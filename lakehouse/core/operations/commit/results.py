@@ -11,6 +11,8 @@ from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
+#: The number of duplicates that an insert dropped, in the extra metadata of its commit.
+DROPPED_KEY = "lakehouse.insert.duplicates.dropped"
 #: Maximum number of write statistics whose partitions the repr lists.
 _SHOWN_STATS = 100
 
@@ -80,11 +82,22 @@ class Committed(Readable):
         """The number of rows that were dropped because they are older than a tombstone with their key."""
         return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
 
+    @property
+    def duplicates_dropped(self) -> int:
+        """The number of rows that an insert dropped because their key existed already."""
+        return int(self.metadata.extra.get(DROPPED_KEY, 0))
+
     def _shown(self) -> Shown:
         kind, requested, metadata = _kind(self), self.instant.requested, self.metadata
         late = count_text(self.late_rows_dropped, "late row") if self.late_rows_dropped else ""
+        dropped = self.duplicates_dropped
         lost = count_text(self.conflicts, "conflict") if self.conflicts else ""
-        line = sentence(metadata.summary, f"{late} dropped" if late else "", f"after {lost}" if lost else "")
+        line = sentence(
+            metadata.summary,
+            f"{late} dropped" if late else "",
+            f"{count_text(dropped, 'duplicate')} dropped" if dropped else "",
+            f"after {lost}" if lost else "",
+        )
         partitions = tuple(dict.fromkeys(stat.partition for stat in metadata.stats[:_SHOWN_STATS] if stat.partition))
         return Shown(
             f"{kind} {requested}: {line}",
@@ -116,11 +129,12 @@ class NothingToDo(Readable):
     code: NothingToDoReason
     reason: str
     late_rows_dropped: int = 0
+    duplicates_dropped: int = 0
     dropped: tuple[str, ...] = ()
 
     def _shown(self) -> Shown:
-        late = self.late_rows_dropped
-        facts = {"code": self.code, "reason": self.reason, **({"late_rows_dropped": late} if late else {})}
+        counts = {"late_rows_dropped": self.late_rows_dropped, "duplicates_dropped": self.duplicates_dropped}
+        facts = {"code": self.code, "reason": self.reason, **{name: rows for name, rows in counts.items() if rows}}
         return Shown(f"nothing to do: {self.reason}", facts)
 
 

@@ -28,6 +28,7 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.write import DUPLICATES
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
@@ -47,8 +48,9 @@ class TableDeclaration:
 
     Attributes:
         name: The name of the table.
-        record_key: The columns of the record key. It is unique in each partition, as in Hudi; with a global index
-            (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique in the table.
+        record_key: The columns of the record key; empty for generated keys. It is unique in each partition, as in Hudi;
+            with a global index (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique
+            in the table.
         partition_by: Column names, or `column:SIMPLE` / `column:TIMESTAMP`.
         ordering: The ordering columns, compared as a tuple; the version with the greater value is newer.
         schema: Avro JSON of the data columns; None takes the schema of the first batch.
@@ -160,8 +162,6 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     """
     if not declaration.name:
         raise UserError("a table needs a name")
-    if not declaration.record_key:
-        raise UserError(f"table {declaration.name!r} needs a record key: at least one column")
     if declaration.timestamp is not None and declaration.timestamp.type == BY_COLUMN:
         raise UserError(
             f"table {declaration.name!r}: the type of the TIMESTAMP column in {', '.join(declaration.partition_by)} "
@@ -186,6 +186,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _cdc_properties(declaration)
         | _delete_properties(declaration)
         | _statistics_properties(declaration)
+        | _insert_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
 
@@ -203,7 +204,7 @@ def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConf
     generator = _generator(declaration.key_generator) if declaration.key_generator else _inferred(declaration, types)
     if generator is KeyGeneratorType.TIMESTAMP:
         types = tuple("TIMESTAMP" for _ in types)
-    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) != 1:
+    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) > 1:
         raise UserError(
             f"key generator {generator} takes one record key column, not {', '.join(declaration.record_key)}"
         )
@@ -306,6 +307,12 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
             f"{KeyEncoding.CHECKED}",
             option=KEY_ENCODING,
         )
+    if stored_index_type(stored).hashes_keys and not declaration.record_key:
+        raise UserError(
+            f"{INDEX_TYPE}=BUCKET hashes the columns of the record key, and table {declaration.name!r} has none: name "
+            "them in record_key, or leave the option out",
+            option=INDEX_TYPE,
+        )
     if parse_rules(declaration.options.get(EXPRESSIONS, "")):
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
@@ -329,6 +336,12 @@ def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
     """Return the properties that list the columns with statistics in the metadata table, if declared."""
     keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
     return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
+
+
+def _insert_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the property for the insert policy of duplicates, if it is declared."""
+    policy = declaration.options.get(DUPLICATES, "").strip()
+    return {DUPLICATES: policy} if policy else {}
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
@@ -359,9 +372,9 @@ def _inferred(declaration: TableDeclaration, types: tuple[str, ...]) -> KeyGener
     if not types:
         return KeyGeneratorType.NON_PARTITION
     if "TIMESTAMP" in types:
-        single = len(types) == 1 and len(declaration.record_key) == 1
+        single = len(types) == 1 and len(declaration.record_key) <= 1
         return KeyGeneratorType.TIMESTAMP if single else KeyGeneratorType.CUSTOM
-    single = len(types) == 1 and len(declaration.record_key) == 1
+    single = len(types) == 1 and len(declaration.record_key) <= 1
     return KeyGeneratorType.SIMPLE if single else KeyGeneratorType.COMPLEX
 
 

@@ -25,6 +25,7 @@ from lakehouse.model.merge import MERGER_PROPERTY
 from lakehouse.spec.function import deployment_functions
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
+from lakehouse.spec.options.write import DUPLICATES
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS
 
 _TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
@@ -37,7 +38,7 @@ STORED_OPTIONS = (
     KEY_ENCODING,
 )
 #: Write options that the table stores as defaults for all writers; a caller may override them.
-_SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
+_SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT, DUPLICATES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,8 +45,6 @@ def require_writes(table: LoadedTable) -> None:
     if not config.populate_meta_fields:
         raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
     require_mergeable(config)
-    if not config.keys.record_key_fields:
-        raise UnsupportedError(f"{root}: tables without record key fields are read only here")
 
 
 def bytes_per_row(table: LoadedTable, policies: Policies) -> float:

@@ -27,6 +27,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.write_settings import bytes_per_row, require_writes
 from lakehouse.core.operations.placement.protocol import Placement, PreparedWrite, WriteRequest
 from lakehouse.core.operations.placement.registry import placement_of
+from lakehouse.core.operations.write.insert_duplicates import insert_duplicates
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import ranges_extra
@@ -48,6 +49,7 @@ from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
+from lakehouse.spec.options.write import DUPLICATES, InsertDuplicates
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 
 _KEY = META_COLUMNS[2]
@@ -130,6 +132,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     plan = _schema(table, policies, request, stored, batch)
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, plan.schema, event_time)
+    _check_generated_keys(table, operation, batch)
     context = WriteContext(
         storage=table.env.storage if request.near is None else cast(Storage, request.near),
         clock=table.env.clock,
@@ -167,7 +170,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         context=context,
         placement=placement,
         strategy=_strategy(policies, of_table),
-        shard_by=(_KEY,) if deletes_only and batch is not None and _KEY in batch.names else keys.record_key_fields,
+        shard_by=(_KEY,) if _has_keys(keys, operation, batch) else keys.record_key_fields,
         resizes=planned.resizes,
         drift=plan.drift,
         spread=spread,
@@ -176,13 +179,15 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
 
 def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
     """Return the properties of the requested rows; `batch` is their schema."""
-    operation = request.operation
+    operation, generates_keys = request.operation, table.config.keys.generates_keys
+    has_policy = insert_duplicates(policies.write, operation) is not InsertDuplicates.NONE and not generates_keys
     deletes_only = operation is Operation.DELETE
     return Incoming(
         deletes_only=deletes_only,
         ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
-        combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
+        combine=request.looks_up_keys or has_policy or (policies.write.combine_before_insert and not generates_keys),
         deletes_yield=request.deletes_yield,
+        generates_keys=generates_keys and not request.looks_up_keys,
     )
 
 
@@ -227,6 +232,26 @@ def _placement(placement: Placement, keys: KeyConfig, deleted: pa.Schema | None)
     if deleted is not None and not all(f.split(".")[0] in deleted.names for f in keys.partition_fields):
         return placement.by_key_alone
     return placement
+
+
+def _has_keys(keys: KeyConfig, operation: Operation, batch: pa.Schema | None) -> bool:
+    """Return whether the rows contain their record key: keys to delete, or rows whose key was generated."""
+    looks_up = operation is Operation.DELETE or (operation is Operation.UPSERT and keys.generates_keys)
+    return looks_up and batch is not None and _KEY in batch.names
+
+
+def _check_generated_keys(table: LoadedTable, operation: Operation, batch: pa.Schema | None) -> None:
+    """Raise UserError for a write by key to a table without key columns, unless its rows contain generated keys."""
+    keys = table.config.keys
+    if not keys.generates_keys or batch is None or operation not in (Operation.UPSERT, Operation.DELETE):
+        return
+    if not _has_keys(keys, operation, batch):
+        verb = "upsert" if operation is Operation.UPSERT else "delete by columns"
+        raise UserError(
+            f"{table.env.storage.root}: {verb} needs a record key, and the table has none: each row got a generated "
+            "key. Add rows by insert, change rows by update, merge or delete_where, or create a table with record_key",
+            operation=operation.value,
+        )
 
 
 def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
@@ -291,6 +316,12 @@ def _check_non_blocking(
         raise UserError(
             f"{mode} allows upsert, insert and delete, which append logs; {operation.value} writes or replaces base "
             "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+    if insert_duplicates(policies.write, operation) is not InsertDuplicates.NONE:
+        raise UserError(
+            f"{DUPLICATES}={policies.write.insert_duplicates} needs conflict checks between writers, which {mode} "
+            "does not make; use OPTIMISTIC_CONCURRENCY_CONTROL",
+            option=DUPLICATES,
         )
     marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
     if context.incoming.keeps and marks:

@@ -39,15 +39,17 @@ from lakehouse.core.operations.commit.complete import (
 )
 from lakehouse.core.operations.commit.completion import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.index_staging import IndexStaging
-from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.commit.results import DROPPED_KEY, Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.by_files import KeyCheck
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, WriterPriority, abandon, start_writing
 from lakehouse.core.operations.write.ended_writes import EndedWrites
+from lakehouse.core.operations.write.insert_duplicates import insert_duplicates, unique_rows
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
@@ -61,6 +63,7 @@ from lakehouse.model.commit import REWRITES, CommitMetadata, Operation, WriteSta
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.write import InsertDuplicates
 
 logger = logging.getLogger(__name__)
 
@@ -267,11 +270,15 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """The rows that a strategy has written, with the deletes that it applied; `attempt` is the attempt as it ended."""
+    """The rows that a strategy has written, with the deletes that it applied; `attempt` is the attempt as it ended.
+
+    `duplicates` is the number of rows that an insert dropped because their key existed already.
+    """
 
     attempt: WriteAttempt
     rows: WrittenRows = field(default_factory=WrittenRows)
     applied: AppliedDeletes = field(default_factory=AppliedDeletes)
+    duplicates: int = 0
 
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
@@ -289,6 +296,8 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if request.replaces:
         write.placement.renew(write, {*replaced, *(stat.partition for stat in stats)})
     metadata = _commit_metadata(attempt, written.rows, replaced)
+    if written.duplicates:
+        metadata = replace(metadata, extra={**metadata.extra, DROPPED_KEY: str(written.duplicates)})
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
@@ -311,17 +320,20 @@ def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Wr
     if not _is_staged(attempt.write):
         return _Written(attempt=attempt, rows=WrittenRows(stats=_write_direct(attempt)))
     stage(attempt)
-    applied = AppliedDeletes(runs=attempt.staged) if deletes is None else deletes.applied(attempt.staged)
+    unique = unique_rows(attempt.write, attempt.staged, request.incoming[0])
+    applied = AppliedDeletes(runs=unique.runs) if deletes is None else deletes.applied(unique.runs)
     context = attempt.write.context.with_incoming(ordered_deletes=applied.are_ordered)
     attempt = replace(attempt, write=replace(attempt.write, context=context))
     outcome = write_staged(attempt, applied.runs)
     if isinstance(outcome, WrittenRows):
-        return _Written(attempt=attempt, rows=outcome, applied=applied)
+        return _Written(attempt=attempt, rows=outcome, applied=applied, duplicates=unique.dropped)
     if isinstance(outcome, Conflict):
         return outcome
     if request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or applied.files:
         start_writing(attempt, ())
-        return _Written(attempt=attempt, applied=applied)
+        return _Written(attempt=attempt, applied=applied, duplicates=unique.dropped)
+    if unique.dropped and not applied.late:
+        return _only_duplicates(unique.dropped)
     return outcome if not applied.late else _only_late_rows(applied.late)
 
 
@@ -335,6 +347,14 @@ def _write_direct(attempt: WriteAttempt) -> list[WriteStat]:
     by, least = write.context.keys.partition_fields, write.policies.spread.min_bytes
     task = partial(write_shard, write.context)
     return write.engine.exchange(write.request.frame, task, by=by, hint="balanced", least_bytes=least)
+
+
+def _only_duplicates(rows: int) -> NothingToDo:
+    return NothingToDo(
+        code=NothingToDoReason.NO_CHANGES,
+        reason=f"{rows} rows were dropped, because the table contains all keys of the batch",
+        duplicates_dropped=rows,
+    )
 
 
 def _only_late_rows(rows: int) -> NothingToDo:
@@ -384,6 +404,7 @@ def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDele
     """Return the checks whether the write may commit after other writes, cheapest first."""
     write, applied = written.attempt.write, written.applied
     shared, precondition = shared_columns(write), write.request.precondition
+    policy = insert_duplicates(write.policies.write, write.request.operation)
     # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.
     compared = written.attempt.staged if write.request.operation is Operation.DELETE else applied.runs
     rows = replace(written.rows, runs=applied.runs, compared=compared, records_deletes=deletes is not None)
@@ -400,6 +421,7 @@ def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDele
         *(() if precondition is None else (precondition_check(write.table, precondition),)),
         groups,
         *write.placement.conflicts(write, rows),
+        *((KeyCheck.of(write, rows),) if policy is not InsertDuplicates.NONE else ()),
         *(() if deletes is None else deletes.conflicts(applied.runs)),
     )
 
