@@ -25,7 +25,11 @@ INDEXES = {
     "record index": {"hoodie.index.type": "RECORD_INDEX"},
     "global": {"hoodie.index.type": "GLOBAL_SIMPLE"},
 }
-SHARED = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+#: Each insert makes file groups of its own, so that only the keys of two writers conflict.
+SHARED = {
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.parquet.small.file.limit": "0",
+}
 
 
 def created(index: str = "simple", kind: str = "COPY_ON_WRITE", **options: Any) -> Table:
