@@ -12,6 +12,10 @@ from zlib import crc32
 _TESTS = (
     # Builds the wheel, installs two environments with pip and follows a page. Nothing else in CI does.
     "tests/adoption/test_new_user.py",
+    # The same page with older versions of Airflow and Spark. The matrix runs both in CI.
+    "tests/adoption/test_older_versions.py",
+    # A whole Airflow with its triggerer. test_cluster_mode.py runs the trigger in this process.
+    "tests/airflow/test_deferred_application.py",
     # Needs jars that Maven Central does not have. test_metadata_histories.py compares the same histories.
     "tests/interop/test_metadata_validator.py",
     # Two more releases of Apache Hudi. test_readers.py tries the one before and the one after them.
