@@ -129,6 +129,7 @@ class Table(TableWrites, Readable):
         unavailable_value: str | None = None,
         delete_field: str | None = None,
         delete_marker: str | None = None,
+        payload_class: str | None = None,
         table_id: str | None = None,
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -161,6 +162,8 @@ class Table(TableWrites, Readable):
             unavailable_value: Value for "not available"; by default the marker of Debezium.
             delete_field: Column that marks deletes: a row is a delete if its value is `delete_marker`.
             delete_marker: Value of `delete_field` in deletes.
+            payload_class: Payload class of Hudi, such as the full name of PartialUpdateAvroPayload, in place of
+                `merge_mode`, `partial_update` and the delete marker.
             table_id: Id of a table that is created again in place of a lost one.
             options: hoodie.* options that the table stores.
             storage_options: Options of the storage, such as credentials.
@@ -187,6 +190,7 @@ class Table(TableWrites, Readable):
             unavailable_value=unavailable_value,
             delete_field=delete_field,
             delete_marker=delete_marker,
+            payload_class=payload_class,
             table_type=table_type,
             cdc=cdc,
             table_id=table_id,
