@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
-from lakehouse.core.operations.load.table import STORED_OPTIONS
+from lakehouse.core.operations.load.table import OPTION_PREFIX, OWN_OPTIONS, STORED_OPTIONS
 from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.merge_config import payload_rule
 from lakehouse.core.state.table_config import (
@@ -18,7 +18,7 @@ from lakehouse.core.state.table_config import (
     TABLE_TYPES,
     new_table_properties,
 )
-from lakehouse.errors import UnsupportedError, UserError, nearest
+from lakehouse.errors import SettingError, UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -29,6 +29,7 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.secrets import holds_secret, is_secret
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
@@ -71,6 +72,7 @@ class TableDeclaration:
         cdc: The content of change logs (a CdcMode); None means no change logs.
         table_id: The table id, for a table that is created again in place of a lost one; None for a new id.
         options: `hoodie.*` options for the table and its writes.
+        stores_options: Whether the table stores the options of writes and services as defaults.
     """
 
     name: str
@@ -92,6 +94,7 @@ class TableDeclaration:
     cdc: str | None = None
     table_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    stores_options: bool = True
 
     def __post_init__(self) -> None:
         for name in ("record_key", "partition_by", "ordering"):
@@ -190,6 +193,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _cdc_properties(declaration)
         | _delete_properties(declaration)
         | _statistics_properties(declaration)
+        | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
 
@@ -367,6 +371,27 @@ def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
     """Return the properties that list the columns with statistics in the metadata table, if declared."""
     keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
     return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
+
+
+def _option_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the properties with the options of writes and services.
+
+    Raises SettingError for a secret, which a table never stores.
+    """
+    if not declaration.stores_options:
+        return {}
+    stored = {}
+    for key, value in declaration.call_options().items():
+        if key in (*OWN_OPTIONS, EXPRESSIONS):
+            continue
+        if is_secret(key) and holds_secret(value):
+            raise SettingError(
+                f"option {key} is a secret, which a table does not store. Write ${{NAME}} of an environment variable "
+                "or file:/path, or give the option to Table.open(...)",
+                setting=key,
+            )
+        stored[OPTION_PREFIX + key] = value
+    return stored
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
