@@ -64,6 +64,8 @@ def write(
     target = open_target(location, job, SaveMode.of(mode), to_arrow_schema(frame.schema))
     if not isinstance(target, JobTarget):
         return target
+    if not batch_id:
+        target.log_unused()
     if batch_id is None:
         return target.write(frame)
     key = stream_key(frame, job.identifier)

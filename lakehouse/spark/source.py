@@ -19,7 +19,6 @@ Spark 3.5 has no Python data source: only `lakehouse.spark.versions.v40` and new
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -28,6 +27,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -53,7 +53,8 @@ from lakehouse.spark.read_plan import (
 )
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source_options import NAME, parse_source_options
-from lakehouse.spark.staged_writer import StagedWrite, commit_frame
+from lakehouse.spark.staged_writer import StagedMessage, StagedWrite, commit_frame, query_key, staged_rows
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.worker_python import set_worker_python
 
 _BEFORE_FIRST_COMMIT = "0" * 17
@@ -111,6 +112,14 @@ class LakehouseDataSource(DataSource):
         """Return the writer of a DataFrame; its rows are staged by tasks and committed by the driver."""
         mode = SaveMode.OVERWRITE if overwrite else SaveMode.APPEND
         return LakehouseWriter(StagedWrite.begin(self.options, schema, mode))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of one batch of a stream; the output mode `complete` replaces all rows by each batch."""
+        spark_version().require_stream_writer()
+        mode = SaveMode.OVERWRITE if overwrite else SaveMode.APPEND
+        write = StagedWrite.begin(self.options, schema, mode)
+        writer: DataSourceStreamWriter = spark_version().stream_writer(write, query_key(self.options, write.job))
+        return writer
 
 
 class LakehouseReader(DataSourceReader):
@@ -202,13 +211,6 @@ class LakehouseStreamReader(DataSourceStreamReader):
         return _rows(partition)
 
 
-@dataclass
-class StagedMessage(WriterCommitMessage):
-    """The result of a task attempt: its staged file, or None if it had no rows."""
-
-    staged: StagedRows | None
-
-
 class LakehouseWriter(DataSourceArrowWriter):
     """Stages the rows of a DataFrame, and commits them in the driver's Python process (see `staged_writer`)."""
 
@@ -225,13 +227,7 @@ class LakehouseWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staged rows."""
-        self._write.staging.delete()
-
-
-def staged_rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
-    """Return the files of the finished attempts."""
-    parts = [message.staged for message in messages if isinstance(message, StagedMessage)]
-    return [part for part in parts if part is not None]
+        self._write.staging.delete(staged_rows(messages))
 
 
 def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -112,20 +113,36 @@ class StagedWrite:
             )
 
 
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """The result of a task attempt: its staged file, or None if it had no rows."""
+
+    staged: StagedRows | None
+
+
+def staged_rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    """Return the files of the finished attempts."""
+    parts = [message.staged for message in messages if isinstance(message, StagedMessage)]
+    return [part for part in parts if part is not None]
+
+
 def commit_frame(write: StagedWrite, staged: Sequence[StagedRows]) -> None:
     """Write the staged rows of a DataFrame in one commit, and delete them."""
     try:
         target = write.open(staged)
+        target.log_unused()
         if staged or target.job.operation == INSERT_OVERWRITE_TABLE:
             target.write(write.rows(staged))
     finally:
-        write.staging.delete()
+        write.staging.delete(staged)
 
 
 def commit_batch(write: StagedWrite, staged: Sequence[StagedRows], key: str, batch: int) -> None:
     """Write the staged rows of one batch of a stream, unless a commit contains the batch, and delete them."""
     try:
         target = write.open(staged)
+        if batch == 0:
+            target.log_unused()
         if staged or target.job.operation == INSERT_OVERWRITE_TABLE:
             write_once(
                 target.table,
@@ -134,7 +151,7 @@ def commit_batch(write: StagedWrite, staged: Sequence[StagedRows], key: str, bat
                 lambda extra, check: target.write(write.rows(staged), extra=extra, precondition=check),
             )
     finally:
-        write.staging.delete()
+        write.staging.delete(staged)
 
 
 def query_key(options: Mapping[str, str], job: WriteJob) -> str:

@@ -24,6 +24,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.load.table import stored_options
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.payloads import create_arguments, require_same_rule
 from lakehouse.core.table.table import Table
@@ -32,6 +33,7 @@ from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.declarations import service_of
 from lakehouse.spec.options.hudi.write_job import (
     DELETE,
     DELETE_PARTITION,
@@ -73,6 +75,13 @@ class JobTarget:
     table: Table
     job: WriteJob
 
+    def log_unused(self) -> None:
+        """Log the options that have no effect here, in one line."""
+        unused = {**self.job.unused, **_of_services(self.table, self.job)}
+        if unused:
+            names = "; ".join(f"{name}: {why}" for name, why in sorted(unused.items()))
+            log.warning("%s: options without effect on this write: %s", self.table.location, names)
+
     def write(
         self, rows: Any, *, extra: Mapping[str, str] | None = None, precondition: Precondition | None = None
     ) -> Outcome:
@@ -103,9 +112,6 @@ def open_target(
     """
     storage = open_storage(location, dict(job.storage))
     exists = read_properties(storage) is not None
-    if job.unused:
-        names = ", ".join(f"{name} ({why})" for name, why in sorted(job.unused.items()))
-        log.warning("%s: options without effect here: %s", location, names)
     if job.operation in (DELETE, DELETE_PARTITION):
         if mode is not SaveMode.APPEND:
             raise UserError(f"operation {job.operation} needs mode 'append', not {mode.value!r}", argument="mode")
@@ -153,6 +159,16 @@ def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
         exist_ok=True,
         **arguments,
     )
+
+
+def _of_services(table: Table, job: WriteJob) -> dict[str, str]:
+    """Return the options of table services, which a write does not run, unless the table stores the same values."""
+    stored = stored_options(table.config)
+    return {
+        key: f"the service {service} runs on its own, with the options that the table or its spec stores"
+        for key, value in job.options.items()
+        if (service := service_of(key)) and stored.get(key) != value
+    }
 
 
 _WITH_TIMES = (KeyGeneratorType.TIMESTAMP, KeyGeneratorType.CUSTOM)

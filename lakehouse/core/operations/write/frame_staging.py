@@ -87,9 +87,15 @@ class FrameStaging:
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number).cast(schema)
 
-    def delete(self) -> None:
-        """Delete the staged rows."""
-        delete_leftovers(self.storage, [file.path for file in self.storage.list(self.directory)])
+    def delete(self, staged: Sequence[StagedRows] = ()) -> None:
+        """Delete the staged rows of this write.
+
+        Spark may create several writers for one write, and stage with one and commit with another, so the folders of
+        `staged` are deleted, too.
+        """
+        folders = {self.directory, *(part.path.rpartition("/")[0] for part in staged)}
+        paths = [file.path for folder in sorted(folders) for file in self.storage.list(folder)]
+        delete_leftovers(self.storage, paths)
 
 
 def delete_expired_frames(storage: Storage, now_ms: int) -> None:

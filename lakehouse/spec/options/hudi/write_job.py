@@ -12,6 +12,7 @@ from typing import Any
 
 from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.model.merge import BY_PAYLOAD, STRATEGIES, MergeMode
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.declarations import declared_keys
 from lakehouse.spec.options.hudi.catalogue import Support, catalogue
@@ -29,6 +30,7 @@ TABLE_NAME = "hoodie.table.name"
 TABLE_TYPE = "hoodie.datasource.write.table.type"
 PAYLOAD = "hoodie.datasource.write.payload.class"
 MERGE_MODE = "hoodie.record.merge.mode"
+STRATEGY = "hoodie.record.merge.strategy.id"
 PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
 DELETE_FIELD, DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
 GENERATOR_CLASS, GENERATOR_TYPE = (
@@ -52,6 +54,11 @@ _SAME = {
     "hoodie.payload.ordering.field": ORDERING,
     "hoodie.datasource.write.table.name": TABLE_NAME,
     "hoodie.table.type": TABLE_TYPE,
+    "hoodie.datasource.write.storage.type": TABLE_TYPE,
+    "hoodie.write.record.merge.mode": MERGE_MODE,
+    "hoodie.write.record.merge.strategy.id": STRATEGY,
+    "hoodie.datasource.write.record.merger.strategy": STRATEGY,
+    "hoodie.compaction.record.merger.strategy": STRATEGY,
     "hoodie.datasource.write.record.merge.mode": MERGE_MODE,
     "hoodie.compaction.payload.class": PAYLOAD,
     "hoodie.table.payload.class": PAYLOAD,
@@ -237,7 +244,7 @@ def _job_fields(of_job: Mapping[str, str], timebased: Mapping[str, str]) -> dict
         "key_generator": generator,
         "timestamp": _timestamp(timebased),
         "payload": texts.get(PAYLOAD, ""),
-        "merge_mode": texts.get(MERGE_MODE, "").upper(),
+        "merge_mode": _merge_mode(texts),
         "partial_update": texts.get(PARTIAL_UPDATE, "").upper(),
         "delete_field": texts.get(DELETE_FIELD, ""),
         "delete_marker": texts.get(DELETE_MARKER, ""),
@@ -246,6 +253,22 @@ def _job_fields(of_job: Mapping[str, str], timebased: Mapping[str, str]) -> dict
         "identifier": texts.get(STREAM_IDENTIFIER, ""),
         "local_limit": _bytes(texts.get(LOCAL_LIMIT, str(_LOCAL_LIMIT_BYTES))),
     }
+
+
+def _merge_mode(texts: Mapping[str, str]) -> str:
+    """Return the merge mode that is declared, or that a strategy id stands for."""
+    mode, strategy = texts.get(MERGE_MODE, "").upper(), texts.get(STRATEGY, "").lower()
+    if not strategy or strategy == BY_PAYLOAD:
+        return "" if mode == MergeMode.CUSTOM and texts.get(PAYLOAD) else mode
+    implied = STRATEGIES.get(strategy)
+    if implied is None or mode not in ("", implied):
+        raise SettingError(
+            f"option {STRATEGY}={strategy!r} is a merger of the JVM that cannot run here, or contradicts {MERGE_MODE}. "
+            f"Set {MERGE_MODE}, or write a merger in Python: Table.create(merger=...)",
+            setting=STRATEGY,
+            related=(MERGE_MODE,),
+        )
+    return implied.value
 
 
 def _choice(texts: Mapping[str, str], key: str, default: str, choices: tuple[str, ...]) -> str:
