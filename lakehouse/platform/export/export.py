@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
@@ -25,6 +26,7 @@ from lakehouse.spec.options.export import ExportPolicy
 logger = logging.getLogger(__name__)
 
 _TRIES = 10
+_CHANGED = "another program changed the view"
 #: Writes without effect on base files after which a version records that the view contains them.
 _MOST_EMPTY_WRITES = 10
 
@@ -155,8 +157,7 @@ def _plan(
         return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason="the table has no writes")
     state = view.load(table.env) if state is None else state
     partitioned = policy.partitioned and (force or MIXED not in state.properties)
-    columns = view_columns(table, partitioned=partitioned)
-    view.check(columns, table.env.storage.root)
+    columns = view.columns(view_columns(table, partitioned=partitioned), table.env.storage.root)
     reason = _why_all(state, columns, force=force)
     if reason:
         return _all(table, view, state, columns, reason)
@@ -166,9 +167,9 @@ def _plan(
         if same and (not lacking or (len(lacking) < _MOST_EMPTY_WRITES and not _has_effect(table, lacking))):
             reason = f"the {view.name} view contains all writes" if not lacking else _only_logs(view, lacking)
             return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
-        difference = difference_of_writes(table, lacking, view.paths(table.env, state))
+        difference = difference_of_writes(table, lacking, partial(view.paths, table.env, state))
         return _Step(state=state, columns=columns, difference=difference)
-    reason = "another program changed the view" if state.mark is None else "writes were undone or archived"
+    reason = "writes were undone, or archived before they were exported"
     difference = difference_of_listing(table, view.paths(table.env, state))
     return _Step(state=state, columns=columns, difference=difference, compared=reason)
 
@@ -182,11 +183,11 @@ def _why_all(state: ViewState, columns: ViewColumns, *, force: bool) -> str:
     """Return why all files of a view are written again; empty if they are not."""
     if not state.exists:
         return "there is no view yet"
-    if force:
-        return "the export is forced"
+    if force or state.unusable:
+        return state.unusable or "the export is forced"
     before = state.columns
-    if before is None:
-        return "another program changed the columns of the view"
+    if state.mark is None or before is None:
+        return _CHANGED
     if before.partition_by != columns.partition_by:
         return "the partition columns of the view change"
     for field in columns.schema:
@@ -237,12 +238,12 @@ def _commit(table: LoadedTable, view: ViewFormat, policy: ExportPolicy, step: _S
         warnings += (
             f"the {view.name} view shows base files only (read-optimized), because the table is merge-on-read",
         )
-    if step.compared == "another program changed the view":
+    if step.compared == _CHANGED:
         warnings += (f"another program changed the {view.name} view; the export made it equal to the table again",)
     return ExportedView(
         format=view.name,
         instant=mark_of(table.timeline).instant,
-        version=step.state.version + 1,
+        version=step.state.next_version,
         added=len(facts),
         removed=len(step.difference.removed),
         added_bytes=sum(file.size_bytes for file in facts),
