@@ -89,12 +89,11 @@ class _Step:
     replaces_all: bool = False
 
 
-def export_due(table: LoadedTable, view: ViewFormat, policy: ExportPolicy) -> str:
+def export_due(table: LoadedTable, view: ViewFormat) -> str:
     """Return why the view of a format has to be written, as a sentence; empty if it is up to date."""
-    writes = table.timeline.writes()
-    if not len(writes):
-        return ""
     state = view.load(table.env)
+    if not len(table.timeline.writes()):
+        return f"all writes in the {view.name} view were undone" if state.mark and state.mark.instant else ""
     if not state.exists:
         return f"there is no {view.name} view yet"
     lacking = None if state.mark is None else new_writes(state.mark, table.timeline)
@@ -104,7 +103,6 @@ def export_due(table: LoadedTable, view: ViewFormat, policy: ExportPolicy) -> st
         return ""
     if len(lacking) < _MOST_EMPTY_WRITES and not _has_effect(table, lacking):
         return ""
-    del policy
     return f"{count_text(len(lacking), 'write')} since the last export to {view.name}"
 
 
@@ -153,9 +151,9 @@ def _plan(
     table: LoadedTable, view: ViewFormat, policy: ExportPolicy, *, force: bool, state: ViewState | None = None
 ) -> _Step | NothingToDo:
     table.store.refuse_during_restore(table.timeline)
-    if not len(table.timeline.writes()):
-        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason="the table has no writes")
     state = view.load(table.env) if state is None else state
+    if not len(table.timeline.writes()):
+        return _plan_empty(table, view, state)
     partitioned = policy.partitioned and (force or MIXED not in state.properties)
     columns = view.columns(view_columns(table, partitioned=partitioned), table.env.storage.root)
     reason = _why_all(state, columns, force=force)
@@ -172,6 +170,16 @@ def _plan(
     reason = "writes were undone, or archived before they were exported"
     difference = difference_of_listing(table, view.paths(table.env, state))
     return _Step(state=state, columns=columns, difference=difference, compared=reason)
+
+
+def _plan_empty(table: LoadedTable, view: ViewFormat, state: ViewState) -> _Step | NothingToDo:
+    """Return the change after which the view has no files: all writes of the table were undone."""
+    if not state.exists or state.columns is None:
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason="the table has no writes")
+    if state.mark is not None and not state.mark.instant:
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=f"the table and the {view.name} view are empty")
+    difference = difference_of_listing(table, view.paths(table.env, state))
+    return _Step(state=state, columns=state.columns, difference=difference, compared="all writes were undone")
 
 
 def _all(table: LoadedTable, view: ViewFormat, state: ViewState, columns: ViewColumns, reason: str) -> _Step:
