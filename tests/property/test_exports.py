@@ -92,7 +92,7 @@ class History:
         self.upsert()
 
     def drop_partition(self) -> None:
-        if self.partitioned:
+        if self.partitioned and self.table.partitions():
             self.table.delete_partitions([self.draw.choice(self.table.partitions())])
 
     def serve(self) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.timeline.exported_views import record_exported
 from lakehouse.errors import RetryableError
 from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Instant
@@ -169,6 +170,9 @@ def _plan(
         return _Step(state=state, columns=columns, difference=difference)
     reason = "writes were undone, or archived before they were exported"
     difference = difference_of_listing(table, view.paths(table.env, state))
+    if difference.is_empty and state.columns == columns and state.mark == mark_of(table.timeline):
+        reason = f"the {view.name} view contains all writes"
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
     return _Step(state=state, columns=columns, difference=difference, compared=reason)
 
 
@@ -227,6 +231,10 @@ def _only_logs(view: ViewFormat, writes: tuple[Instant, ...]) -> str:
 
 def _commit(table: LoadedTable, view: ViewFormat, policy: ExportPolicy, step: _Step) -> ExportedView | None:
     """Read the footers of added files and commit; None if another exporter committed first."""
+    mark = mark_of(table.timeline)
+    if not step.state.exists:
+        # From now on, cleans keep the files of the first version.
+        record_exported(table.env, view.name, mark.anchor)
     warnings: tuple[str, ...] = ()
     mixed: tuple[tuple[str, str], ...] = ()
     try:
@@ -242,6 +250,7 @@ def _commit(table: LoadedTable, view: ViewFormat, policy: ExportPolicy, step: _S
         done = view.commit(table.env, step.state, _change(table, policy, step, facts, mixed))
     if not done:
         return None
+    record_exported(table.env, view.name, mark.anchor)
     if table.config.is_merge_on_read:
         warnings += (
             f"the {view.name} view shows base files only (read-optimized), because the table is merge-on-read",
@@ -250,7 +259,7 @@ def _commit(table: LoadedTable, view: ViewFormat, policy: ExportPolicy, step: _S
         warnings += (f"another program changed the {view.name} view; the export made it equal to the table again",)
     return ExportedView(
         format=view.name,
-        instant=mark_of(table.timeline).instant,
+        instant=mark.instant,
         version=step.state.next_version,
         added=len(facts),
         removed=len(step.difference.removed),
