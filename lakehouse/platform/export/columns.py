@@ -98,7 +98,7 @@ def promotes(stored: pa.DataType, kind: pa.DataType) -> bool:
 
     Other changes, such as numbers that became strings, are conversions that only readers of Hudi make.
     """
-    if stored == kind or (_is_text(stored) and _is_text(kind)) or (_is_bytes(stored) and _is_bytes(kind)):
+    if stored == kind or (_is_text(stored) and _is_text(kind)) or (_is_bytes(stored) and pat.is_binary(kind)):
         return True
     if pat.is_signed_integer(stored) and pat.is_signed_integer(kind):
         return bool(stored.bit_width <= kind.bit_width)

@@ -9,6 +9,7 @@ compared if the mark of the view cannot be used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,19 +52,28 @@ class FileDifference:
         return not self.added.num_rows and not self.removed
 
 
-def difference_of_writes(table: LoadedTable, writes: tuple[Instant, ...], exported: pa.Array) -> FileDifference:
-    """Return the difference between a view with the paths `exported` and the table after `writes`."""
+def difference_of_writes(
+    table: LoadedTable, writes: tuple[Instant, ...], exported_paths: Callable[[pa.Table], pa.Array]
+) -> FileDifference:
+    """Return the difference between a view and the table after `writes`.
+
+    `exported_paths` returns the paths in the view of some file groups, and possibly of others. It gets a table with the
+    columns `partition` and `file_id`.
+    """
     if not writes:
         return FileDifference(added=DATA_FILES.empty_table(), removed=())
     written = table.store.files(writes)
     parsed = _base_files(listing_of(written.column("path").to_pylist(), written.column("size_bytes").to_pylist()))
     replaced = [
-        f"{partition}\0{file_id}"
+        (partition, file_id)
         for _, metadata in table.store.summaries(writes)
         for partition, ids in metadata.replaced.items()
         for file_id in ids
     ]
-    touched = pa.concat_arrays([pc.unique(_groups(parsed)), pa.array(replaced, pa.string())])
+    by_name = dict(zip(_GROUP, zip(*replaced, strict=True), strict=True)) if replaced else dict.fromkeys(_GROUP, ())
+    groups = pa.concat_tables([parsed.select(_GROUP), pa.table(by_name, schema=parsed.select(_GROUP).schema)])
+    touched = pc.unique(_groups(groups))
+    exported = exported_paths(groups)
     before = _base_files(listing_of(exported, np.zeros(len(exported), np.int64)))
     before = before.filter(members(_groups(before), touched))
     hidden = [f"{partition}\0{file_id}" for partition, file_id in load_visible(table).replaced]

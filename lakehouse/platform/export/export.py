@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.timeline.exported_views import record_exported
 from lakehouse.errors import RetryableError
 from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Instant
@@ -25,6 +27,7 @@ from lakehouse.spec.options.export import ExportPolicy
 logger = logging.getLogger(__name__)
 
 _TRIES = 10
+_CHANGED = "another program changed the view"
 #: Writes without effect on base files after which a version records that the view contains them.
 _MOST_EMPTY_WRITES = 10
 
@@ -87,12 +90,11 @@ class _Step:
     replaces_all: bool = False
 
 
-def export_due(table: LoadedTable, view: ViewFormat, policy: ExportPolicy) -> str:
+def export_due(table: LoadedTable, view: ViewFormat) -> str:
     """Return why the view of a format has to be written, as a sentence; empty if it is up to date."""
-    writes = table.timeline.writes()
-    if not len(writes):
-        return ""
     state = view.load(table.env)
+    if not len(table.timeline.writes()):
+        return f"all writes in the {view.name} view were undone" if state.mark and state.mark.instant else ""
     if not state.exists:
         return f"there is no {view.name} view yet"
     lacking = None if state.mark is None else new_writes(state.mark, table.timeline)
@@ -102,7 +104,6 @@ def export_due(table: LoadedTable, view: ViewFormat, policy: ExportPolicy) -> st
         return ""
     if len(lacking) < _MOST_EMPTY_WRITES and not _has_effect(table, lacking):
         return ""
-    del policy
     return f"{count_text(len(lacking), 'write')} since the last export to {view.name}"
 
 
@@ -151,12 +152,11 @@ def _plan(
     table: LoadedTable, view: ViewFormat, policy: ExportPolicy, *, force: bool, state: ViewState | None = None
 ) -> _Step | NothingToDo:
     table.store.refuse_during_restore(table.timeline)
-    if not len(table.timeline.writes()):
-        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason="the table has no writes")
     state = view.load(table.env) if state is None else state
+    if not len(table.timeline.writes()):
+        return _plan_empty(table, view, state)
     partitioned = policy.partitioned and (force or MIXED not in state.properties)
-    columns = view_columns(table, partitioned=partitioned)
-    view.check(columns, table.env.storage.root)
+    columns = view.columns(view_columns(table, partitioned=partitioned), table.env.storage.root)
     reason = _why_all(state, columns, force=force)
     if reason:
         return _all(table, view, state, columns, reason)
@@ -166,11 +166,24 @@ def _plan(
         if same and (not lacking or (len(lacking) < _MOST_EMPTY_WRITES and not _has_effect(table, lacking))):
             reason = f"the {view.name} view contains all writes" if not lacking else _only_logs(view, lacking)
             return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
-        difference = difference_of_writes(table, lacking, view.paths(table.env, state))
+        difference = difference_of_writes(table, lacking, partial(view.paths, table.env, state))
         return _Step(state=state, columns=columns, difference=difference)
-    reason = "another program changed the view" if state.mark is None else "writes were undone or archived"
+    reason = "writes were undone, or archived before they were exported"
     difference = difference_of_listing(table, view.paths(table.env, state))
+    if difference.is_empty and state.columns == columns and state.mark == mark_of(table.timeline):
+        reason = f"the {view.name} view contains all writes"
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
     return _Step(state=state, columns=columns, difference=difference, compared=reason)
+
+
+def _plan_empty(table: LoadedTable, view: ViewFormat, state: ViewState) -> _Step | NothingToDo:
+    """Return the change after which the view has no files: all writes of the table were undone."""
+    if not state.exists or state.columns is None:
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason="the table has no writes")
+    if state.mark is not None and not state.mark.instant:
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=f"the table and the {view.name} view are empty")
+    difference = difference_of_listing(table, view.paths(table.env, state))
+    return _Step(state=state, columns=state.columns, difference=difference, compared="all writes were undone")
 
 
 def _all(table: LoadedTable, view: ViewFormat, state: ViewState, columns: ViewColumns, reason: str) -> _Step:
@@ -182,11 +195,11 @@ def _why_all(state: ViewState, columns: ViewColumns, *, force: bool) -> str:
     """Return why all files of a view are written again; empty if they are not."""
     if not state.exists:
         return "there is no view yet"
-    if force:
-        return "the export is forced"
+    if force or state.unusable:
+        return state.unusable or "the export is forced"
     before = state.columns
-    if before is None:
-        return "another program changed the columns of the view"
+    if state.mark is None or before is None:
+        return _CHANGED
     if before.partition_by != columns.partition_by:
         return "the partition columns of the view change"
     for field in columns.schema:
@@ -218,6 +231,10 @@ def _only_logs(view: ViewFormat, writes: tuple[Instant, ...]) -> str:
 
 def _commit(table: LoadedTable, view: ViewFormat, policy: ExportPolicy, step: _Step) -> ExportedView | None:
     """Read the footers of added files and commit; None if another exporter committed first."""
+    mark = mark_of(table.timeline)
+    if not step.state.exists:
+        # From now on, cleans keep the files of the first version.
+        record_exported(table.env, view.name, mark.anchor)
     warnings: tuple[str, ...] = ()
     mixed: tuple[tuple[str, str], ...] = ()
     try:
@@ -233,16 +250,17 @@ def _commit(table: LoadedTable, view: ViewFormat, policy: ExportPolicy, step: _S
         done = view.commit(table.env, step.state, _change(table, policy, step, facts, mixed))
     if not done:
         return None
+    record_exported(table.env, view.name, mark.anchor)
     if table.config.is_merge_on_read:
         warnings += (
             f"the {view.name} view shows base files only (read-optimized), because the table is merge-on-read",
         )
-    if step.compared == "another program changed the view":
+    if step.compared == _CHANGED:
         warnings += (f"another program changed the {view.name} view; the export made it equal to the table again",)
     return ExportedView(
         format=view.name,
-        instant=mark_of(table.timeline).instant,
-        version=step.state.version + 1,
+        instant=mark.instant,
+        version=step.state.next_version,
         added=len(facts),
         removed=len(step.difference.removed),
         added_bytes=sum(file.size_bytes for file in facts),

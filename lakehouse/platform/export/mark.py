@@ -24,12 +24,14 @@ class ExportMark:
         instant: Requested time of the newest write by completion; empty for a table without writes.
         completion: Completion time of this write.
         anchor: Requested time. The view contains all writes that were requested before it.
+        latest: The latest time on the timeline; a later restore may have undone writes of the view.
         writes: Completion times of the writes in the view, by requested time, from the anchor on.
     """
 
     instant: str = ""
     completion: str = ""
     anchor: str = ""
+    latest: str = ""
     writes: tuple[tuple[str, str], ...] = ()
 
     def encode(self) -> str:
@@ -39,6 +41,7 @@ class ExportMark:
                 "instant": self.instant,
                 "completion": self.completion,
                 "anchor": self.anchor,
+                "latest": self.latest,
                 "writes": dict(self.writes),
             },
             separators=(",", ":"),
@@ -49,7 +52,7 @@ class ExportMark:
         """Return the mark; None if the text is not a mark."""
         try:
             fields = json.loads(text or "")
-            names = ("instant", "completion", "anchor")
+            names = ("instant", "completion", "anchor", "latest")
             writes = tuple((str(name), str(value)) for name, value in fields["writes"].items())
             return cls(**{name: str(fields[name]) for name in names}, writes=writes)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -60,12 +63,18 @@ def mark_of(timeline: Timeline) -> ExportMark:
     """Return the mark of a view that shows the newest state of the timeline."""
     writes = timeline.writes()
     if not len(writes):
-        return ExportMark(anchor=first_write(timeline))
+        return ExportMark(anchor=first_write(timeline), latest=timeline.latest_time())
     newest = writes.by_completion()[-1]
     pending = [instant.requested for instant in timeline.where(action=_PENDING, pending=True)]
     anchor = min([max(instant.requested for instant in writes), *pending])
     since = tuple((i.requested, i.completion) for i in writes if i.requested >= anchor)
-    return ExportMark(instant=newest.requested, completion=newest.completion, anchor=anchor, writes=since)
+    return ExportMark(
+        instant=newest.requested,
+        completion=newest.completion,
+        anchor=anchor,
+        latest=timeline.latest_time(),
+        writes=since,
+    )
 
 
 def new_writes(mark: ExportMark, timeline: Timeline) -> tuple[Instant, ...] | None:
@@ -80,7 +89,7 @@ def new_writes(mark: ExportMark, timeline: Timeline) -> tuple[Instant, ...] | No
         return None
     if present.get(mark.instant, mark.completion) != mark.completion:
         return None
-    restores = timeline.where(action=Action.RESTORE, state=State.COMPLETED, completed_after=mark.completion)
+    restores = timeline.where(action=Action.RESTORE, state=State.COMPLETED, completed_after=mark.latest)
     if len(restores):
         return None
     exported = dict(mark.writes)

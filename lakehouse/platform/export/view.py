@@ -31,6 +31,8 @@ class ViewState:
         mark: The writes of the table in it; None if another program wrote this version.
         columns: Its columns and partition columns; None if they cannot be determined.
         properties: Properties of the view.
+        unusable: Why all files of the view have to be written again; empty if they have not.
+        first_version: Number of the first version of a view.
         internal: What the format needs for the next version.
     """
 
@@ -38,12 +40,19 @@ class ViewState:
     mark: ExportMark | None = None
     columns: ViewColumns | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    unusable: str = ""
+    first_version: int = 0
     internal: Any = None
 
     @property
     def exists(self) -> bool:
         """Whether there is a view."""
         return self.version >= 0
+
+    @property
+    def next_version(self) -> int:
+        """The number of the version that an export commits."""
+        return self.version + 1 if self.exists else self.first_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +84,22 @@ class ViewFormat(Protocol):
 
     name: str
 
-    def check(self, columns: ViewColumns, root: str) -> None:
-        """Raise UnsupportedError, with the column, for a type that the format does not have."""
+    def columns(self, columns: ViewColumns, root: str) -> ViewColumns:
+        """Return the columns with the types of the format.
+
+        Raises UnsupportedError, with the column, for a type that the format cannot represent.
+        """
         ...
 
     def load(self, env: Env) -> ViewState:
         """Load the newest version; raise UnsupportedError for a table of another program at the place of the view."""
         ...
 
-    def paths(self, env: Env, state: ViewState) -> pa.Array:
-        """Return the paths of the files in a version, relative to the table."""
+    def paths(self, env: Env, state: ViewState, groups: pa.Table | None = None) -> pa.Array:
+        """Return the paths of the files in a version, relative to the table.
+
+        `groups` has the columns `partition` and `file_id`: only files of these file groups are needed.
+        """
         ...
 
     def commit(self, env: Env, state: ViewState, change: ViewChange) -> bool:

@@ -88,9 +88,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     names = tuple(view.name for view in formats)
     if not formats:
         return ExportDue(due=False, reason=_UNDECLARED, applies=False)
-    if not len(table.timeline.writes()):
-        return ExportDue(due=False, reason="the table has no writes", formats=names)
-    reasons = [reason for view in formats if (reason := export_due(table, view, policies.export))]
+    reasons = [reason for view in formats if (reason := export_due(table, view))]
     if not reasons:
         return ExportDue(due=False, reason=f"all writes are in the views ({', '.join(names)})", formats=names)
     return ExportDue(due=True, reason=sentence(*reasons), formats=names)

@@ -48,7 +48,7 @@ _PROTECTION = {
     "delta.checkpointInterval": "10",
     "delta.enableExpiredLogCleanup": "false",
 }
-_LOCAL_TIMES = "timestampNtz"
+_LOCAL_TIMES, _FEATURES = "timestampNtz", ("readerFeatures", "writerFeatures")
 
 
 class DeltaView:
@@ -56,9 +56,11 @@ class DeltaView:
 
     name = "delta"
 
-    def check(self, columns: ViewColumns, root: str) -> None:
-        """See `ViewFormat.check`."""
-        schema_text(columns, root)
+    def columns(self, columns: ViewColumns, root: str) -> ViewColumns:
+        """See `ViewFormat.columns`."""
+        stored = parse_schema(schema_text(columns, root))
+        assert stored is not None, "a view has no other types"
+        return replace(columns, schema=stored)
 
     def load(self, env: Env) -> ViewState:
         """See `ViewFormat.load`."""
@@ -73,21 +75,29 @@ class DeltaView:
                 "away and export again",
                 location=env.storage.root,
             )
+        features = {name for key in _FEATURES for name in (log.settings.get("protocol") or {}).get(key) or ()}
+        if features - {_LOCAL_TIMES}:
+            raise UnsupportedError(
+                f"{env.storage.root}/{DIRECTORY}: another program enabled {', '.join(sorted(features))} in the Delta "
+                f"view. Move {DIRECTORY} away and export again",
+                location=env.storage.root,
+            )
         schema = parse_schema(metadata.get("schemaString", ""))
         by = tuple(metadata.get("partitionColumns") or ())
         columns = None if schema is None else ViewColumns(schema=schema, partition_by=by)
         mark = ExportMark.decode(log.commit_info.get(MARK))
         return ViewState(version=log.version, mark=mark, columns=columns, properties=properties, internal=log)
 
-    def paths(self, env: Env, state: ViewState) -> pa.Array:
-        """See `ViewFormat.paths`."""
+    def paths(self, env: Env, state: ViewState, groups: pa.Table | None = None) -> pa.Array:
+        """See `ViewFormat.paths`. The log is not divided by file groups."""
+        del groups
         return live_paths(env.storage, _log(state))
 
     def commit(self, env: Env, state: ViewState, change: ViewChange) -> bool:
         """See `ViewFormat.commit`."""
         now = env.clock.now_ms()
         actions = list(_actions(env, state, change, now))
-        version = state.version + 1
+        version = state.next_version
         if not env.storage.create(entry_path(version), encode_actions(actions), unique=True):
             return False
         if is_checkpoint_due(replace(_log(state), version=version)):
