@@ -18,17 +18,27 @@ Spark 3.5 has no Python data source: only `lakehouse.spark.versions.v40` and new
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, with_bound
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
+from lakehouse.core.operations.write.frame_staging import StagedRows
+from lakehouse.core.table.write_jobs import SaveMode
 from lakehouse.errors import CleanedHistoryError, UserError
 from lakehouse.spark.file_sources import FileTask, PlannedFiles, file_source
 from lakehouse.spark.read_plan import (
@@ -43,6 +53,7 @@ from lakehouse.spark.read_plan import (
 )
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source_options import NAME, parse_source_options
+from lakehouse.spark.staged_writer import StagedWrite, commit_frame
 from lakehouse.spark.worker_python import set_worker_python
 
 _BEFORE_FIRST_COMMIT = "0" * 17
@@ -95,6 +106,11 @@ class LakehouseDataSource(DataSource):
         if file_source(self.options) is not None:
             raise UserError("a published table cannot be read as a stream; stream the table that it publishes")
         return LakehouseStreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer of a DataFrame; its rows are staged by tasks and committed by the driver."""
+        mode = SaveMode.OVERWRITE if overwrite else SaveMode.APPEND
+        return LakehouseWriter(StagedWrite.begin(self.options, schema, mode))
 
 
 class LakehouseReader(DataSourceReader):
@@ -184,6 +200,38 @@ class LakehouseStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         return _rows(partition)
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """The result of a task attempt: its staged file, or None if it had no rows."""
+
+    staged: StagedRows | None
+
+
+class LakehouseWriter(DataSourceArrowWriter):
+    """Stages the rows of a DataFrame, and commits them in the driver's Python process (see `staged_writer`)."""
+
+    def __init__(self, write: StagedWrite) -> None:
+        self._write = write
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task attempt."""
+        return StagedMessage(self._write.stage(iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Write the staged rows of the finished attempts in one commit."""
+        commit_frame(self._write, staged_rows(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the staged rows."""
+        self._write.staging.delete()
+
+
+def staged_rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    """Return the files of the finished attempts."""
+    parts = [message.staged for message in messages if isinstance(message, StagedMessage)]
+    return [part for part in parts if part is not None]
 
 
 def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:
