@@ -52,6 +52,14 @@ class DuckDbEngine:
         """Return no namespaces: the shell shows those of the catalog."""
         return ()
 
+    def tables(self, namespace: str) -> tuple[str, ...]:
+        """Return no tables."""
+        return ()
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Return False: DuckDB's own schemas are not shown."""
+        return False
+
     def run(self, text: str, views: Mapping[str, TableScan | pa.Table], parameters: Parameters) -> pa.RecordBatchReader:
         """Run a statement and return its rows as a stream; raise UserError with DuckDB's message if it fails.
 

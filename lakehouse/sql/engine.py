@@ -63,6 +63,12 @@ class QueryEngine(Protocol):
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces of the engine's own catalog."""
 
+    def tables(self, namespace: str) -> tuple[str, ...]:
+        """Return the tables of a namespace in the engine's own catalog."""
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Return whether the engine's own catalog has a namespace."""
+
     def run(self, text: str, views: Mapping[str, TableScan | pa.Table], parameters: Parameters) -> Any:
         """Run a statement over temporary views and return its rows as an object of the engine."""
 

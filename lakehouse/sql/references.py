@@ -76,7 +76,8 @@ class Reference:
 class QueryReferences:
     """The references in a statement.
 
-    `is_read` is whether a view can replace a reference. `words` are all names and words of the statement in lower case. If `has_star`, the query needs all columns.
+    `is_read` is whether a view can replace a reference. `words` are all names and words of the statement in lower
+    case. If `has_star`, the query needs all columns.
     """
 
     text: str

@@ -230,6 +230,8 @@ def namespace(session: SqlSession, statement: Namespace, _: Parameters) -> pa.Ta
             session.names.current = name
             return None if session.engine.session is not None else _unknown_namespace(session, name)
         session.names.current = existing
+        if session.engine.has_namespace(existing):
+            return None
         return outcome_rows(_nothing(f"the current namespace is {existing}"))
     if statement.verb == "create":
         if session.engine.session is not None and statement.name[0].lower() != "lakehouse":

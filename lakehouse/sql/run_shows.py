@@ -45,7 +45,8 @@ def show_tables(session: SqlSession, statement: ShowTables, _: Parameters) -> pa
                 f"there is no namespace {statement.namespace[-1]!r}.{nearest(statement.namespace[-1], spaces)}"
             )
         return table_of(("namespace", "tableName", "isTemporary"), [])
-    names = [entry.name for entry in session.catalog.list_tables(space) if matches(entry.name, statement.pattern)]
+    stored = {entry.name for entry in session.catalog.list_tables(space)} | {*session.engine.tables(space)}
+    names = sorted(name for name in stored if matches(name, statement.pattern))
     rows: list[tuple[str, str, bool]] = [(space, name, False) for name in names]
     rows += [("", name, True) for name in sorted(session.views) if matches(name, statement.pattern)]
     return pa.table(
