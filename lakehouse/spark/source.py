@@ -37,7 +37,6 @@ from pyspark.sql.types import StructType
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, with_bound
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
-from lakehouse.core.operations.write.frame_staging import StagedRows
 from lakehouse.core.table.write_jobs import SaveMode
 from lakehouse.errors import CleanedHistoryError, UserError
 from lakehouse.spark.file_sources import FileTask, PlannedFiles, file_source
