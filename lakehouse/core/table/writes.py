@@ -138,9 +138,9 @@ class TableWrites:
             if partition not in stored:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
         request = operations.WriteRequest(
-            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
+            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=commit_metadata_of(commit_metadata)
         )
-        return _settled(operations.write(table, LocalEngine(), self._policies, request))
+        return settled(operations.write(table, LocalEngine(), self._policies, request))
 
     def _scan(
         self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None
@@ -161,14 +161,14 @@ class TableWrites:
         request = operations.WriteRequest(
             operation=operation,
             frame=batch.rows,
-            extra=_metadata(call.get("commit_metadata")),
+            extra=commit_metadata_of(call.get("commit_metadata")),
             allow_empty=call.get("allow_empty", False),
             precondition=call.get("precondition"),
             columns=batch.columns,
             deletes_yield=batch.deletes_yield,
         )
         engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
-        return _settled(operations.write(self.refresh(), engine, policies, request))
+        return settled(operations.write(self.refresh(), engine, policies, request))
 
     def _batch(self, operation: Operation, rows: Any, policies: Policies, call: WriteCall) -> SourceBatch:
         """Return rows of any kind in a form that an engine reads."""
@@ -198,7 +198,7 @@ def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:
     return policies.override(texts)
 
 
-def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+def commit_metadata_of(given: Mapping[str, str] | None) -> dict[str, str]:
     """Return the extra metadata of a commit; raise UserError for a value that is not a string."""
     for key, value in (given or {}).items():
         if not isinstance(value, str):
@@ -210,7 +210,8 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
     return dict(given or {})
 
 
-def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+def settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+    """Return the outcome; raise ConflictError for a lost conflict."""
     if isinstance(outcome, Conflict):
         raise ConflictError(
             f"another writer won{f' {outcome.tries} times' if outcome.tries > 1 else ''}: {outcome.reason}; nothing "
