@@ -173,9 +173,13 @@ def test_file_with_other_columns_is_not_read_by_the_engine(fill: Callable[[Table
     planned = table.scan().plan()
     assert isinstance(planned, Scan)
     assert (len(planned.plan.slices), len(divided(planned).paths)) == (2, 1)
-    narrow = table.scan(columns=["id", "f"]).plan()
-    assert isinstance(narrow, Scan)
-    assert len(divided(narrow).paths) == 2
+    narrow = table.scan(columns=["id", "f"])
+    planned = narrow.plan()
+    assert isinstance(planned, Scan)
+    assert len(divided(planned).paths) == 2
+    numbers = [(number,) for number in range(30)]
+    assert sorted(narrow.to_duckdb(duckdb.connect()).select("id").fetchall()) == numbers
+    assert sorted(narrow.to_polars().select("id").collect().rows()) == numbers
 
 
 def test_column_of_another_id_is_not_read_by_the_engine(tmp_path: Path) -> None:
