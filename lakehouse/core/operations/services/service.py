@@ -7,7 +7,7 @@
     cost       how much would a run read, write or delete?       for the scheduler
 
 Each service is one module with these five functions; `lakehouse.core.table.services` has a property for each. A service
-without plans on the timeline (archive, ttl, orphans, validation, sync) plans and executes in one run: its `schedule`
+without plans on the timeline (archive, ttl, orphans, validation, sync, export) plans and executes in one run: its `schedule`
 returns NothingToDo.
 """
 
