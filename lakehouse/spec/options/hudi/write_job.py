@@ -211,7 +211,7 @@ def _reason(key: str, value: str) -> str:
         return ""
     if entry.support is Support.REFUSED:
         raise SettingError(f"option {key}={value!r} is not supported: {entry.text}", setting=key)
-    return entry.text
+    return entry.text or "an option of reads"
 
 
 def _job_fields(of_job: Mapping[str, str], timebased: Mapping[str, str]) -> dict[str, Any]:
