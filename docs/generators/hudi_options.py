@@ -13,8 +13,8 @@ case. A name in no list is an error that names the nearest one.
 - **honoured**: the option has its effect. [Options](options.md) describes those with a default.
 - **not needed**: nothing here depends on it. It is accepted, and one log line lists it.
 - **equivalent**: another setting has its effect. It is accepted, and the log line names that setting.
-- **refused**: rows or files would differ from what the job expects, so the job ends with an error. The values in the last
-  column are accepted, because they are what is done anyway."""
+- **refused**: rows or files would differ from what the job expects, so the job ends with an error. The values in the
+  last column are accepted, because they are what is done anyway."""
 _TITLES = {
     Support.HONOURED: "Honoured",
     Support.NOT_NEEDED: "Not needed",
