@@ -25,10 +25,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from lakehouse.core.expressions.column_path import root_of
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.read.row_reader import read_rows
 from lakehouse.core.operations.read.scan import Scan, stored_data_schema
-from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.hadoop_connectors import remedy

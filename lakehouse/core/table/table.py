@@ -40,6 +40,7 @@ from lakehouse.core.operations.read.queries import (
 )
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
+from lakehouse.core.rows.stored_names import without_stored_names
 from lakehouse.core.state.table_config import COPY_ON_WRITE
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.read.health import TableHealth
     from lakehouse.core.operations.undo.restore import Restored
     from lakehouse.core.operations.undo.rollback import FailedWrites
+    from lakehouse.core.table.alter import AlterBuilder
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata
     from lakehouse.core.table.services import TableServices
@@ -230,7 +232,7 @@ class Table(TableWrites, Readable):
     def schema(self) -> pa.Schema:
         """The data columns, without meta columns."""
         schema = table_schema(self.refresh())
-        return pa.schema([]) if schema is None else schema
+        return pa.schema([]) if schema is None else without_stored_names(schema)
 
     def archived(self) -> Timeline:
         """Return the completed writes of the archived timeline."""
@@ -240,6 +242,13 @@ class Table(TableWrites, Readable):
     def loaded(self) -> LoadedTable:
         """The state of the table at its last load."""
         return self._loaded
+
+    def alter(self) -> AlterBuilder:
+        """Return a builder for changes of columns and properties, which one commit of metadata makes.
+
+        table.alter().rename_column("customer", "client").drop_column("note").execute()
+        """
+        return operations.AlterBuilder(self.refresh, self._policies)
 
     @property
     def services(self) -> TableServices:
