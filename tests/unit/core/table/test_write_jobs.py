@@ -109,7 +109,8 @@ def test_options_that_contradict_the_table_are_refused(location: str, key: str, 
 
 def test_new_table_needs_a_name_and_a_key(location: str) -> None:
     for key in ("hoodie.table.name", "hoodie.datasource.write.recordkey.field"):
-        job = parse_write_job({name: value for name, value in OPTIONS.items() if name != key})
+        given = {name: value for name, value in OPTIONS.items() if name != key}
+        job = parse_write_job({**given, OPERATION: "upsert"})
         with pytest.raises(UserError, match=key):
             open_target(location, job, SaveMode.APPEND)
 
