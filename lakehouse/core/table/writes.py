@@ -1,12 +1,14 @@
 """TableWrites: the methods of a table that write rows.
 
-Arrow input is processed in this process, a Spark DataFrame on its session. Both run the same operations.
+A Spark DataFrame is processed on its session. Other rows become Arrow data (`input_rows`), which is processed in this
+process. Both run the same operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, TypedDict, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -16,8 +18,9 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stored_options
 from lakehouse.core.operations.read.queries import SNAPSHOT, Query, ScanRequest
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
@@ -30,6 +33,11 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.parser import check_known
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.schema import NEW_COLUMN
+
+if TYPE_CHECKING:
+    # Imported with the first rows that are not Arrow data.
+    from lakehouse.core.table.input_rows import InputRules
 
 Outcome = Committed | NothingToDo
 
@@ -84,8 +92,8 @@ class TableWrites:
     def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Delete rows by their keys.
 
-        `keys` is a frame with the record key columns, one record key (a string), or a list of record keys. Without
-        partition columns in the frame, all partitions are searched.
+        `keys` are rows with the record key columns, in any form that `upsert` takes, one record key (a string), or a
+        list of record keys. Without partition columns in the rows, all partitions are searched.
         """
         if isinstance(keys, str):
             keys = [keys]
@@ -94,7 +102,7 @@ class TableWrites:
                 reason = "the list of keys is empty, so there is no row to delete"
                 return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
             keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
-        elif not is_frame(keys):
+        elif not is_frame(keys) and not operations.has_rows(keys):
             raise refuse_keys(keys, self.refresh())
         return self._write(Operation.DELETE, keys, call)
 
@@ -146,7 +154,7 @@ class TableWrites:
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         policies = with_overrides(self._policies, call.get("options") or {})
-        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
+        batch = rows if isinstance(rows, SourceBatch) else self._batch(operation, rows, policies, call)
         batch.require(operation)
         request = operations.WriteRequest(
             operation=operation,
@@ -159,6 +167,24 @@ class TableWrites:
         )
         engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
         return settled(operations.write(self.refresh(), engine, policies, request))
+
+    def _batch(self, operation: Operation, rows: Any, policies: Policies, call: WriteCall) -> SourceBatch:
+        """Return rows of any kind in a form that an engine reads."""
+        if is_frame(rows):
+            return SourceBatch(rows)
+        return operations.input_batch(rows, partial(self._input_rules, operation, policies, call))
+
+    def _input_rules(self, operation: Operation, policies: Policies, call: WriteCall) -> InputRules:
+        """Return how rows without declared types are converted."""
+        table, policy = self.refresh(), policies.schema
+        options = {**stored_options(table.config), **(call.get("options") or {})}
+        return operations.InputRules(
+            schema=table_schema(table),
+            # Arrow data adds columns by default. A key of a dict is more often misspelt than new.
+            adds_columns=policy.new_column != "add" or options.get(NEW_COLUMN, "").strip().lower() == "add",
+            separates_absent=operation is Operation.UPSERT and policy.missing == "keep",
+            budget_bytes=policies.write.memory_budget_bytes,
+        )
 
 
 def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:
