@@ -54,7 +54,7 @@ SELECT id, v, day FROM m.t WHERE id > 4 ORDER BY id;
 -- > [[5, -50, "neg"], [6, 60, "x"]]
 
 MERGE INTO m.t t USING (SELECT 2 AS id, 1 AS v UNION ALL SELECT 2, 2) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v;
--- ! several|more than one|twice|multiple
+-- ! SQL allows one
 
 SELECT v FROM m.t WHERE id = 2;
 -- > [[22]]
