@@ -6,7 +6,8 @@ Arrow input is processed in this process, a Spark DataFrame on its session. Both
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, TypedDict, Unpack
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -16,9 +17,11 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.queries import SNAPSHOT, Query, ScanRequest
+from lakehouse.core.operations.read.queries import Query, ScanRequest
+from lakehouse.core.planning.statement import ClauseText, Names, Verb, When
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
 from lakehouse.core.table.arguments import option_texts, refuse_keys
@@ -30,6 +33,11 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.parser import check_known
 from lakehouse.spec.options.policies import Policies
+
+if TYPE_CHECKING:
+    from lakehouse.core.operations.placement.protocol import WriteRequest
+    from lakehouse.core.table.merge import MergeBuilder
+    from lakehouse.core.table.statements import TableAccess
 
 Outcome = Committed | NothingToDo
 
@@ -99,15 +107,89 @@ class TableWrites:
         return self._write(Operation.DELETE, keys, call)
 
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
-        """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
-        fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
-        if with_overrides(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # The ordering column is read, because a tombstone must hide versions up to the version that the scan
-            # returned.
-            fields = (*fields, *self.config.merge_rule.compared)
-        columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
-        scan = self._scan(self.refresh(), SNAPSHOT, columns, where).plan()
-        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)
+        """Delete the rows that meet a condition; their keys are streamed from the files into the write.
+
+        The write fails with ConflictError if another writer changes the files that were read.
+        """
+        return self._statement(Verb.DELETE, {}, where, call)
+
+    def update(self, set: Mapping[str, Any], where: str | None = None, **call: Unpack[WriteCall]) -> Outcome:
+        """Set columns of the rows that meet a condition, or of all rows.
+
+        Args:
+            set: Values by column: a string is an SQL expression over the columns of the row, such as `"price * 1.1"`
+                or `"'text'"`; other values are literals.
+            where: SQL condition on the rows.
+            **call: See `WriteCall`.
+
+        Returns:
+            The commit, or `NothingToDo` if no row meets the condition. `ignored_updates` counts rows whose new ordering
+            value is lower than the stored one: every reader of the table prefers the stored row.
+
+        Raises:
+            UserError: A name or a type does not fit, a value overflows, or the update changes a key or a partition.
+            ConflictError: Another writer changed the files that were read, several times.
+        """
+        return self._statement(Verb.UPDATE, set, where, call)
+
+    # parameters: the names of both sides are part of the interface of deltalake
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str],
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+    ) -> MergeBuilder:
+        """Return a MERGE of the rows of a source; `execute` runs it in one commit.
+
+        Args:
+            source: Arrow data, an object with `__arrow_c_stream__`, a table or a scan of one. It must fit into a
+                quarter of the memory budget.
+            on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
+            source_alias: The name of the source in the texts of the statement.
+            target_alias: The name of this table in the texts of the statement.
+        """
+        module = import_module("lakehouse.core.table.merge")
+        builder: MergeBuilder = module.MergeBuilder(
+            table=self._access(),
+            source=source,
+            on=on if isinstance(on, str) else tuple(text_list(on, "on", ordered=True)),
+            source_alias=source_alias,
+            target_alias=target_alias,
+        )
+        return builder
+
+    def _access(self) -> TableAccess:
+        module = import_module("lakehouse.core.table.statements")
+        access: TableAccess = module.TableAccess(
+            location=self.location, refresh=self.refresh, policies_of=self._policies_of, write=self._write_request
+        )
+        return access
+
+    def _policies_of(self, call: WriteCall) -> Policies:
+        _metadata(call.get("commit_metadata"))
+        return with_overrides(self._policies, call.get("options") or {})
+
+    def _write_request(self, loaded: LoadedTable, policies: Policies, request: WriteRequest) -> Outcome:
+        engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
+        return settled_outcome(operations.write(loaded, engine, policies, request))
+
+    def _statement(self, verb: Verb, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:
+        """Run UPDATE or DELETE: a statement without a source."""
+        merge, statements = (import_module(f"lakehouse.core.table.{name}") for name in ("merge", "statements"))
+        loaded, policies = self.refresh(), self._policies_of(call)
+        target = table_schema(loaded)
+        if target is None:
+            raise UserError(f"{self.location}: the table has no rows yet, so there is nothing to {verb}")
+        names = Names(target=target, target_alias=self.config.name)
+        clause = ClauseText(when=When.NOT_MATCHED_BY_SOURCE, verb=verb, values=statements.literal_values(values))
+        statement = merge.statement_of(loaded, policies, (clause,), names, None)
+        run = statements.StatementRun(
+            table=self._access(), names=names, statement=statement, source=pa.table({}), where=where
+        )
+        outcome: Outcome = run.execute(loaded, policies, call)
+        return outcome
 
     def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Replace the partitions that occur in `rows` by the rows."""
@@ -130,7 +212,7 @@ class TableWrites:
         request = operations.WriteRequest(
             operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
         )
-        return _settled(operations.write(table, LocalEngine(), self._policies, request))
+        return settled_outcome(operations.write(table, LocalEngine(), self._policies, request))
 
     def _scan(
         self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None
@@ -158,7 +240,7 @@ class TableWrites:
             deletes_yield=batch.deletes_yield,
         )
         engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
-        return _settled(operations.write(self.refresh(), engine, policies, request))
+        return settled_outcome(operations.write(self.refresh(), engine, policies, request))
 
 
 def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:
@@ -182,7 +264,8 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
     return dict(given or {})
 
 
-def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+def settled_outcome(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+    """Return the outcome of a write; raise ConflictError if another commit won."""
     if isinstance(outcome, Conflict):
         raise ConflictError(
             f"another writer won{f' {outcome.tries} times' if outcome.tries > 1 else ''}: {outcome.reason}; nothing "
