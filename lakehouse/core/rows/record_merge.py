@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.rows.absent_columns import marked_deleted
+from lakehouse.core.rows.absent_columns import LACKS, marked_deleted
 from lakehouse.core.rows.ordering import at_least, ordering_columns, without_ordering
 from lakehouse.errors import UserError
 from lakehouse.model.merge import MergeRule, require_runnable
@@ -78,7 +78,7 @@ def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarra
     A row is a delete by `_hoodie_is_deleted` if `table` has that column, by the delete marker of the table, by the
     operation D or -U, or by the control column of its batch.
     """
-    deleted = marked_deleted(rows)
+    deleted = marked_deleted(rows) if LACKS in rows.column_names else np.zeros(rows.num_rows, dtype=bool)
     if DELETED_COLUMN in table.names:
         flags = delete_flags(rows)
         deleted = deleted if flags is None else deleted | flags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.changed_rows import Statement
 from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
 from lakehouse.core.table import operations
+from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.statements import (
     StatementRun,
     TableAccess,
@@ -27,9 +28,6 @@ from lakehouse.core.table.statements import (
 from lakehouse.errors import UserError
 from lakehouse.model.commit import Operation
 from lakehouse.spec.options.policies import Policies
-
-if TYPE_CHECKING:
-    from lakehouse.core.table.writes import Outcome, WriteCall
 
 #: The source may use this part of the memory budget.
 _SOURCE_PART = 4
@@ -136,8 +134,8 @@ class MergeBuilder:
     def _rows(self, policies: Policies) -> tuple[pa.Table, bool]:
         if is_frame(self.source) and not isinstance(self.source, ARROW_FRAMES):
             raise UserError(
-                "merge: a Spark DataFrame as source is not supported yet; pass frame.toArrow(), or write it with "
-                "upsert, which matches by record key",
+                "merge: the source must be Arrow data, and a DataFrame of Spark is not supported. Convert it to Arrow "
+                "data, or write it with upsert, which matches rows by record key",
                 argument="source",
             )
         source = self.source.scan() if hasattr(self.source, "scan") else self.source
@@ -214,3 +212,20 @@ def statement_of(
         join=join,
         orders_deletes=policies.deletes.retention_ms > 0,
     )
+
+
+def clause(verb: str, values: Mapping[str, Any]) -> ClauseText:
+    """Return the clause of UPDATE or DELETE, which have no source."""
+    return ClauseText(when=When.NOT_MATCHED_BY_SOURCE, verb=Verb(verb), values=literal_values(values))
+
+
+# parameters: the table with its state and options, and the two parts of the statement
+def without_source(
+    table: TableAccess, loaded: LoadedTable, policies: Policies, clause: ClauseText, where: str | None
+) -> StatementRun:
+    """Return UPDATE or DELETE on a loaded table that has columns."""
+    target = table_schema(loaded)
+    assert target is not None, "the caller checks that the table has columns"
+    names = Names(target=target, target_alias=loaded.config.name)
+    statement = statement_of(loaded, policies, (clause,), names, None)
+    return StatementRun(table=table, names=names, statement=statement, source=pa.table({}), where=where)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.evaluate import evaluate
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.operations.commit.precondition import Precondition, ReadRows
+from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.commit.read_rows import ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
@@ -29,15 +30,13 @@ from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.keys import encoded_partition_paths
 from lakehouse.core.table import operations
+from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.expression import Column
 from lakehouse.model.predicate import And, Comparison, In, Predicate
 from lakehouse.spec.options.policies import Policies
-
-if TYPE_CHECKING:
-    from lakehouse.core.table.writes import Outcome, WriteCall
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +108,9 @@ class StatementRun:
         changes = ChangedRows(statement=self.statement, source=self.source)
         extra = dict(call.get("commit_metadata") or {})
         given = call.get("precondition")
-        precondition = (
-            replace(given, reads=reads) if given else Precondition(timeline=loaded.timeline, marks={}, reads=reads)
-        )
+        precondition = replace(given or Precondition(timeline=loaded.timeline, marks={}), reads=reads.conflict)
         deletes = self.statement.only_deletes
-        batches = self._batches(changes, scan, reads, loaded, policies)
+        batches = self._batches(changes, scan, reads, loaded)
         first = next(batches)
         frame = pa.RecordBatchReader.from_batches(first.schema, _flat(first, batches))
         lacks, _ = self.statement.bits
@@ -162,9 +159,7 @@ class StatementRun:
             parts.append(_one_of(name, values))
         return And(tuple(parts)) if parts else None
 
-    def _batches(
-        self, changes: ChangedRows, scan: Scan, reads: ReadRows, loaded: LoadedTable, policies: Policies
-    ) -> Iterator[pa.Table]:
+    def _batches(self, changes: ChangedRows, scan: Scan, reads: ReadRows, loaded: LoadedTable) -> Iterator[pa.Table]:
         """Yield an empty table with the columns of the result, then the changed rows."""
         yield changes.of_batch(scan.schema.empty_table())
         least = max(_LEAST_ROWS, self.source.num_rows)
@@ -172,23 +167,23 @@ class StatementRun:
             yield changes.of_batch(target)
         rows = changes.inserted()
         if rows.num_rows:
-            self._require_new_keys(rows, loaded, policies)
-            reads.inserted = self._partitions_of(rows, loaded, policies)
+            self._require_new_keys(rows, loaded)
+            reads.inserted = self._partitions_of(rows, loaded)
         yield rows
 
-    def _partitions_of(self, rows: pa.Table, loaded: LoadedTable, policies: Policies) -> set[str] | None:
+    def _partitions_of(self, rows: pa.Table, loaded: LoadedTable) -> set[str] | None:
         """Return the partitions of inserted rows; None if a key must be unique in all partitions."""
         keys = loaded.config.keys
         if not keys.partition_fields:
             return {""}
-        if policies.index.index_type.is_global:
+        if _is_unique_in_table(loaded):
             return None
         return set(encoded_partition_paths(rows, keys).dictionary.to_pylist())
 
-    def _require_new_keys(self, rows: pa.Table, loaded: LoadedTable, policies: Policies) -> None:
+    def _require_new_keys(self, rows: pa.Table, loaded: LoadedTable) -> None:
         """Raise UserError if the table has a row with the key of an inserted row, which the insert would replace."""
         statement = self.statement
-        others = () if policies.index.index_type.is_global else statement.partitions
+        others = () if _is_unique_in_table(loaded) else statement.partitions
         identity = tuple(dict.fromkeys((*statement.keys, *others)))
         if statement.join is not None and all(
             is_new_by_join(clause, statement.join, identity) for clause in statement.clauses
@@ -206,6 +201,11 @@ class StatementRun:
                     f"MERGE inserts the key {stored_rows.slice(0, 1).to_pylist()[0]}, which is stored in a row that "
                     "the condition `on` does not match. Add the record key to `on`, or leave the row out"
                 )
+
+
+def _is_unique_in_table(loaded: LoadedTable) -> bool:
+    """Return whether a record key is unique in the table, not only in its partition."""
+    return loaded.config.path_keys.partition_fields != loaded.config.keys.partition_fields
 
 
 def _one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:

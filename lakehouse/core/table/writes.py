@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -15,16 +15,14 @@ from lakehouse.core.engine.adapters import frame_engine, is_frame
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.queries import Query, ScanRequest
-from lakehouse.core.planning.statement import ClauseText, Names, Verb, When
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
-from lakehouse.core.table.arguments import option_texts, refuse_keys
+from lakehouse.core.table.arguments import Outcome, WriteCall, option_texts, refuse_keys
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, UserError
@@ -38,22 +36,6 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.placement.protocol import WriteRequest
     from lakehouse.core.table.merge import MergeBuilder
     from lakehouse.core.table.statements import TableAccess
-
-Outcome = Committed | NothingToDo
-
-
-class WriteCall(TypedDict, total=False):
-    """Keyword arguments that all write methods take in addition to the rows.
-
-    `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
-    `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
-    commit; otherwise ConflictError is raised and nothing is committed.
-    """
-
-    commit_metadata: Mapping[str, str] | None
-    options: Mapping[str, str]
-    allow_empty: bool
-    precondition: Precondition | None
 
 
 class TableWrites:
@@ -111,7 +93,7 @@ class TableWrites:
 
         The write fails with ConflictError if another writer changes the files that were read.
         """
-        return self._statement(Verb.DELETE, {}, where, call)
+        return self._statement("delete", {}, where, call)
 
     def update(self, set: Mapping[str, Any], where: str | None = None, **call: Unpack[WriteCall]) -> Outcome:
         """Set columns of the rows that meet a condition, or of all rows.
@@ -130,7 +112,7 @@ class TableWrites:
             UserError: A name or a type does not fit, a value overflows, or the update changes a key or a partition.
             ConflictError: Another writer changed the files that were read, several times.
         """
-        return self._statement(Verb.UPDATE, set, where, call)
+        return self._statement("update", set, where, call)
 
     # parameters: the names of both sides are part of the interface of deltalake
     def merge(
@@ -175,19 +157,13 @@ class TableWrites:
         engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
         return settled_outcome(operations.write(loaded, engine, policies, request))
 
-    def _statement(self, verb: Verb, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:
+    def _statement(self, verb: str, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:
         """Run UPDATE or DELETE: a statement without a source."""
-        merge, statements = (import_module(f"lakehouse.core.table.{name}") for name in ("merge", "statements"))
+        merge = import_module("lakehouse.core.table.merge")
         loaded, policies = self.refresh(), self._policies_of(call)
-        target = table_schema(loaded)
-        if target is None:
+        if table_schema(loaded) is None:
             raise UserError(f"{self.location}: the table has no rows yet, so there is nothing to {verb}")
-        names = Names(target=target, target_alias=self.config.name)
-        clause = ClauseText(when=When.NOT_MATCHED_BY_SOURCE, verb=verb, values=statements.literal_values(values))
-        statement = merge.statement_of(loaded, policies, (clause,), names, None)
-        run = statements.StatementRun(
-            table=self._access(), names=names, statement=statement, source=pa.table({}), where=where
-        )
+        run = merge.without_source(self._access(), loaded, policies, merge.clause(verb, values), where)
         outcome: Outcome = run.execute(loaded, policies, call)
         return outcome
 
