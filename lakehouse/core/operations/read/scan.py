@@ -178,7 +178,7 @@ def plan_row_read(
 def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
     # Rows answer all of the condition. Files are excluded by the part that statistics and indexes answer.
-    pruning = statistics_condition(where)
+    pruning = None if where is None else statistics_condition(where)
     base_files_only = isinstance(query, ReadOptimized)
     if isinstance(query, Incremental):
         selection = _select_range(table, query, request, pruning)

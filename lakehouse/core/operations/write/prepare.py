@@ -162,7 +162,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     )
     spread = None if batch is None or deletes_only else _spread(table, policies, of_table, plan.schema)
     context = _spreading(context, policies, spread)
-    if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
+    keeps = policies.schema.missing == "keep" or request.sets_columns
+    if operation is Operation.UPSERT and keeps and batch is not None:
         context = _keeping(context, request.columns, batch)
     check_partition_paths(context, frame)
     if policies.transaction.non_blocking:
@@ -178,7 +179,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         strategy=_strategy(policies, of_table),
         shard_by=(_KEY,) if _has_keys(keys, operation, batch) else keys.record_key_fields,
         resizes=planned.resizes,
-        drift=plan.drift,
+        drift=() if request.sets_columns else plan.drift,
         spread=spread,
         history=history,
     )
@@ -376,7 +377,7 @@ def _schema(
     incoming = incoming_columns(batch, required=(*required_columns(keys), *rule.ordering))
     if stored is None:
         return SchemaPlan(schema=first_schema(incoming))
-    missing = policies.schema.missing
+    missing = "keep" if request.sets_columns else policies.schema.missing
     if missing == "keep" and operation is not Operation.UPSERT:
         # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
