@@ -328,15 +328,6 @@ def test_unknown_compaction_instant_is_named_with_the_pending_ones() -> None:
         table.services.compaction.run(instant=planned.requested)
 
 
-def test_compaction_and_upsert_refuse_tables_of_version_six(tmp_path: Path) -> None:
-    fixture = next(table for table in load_fixture_tables() if table.name == "mor_v6_nonpartitioned")
-    table = Table.open(str(fixture.unpack(tmp_path)))
-    with pytest.raises(UnsupportedError, match="version 6 are read only here"):
-        table.services.compaction.run(force=True)
-    with pytest.raises(UnsupportedError, match="version 6 can be read but not written"):
-        table.upsert(table.scan().to_arrow())
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_write_needs_each_ordering_column(verb: str) -> None:
     table = merge_on_read(ordering=["ts", "at"], schema=None)
