@@ -343,8 +343,8 @@ def _request_rollback(run: _Run, timeline: Timeline, requested: str, action: Act
     Its files are those in its plan, and newly listed files.
     """
     table, files, existing = run.table, run.written[requested], run.rollbacks.get(requested)
-    if action is Action.COMPACTION and keeps_logs(table):
-        # The rollbacks of later writes appended command blocks to log files that are named after the compaction.
+    if keeps_logs(table):
+        # The rollbacks of later writes appended command blocks to log files that are named after this instant.
         files = [*files, *written_by(requested, table, Action.COMMIT)]
     if existing is None or existing[0].is_completed:
         plan = plan_of_files(requested, action, files, run.appended.get(requested))

@@ -50,16 +50,24 @@ def appended_slices(table: LoadedTable, instant: Instant, marked: Iterable[str],
         stats = table.store.commit(instant).stats
         return _by_slice((s.path, s.size_bytes) for s in stats if is_named_by_slice(s.path, instant.requested))
     names = {path for path in marked if is_named_by_slice(path, instant.requested)}
-    partitions = {path.rpartition("/")[0] for path in names}
-    profile = table.store.read(instant, State.INFLIGHT) if not is_own else None
-    stats = decode_commit(profile).stats if profile else ()
-    profiled = {(stat.partition, stat.file_id, stat.prev_commit) for stat in stats if stat.file_id}
-    listed = list_data_files(table, sorted(partitions | {partition for partition, _, _ in profiled}))
-    logs = [file for file in listed if isinstance(file, LogFile)]
-    unmarked = [log for log in logs if log.path not in names and (log.partition, log.file_id, log.instant) in profiled]
+    profiled = frozenset() if is_own else _profiled_slices(table, instant)
+    partitions = {path.rpartition("/")[0] for path in names} | {partition for partition, _, _ in profiled}
+    listed = [file for file in list_data_files(table, sorted(partitions)) if isinstance(file, LogFile)]
+    unmarked = [log for log in listed if log.path not in names and _slice_of(log) in profiled]
     has_block = send_all(table.env.storage, partial(_has_block, table, instant.requested), unmarked)
-    appended = {log.path for log, found in zip(unmarked, has_block, strict=True) if found}
-    return _by_slice((log.path, log.size_bytes) for log in logs if log.path in names or log.path in appended)
+    names |= {log.path for log, is_appended in zip(unmarked, has_block, strict=True) if is_appended}
+    return _by_slice((log.path, log.size_bytes) for log in listed if log.path in names)
+
+
+def _profiled_slices(table: LoadedTable, instant: Instant) -> frozenset[tuple[str, str, str | None]]:
+    """Return the slices that a pending write changes, by the profile in its inflight file."""
+    profile = table.store.read(instant, State.INFLIGHT)
+    stats = decode_commit(profile).stats if profile else ()
+    return frozenset((stat.partition, stat.file_id, stat.prev_commit) for stat in stats if stat.file_id)
+
+
+def _slice_of(log: LogFile) -> tuple[str, str, str | None]:
+    return log.partition, log.file_id, log.instant
 
 
 def _has_block(table: LoadedTable, requested: str, log: LogFile) -> bool:

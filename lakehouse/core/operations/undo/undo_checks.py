@@ -81,9 +81,10 @@ def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: 
     """
     if not table.config.is_merge_on_read or not (table.config.is_upgraded or keeps_logs(table)):
         return
-    # Command blocks roll back log files of a table that is not upgraded. Only plans are not dropped.
-    undone = () if keeps_logs(table) else undone
     gone, plans = {i.requested for i in undone}, {i.requested for i in dropped if i.action in _COMPACTIONS}
+    if keeps_logs(table):
+        _require_no_named_logs(table, plans)
+        return
     for write, metadata in reversed(table.store.commits(table.timeline.writes().by_completion())):
         for path in (stat.path for stat in metadata.stats if LOG_INFIX in stat.path):
             named = instant_of(path.rpartition("/")[2]) or ""
@@ -105,6 +106,23 @@ def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: 
                     instant=named,
                     path=path,
                 )
+
+
+def _require_no_named_logs(table: LoadedTable, plans: Iterable[str]) -> None:
+    """Raise UnsupportedError if a log file is named after a compaction whose plan is dropped.
+
+    Command blocks roll back the log files of writes. But without the plan, these log files would be a slice without
+    base file, even if all their rows are rolled back.
+    """
+    for plan in sorted(plans):
+        named = [path for path in written_by(plan, table, Action.COMMIT) if LOG_INFIX in path]
+        if named:
+            raise UnsupportedError(
+                f"{table.env.storage.root}: the compaction {plan} cannot be dropped: {named[0]} is named after it, and "
+                "readers would lose its rows. Run the compaction first",
+                instant=plan,
+                path=named[0],
+            )
 
 
 def _is_resize(table: LoadedTable, requested: str) -> bool:

@@ -20,7 +20,7 @@ from lakehouse.core.operations.commit.results import Committed, Conflict, Nothin
 from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
-from lakehouse.errors import ConflictError, UnsupportedError
+from lakehouse.errors import ConflictError, RetryableError, UnsupportedError
 from lakehouse.model.attempt import Attempt, is_token_of
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.keys import TimestampFormat
@@ -388,6 +388,30 @@ def test_compaction_plan_with_later_rows_is_not_dropped(tmp_path: Path) -> None:
     assert table.timeline.find(plan.requested) == Instant(
         requested=plan.requested, action=Action.COMPACTION, state=State.REQUESTED
     )
+
+
+def test_restore_deletes_the_logs_of_groups_that_begin_with_a_log(tmp_path: Path) -> None:
+    buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "1"}
+    table = created(tmp_path, options=buckets | {"lakehouse.bucket.inserts": "log"})
+    target = committed(table.insert(batch(["a1"], 1, "x")))
+    table.insert(batch(["b1"], 2, "undone"))
+    table.upsert(batch(["b1"], 3, "undone"))
+    table.restore(target.requested)
+    assert values(table) == {"a1": "x"} and logs(table, "b") == []
+    table.upsert(batch(["b1"], 4, "y"))
+    assert values(table) == {"a1": "x", "b1": "y"}
+    assert_valid(table)
+
+
+def test_commit_is_refused_if_later_writes_may_be_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(tmp_path)
+    newest = committed(table.insert(batch(["a1"], 1, "x")))
+    interrupted(
+        monkeypatch,
+        lambda: [path.unlink() for path in (Path(table.location) / ".hoodie").glob(f"{newest.requested}.deltacommit*")],
+    )
+    with pytest.raises(RetryableError, match="later writes may be archived"):
+        table.upsert(batch(["a1"], 2, "y"))
 
 
 # --- services
