@@ -160,7 +160,7 @@ def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     """
     if rule.mode is MergeMode.CUSTOM and not rule.merger:
         raise UserError("record merge mode CUSTOM needs a merger: package.module:function")
-    raw = {"hoodie.record.merge.mode": rule.mode.value}
+    raw = {"hoodie.record.merge.mode": rule.mode.value} if layout.has_merge_modes else {}
     if rule.ordering:
         raw[layout.ordering_property] = ",".join(rule.ordering)
     if rule.merger:
@@ -171,8 +171,9 @@ def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     if layout.has_merge_properties:
         return {**raw, **_settings(rule)}
     _refuse_settings(rule, layout)
-    if not rule.merger:
+    if not rule.merger and layout.has_merge_modes:
         raw["hoodie.record.merge.strategy.id"] = next(key for key, mode in STRATEGIES.items() if mode is rule.mode)
+    if not rule.merger:
         event = rule.mode is _EVENT
         payload = "DefaultHoodieRecordPayload" if event else "OverwriteWithLatestAvroPayload"
         raw[PAYLOAD_PROPERTY] = _MODEL + payload
@@ -239,6 +240,11 @@ def _refuse_settings(rule: MergeRule, layout: TableLayout) -> None:
         "a delete marker column": rule.delete_field is not None,
         "several ordering columns": len(rule.ordering) > 1,
         "ordering by parts of one column": rule.by_parts,
+        "a merger or column groups": bool(rule.merger) and not layout.has_merge_strategies,
+        # Hudi 0.15 compares ordering values among log records, whatever the payload class is.
+        "ordering columns with merge mode COMMIT_TIME_ORDERING": bool(rule.ordering)
+        and rule.mode is _COMMIT
+        and not layout.has_merge_modes,
     }
     for feature, is_declared in features.items():
         if is_declared:
