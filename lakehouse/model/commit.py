@@ -23,6 +23,7 @@ class Operation(StrEnum):
     COMPACT = "COMPACT"
     LOG_COMPACT = "LOG_COMPACT"
     CLUSTER = "CLUSTER"
+    ALTER_SCHEMA = "ALTER_SCHEMA"
     UNKNOWN = "UNKNOWN"
 
 

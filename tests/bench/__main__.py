@@ -19,6 +19,7 @@ BENCHES = (
     "memory",
     "requests",
     "scale",
+    "merge",
     "merge_on_read",
     "hudi_logs",
     "read",
@@ -45,6 +46,7 @@ BENCHES = (
     "mysql",
     "binlog",
     "postgres",
+    "spark_versions",
 )
 
 

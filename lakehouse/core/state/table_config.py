@@ -20,7 +20,13 @@ from lakehouse.core.layout.registry import (
     has_completion_times,
     table_layout,
 )
-from lakehouse.core.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
+from lakehouse.core.state.merge_config import (
+    declared_mode,
+    merge_properties,
+    ordering_fields,
+    parse_merge_rule,
+    payload_properties,
+)
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -192,8 +198,9 @@ def new_table_properties(
     create_schema: str | None,
     extra: Mapping[str, str],
     table_type: str = COPY_ON_WRITE,
+    payload: str = "",
 ) -> dict[str, str]:
-    """Return the properties of a new table, as Hudi 1.x writes them (TL-2.4).
+    """Return the properties of a new table, as Hudi 1.x writes them (TL-2.4); `payload` is its payload class.
 
     Raises UnsupportedError if the version has no properties for `rule`.
     """
@@ -209,7 +216,7 @@ def new_table_properties(
         "hoodie.archivelog.folder": "archived",
         "hoodie.table.recordkey.fields": ",".join(keys.record_key_fields),
         "hoodie.table.keygenerator.type": keys.generator.value,
-        **merge_properties(rule, layout),
+        **(payload_properties(payload, rule, layout) if payload else merge_properties(rule, layout)),
         "hoodie.datasource.write.hive_style_partitioning": str(keys.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(keys.url_encode).lower(),
         "hoodie.datasource.write.drop.partition.columns": "false",

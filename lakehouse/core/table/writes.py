@@ -1,11 +1,13 @@
 """TableWrites: the methods of a table that write rows.
 
-Arrow input is processed in this process, a Spark DataFrame on its session. Both run the same operations.
+A Spark DataFrame is processed on its session. Other rows become Arrow data (`input_rows`), which is processed in this
+process. Both run the same operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,7 +20,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stored_options
 from lakehouse.core.operations.read.queries import Query, ScanRequest
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
@@ -31,9 +33,12 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.parser import check_known
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.schema import NEW_COLUMN
 
 if TYPE_CHECKING:
+    # Imported when they are used first.
     from lakehouse.core.operations.placement.protocol import WriteRequest
+    from lakehouse.core.table.input_rows import InputRules
     from lakehouse.core.table.merge import MergeBuilder
     from lakehouse.core.table.statements import TableAccess
 
@@ -74,8 +79,8 @@ class TableWrites:
     def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Delete rows by their keys.
 
-        `keys` is a frame with the record key columns, one record key (a string), or a list of record keys. Without
-        partition columns in the frame, all partitions are searched.
+        `keys` are rows with the record key columns, in any form that `upsert` takes, one record key (a string), or a
+        list of record keys. Without partition columns in the rows, all partitions are searched.
         """
         if isinstance(keys, str):
             keys = [keys]
@@ -84,7 +89,7 @@ class TableWrites:
                 reason = "the list of keys is empty, so there is no row to delete"
                 return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
             keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
-        elif not is_frame(keys):
+        elif not is_frame(keys) and not operations.has_rows(keys):
             raise refuse_keys(keys, self.refresh())
         return self._write(Operation.DELETE, keys, call)
 
@@ -126,8 +131,8 @@ class TableWrites:
         """Return a MERGE of the rows of a source; `execute` runs it in one commit.
 
         Args:
-            source: Arrow data, an object with `__arrow_c_stream__`, a table or a scan of one. It must fit into a
-                quarter of the memory budget.
+            source: Rows in any form that `upsert` takes except a Spark DataFrame, or a table or a scan of one. They
+                must fit into a quarter of the memory budget.
             on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
             source_alias: The name of the source in the texts of the statement.
             target_alias: The name of this table in the texts of the statement.
@@ -145,17 +150,24 @@ class TableWrites:
     def _access(self) -> TableAccess:
         module = import_module("lakehouse.core.table.statements")
         access: TableAccess = module.TableAccess(
-            location=self.location, refresh=self.refresh, policies_of=self._policies_of, write=self._write_request
+            location=self.location,
+            refresh=self.refresh,
+            policies_of=self._policies_of,
+            write=self._write_request,
+            as_arrow=self._as_arrow,
         )
         return access
 
+    def _as_arrow(self, rows: Any, policies: Policies, call: WriteCall) -> Any:
+        return self._batch(Operation.UPSERT, rows, policies, call).rows
+
     def _policies_of(self, call: WriteCall) -> Policies:
-        _metadata(call.get("commit_metadata"))
+        commit_metadata_of(call.get("commit_metadata"))
         return with_overrides(self._policies, call.get("options") or {})
 
     def _write_request(self, loaded: LoadedTable, policies: Policies, request: WriteRequest) -> Outcome:
         engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
-        return settled_outcome(operations.write(loaded, engine, policies, request))
+        return settled(operations.write(loaded, engine, policies, request))
 
     def _statement(self, verb: str, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:
         """Run UPDATE or DELETE: a statement without a source."""
@@ -186,9 +198,9 @@ class TableWrites:
             if partition not in stored:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
         request = operations.WriteRequest(
-            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
+            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=commit_metadata_of(commit_metadata)
         )
-        return settled_outcome(operations.write(table, LocalEngine(), self._policies, request))
+        return settled(operations.write(table, LocalEngine(), self._policies, request))
 
     def _scan(
         self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None
@@ -204,19 +216,37 @@ class TableWrites:
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         policies = with_overrides(self._policies, call.get("options") or {})
-        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
+        batch = rows if isinstance(rows, SourceBatch) else self._batch(operation, rows, policies, call)
         batch.require(operation)
         request = operations.WriteRequest(
             operation=operation,
             frame=batch.rows,
-            extra=_metadata(call.get("commit_metadata")),
+            extra=commit_metadata_of(call.get("commit_metadata")),
             allow_empty=call.get("allow_empty", False),
             precondition=call.get("precondition"),
             columns=batch.columns,
             deletes_yield=batch.deletes_yield,
         )
         engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
-        return settled_outcome(operations.write(self.refresh(), engine, policies, request))
+        return settled(operations.write(self.refresh(), engine, policies, request))
+
+    def _batch(self, operation: Operation, rows: Any, policies: Policies, call: WriteCall) -> SourceBatch:
+        """Return rows of any kind in a form that an engine reads."""
+        if is_frame(rows):
+            return SourceBatch(rows)
+        return operations.input_batch(rows, partial(self._input_rules, operation, policies, call))
+
+    def _input_rules(self, operation: Operation, policies: Policies, call: WriteCall) -> InputRules:
+        """Return how rows without declared types are converted."""
+        table, policy = self.refresh(), policies.schema
+        options = {**stored_options(table.config), **(call.get("options") or {})}
+        return operations.InputRules(
+            schema=table_schema(table),
+            # Arrow data adds columns by default. A key of a dict is more often misspelt than new.
+            adds_columns=policy.new_column != "add" or options.get(NEW_COLUMN, "").strip().lower() == "add",
+            separates_absent=operation is Operation.UPSERT and policy.missing == "keep",
+            budget_bytes=policies.write.memory_budget_bytes,
+        )
 
 
 def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:
@@ -228,7 +258,7 @@ def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:
     return policies.override(texts)
 
 
-def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+def commit_metadata_of(given: Mapping[str, str] | None) -> dict[str, str]:
     """Return the extra metadata of a commit; raise UserError for a value that is not a string."""
     for key, value in (given or {}).items():
         if not isinstance(value, str):
@@ -240,8 +270,8 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
     return dict(given or {})
 
 
-def settled_outcome(outcome: Committed | NothingToDo | Conflict) -> Outcome:
-    """Return the outcome of a write; raise ConflictError if another commit won."""
+def settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+    """Return the outcome; raise ConflictError for a lost conflict."""
     if isinstance(outcome, Conflict):
         raise ConflictError(
             f"another writer won{f' {outcome.tries} times' if outcome.tries > 1 else ''}: {outcome.reason}; nothing "

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from lakehouse.errors import CommitStateUnknownError, CorruptTableError, Lakehou
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline, instant_moment
+
+if TYPE_CHECKING:
+    from lakehouse.core.planning.schema_history import SchemaHistory
 
 T = TypeVar("T")
 
@@ -56,6 +59,8 @@ class TimelineStore:
         self._summaries: dict[str, CommitMetadata] = {}
         self._files: dict[str, pa.Table] = {}
         self._archived: set[str] = set()
+        #: The schema histories of a table with column ids, by their newest version.
+        self.schema_histories: dict[int, SchemaHistory] = {}
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
         # The instants of the last listing by file name, because the next listing usually contains the same names, and

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
-from lakehouse.core.operations.load.table import STORED_OPTIONS
+from lakehouse.core.operations.load.table import OPTION_PREFIX, OWN_OPTIONS, STORED_OPTIONS
 from lakehouse.core.rows.custom_merger import load_merger
+from lakehouse.core.state.merge_config import payload_rule
 from lakehouse.core.state.table_config import (
     CDC_ENABLED,
     CDC_MODE,
@@ -17,7 +18,7 @@ from lakehouse.core.state.table_config import (
     TABLE_TYPES,
     new_table_properties,
 )
-from lakehouse.errors import UnsupportedError, UserError, nearest
+from lakehouse.errors import SettingError, UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -28,6 +29,7 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.secrets import holds_secret, is_secret
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
@@ -65,10 +67,12 @@ class TableDeclaration:
         unavailable_value: The value that means "not available"; None means the marker of Debezium.
         delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
         delete_marker: The value of `delete_field` in deletes.
+        payload_class: A payload class of Hudi, which stands for the merge mode and the settings of merging.
         table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
         cdc: The content of change logs (a CdcMode); None means no change logs.
         table_id: The table id, for a table that is created again in place of a lost one; None for a new id.
         options: `hoodie.*` options for the table and its writes.
+        stores_options: Whether the table stores the options of writes and services as defaults.
     """
 
     name: str
@@ -85,10 +89,12 @@ class TableDeclaration:
     unavailable_value: str | None = None
     delete_field: str | None = None
     delete_marker: str | None = None
+    payload_class: str | None = None
     table_type: str = COPY_ON_WRITE
     cdc: str | None = None
     table_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    stores_options: bool = True
 
     def __post_init__(self) -> None:
         for name in ("record_key", "partition_by", "ordering"):
@@ -182,10 +188,12 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
+        payload=declaration.payload_class or "",
         extra=_index_properties(declaration)
         | _cdc_properties(declaration)
         | _delete_properties(declaration)
         | _statistics_properties(declaration)
+        | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
 
@@ -230,6 +238,8 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
 
     Raises UserError for contradictory values, and for a merger that cannot be loaded.
     """
+    if declaration.payload_class:
+        return _payload_rule(declaration)
     groups = _groups(declaration)
     ordering, merger = declaration.ordering_columns, GROUP_MERGER if groups else declaration.merger
     default = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
@@ -269,6 +279,38 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
         merger_allowed=bool(groups),
         groups=groups,
     )
+
+
+def _payload_rule(declaration: TableDeclaration) -> MergeRule:
+    """Return the rule of the declared payload class; raise UserError if it contradicts another merge setting."""
+    assert declaration.payload_class is not None
+    layout = table_layout(int(declaration.options.get(_VERSION, "9")))
+    rule = payload_rule(declaration.payload_class, declaration.ordering_columns, layout)
+    others: dict[str, tuple[object, object]] = {
+        "merge_mode": (declaration.merge_mode and declaration.merge_mode.upper(), rule.mode.value),
+        "partial_update": (declaration.partial_update and declaration.partial_update.upper(), rule.partial.value),
+        "unavailable_value": (declaration.unavailable_value, rule.unavailable),
+        "delete_field": (declaration.delete_field, rule.delete_field),
+        "delete_marker": (declaration.delete_marker, rule.delete_marker),
+        "merger": (declaration.merger, None),
+        "column_groups": (declaration.column_groups or None, None),
+    }
+    for name, (declared, implied) in others.items():
+        if name == "delete_field" and declared and rule.delete_field is None and not layout.has_merge_properties:
+            raise UnsupportedError(f"a table of version {layout.version} cannot declare {name}; version 9 can")
+        if name in ("delete_field", "delete_marker") and declared and rule.delete_field is None:
+            continue
+        if declared and declared != implied:
+            raise UserError(
+                f"{name}={declared!r} contradicts payload_class={declaration.payload_class!r}, which implies "
+                f"{implied!r}; keep one",
+                argument=name,
+            )
+    if bool(declaration.delete_field) != bool(declaration.delete_marker):
+        raise UserError("delete_field and delete_marker belong together: a column, and its value in deletes")
+    if declaration.delete_field and rule.delete_field is None:
+        return replace(rule, delete_field=declaration.delete_field, delete_marker=declaration.delete_marker)
+    return rule
 
 
 def _groups(declaration: TableDeclaration) -> ColumnGroups:
@@ -329,6 +371,27 @@ def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
     """Return the properties that list the columns with statistics in the metadata table, if declared."""
     keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
     return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
+
+
+def _option_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the properties with the options of writes and services.
+
+    Raises SettingError for a secret, which a table never stores.
+    """
+    if not declaration.stores_options:
+        return {}
+    stored = {}
+    for key, value in declaration.call_options().items():
+        if key in (*OWN_OPTIONS, EXPRESSIONS):
+            continue
+        if is_secret(key) and holds_secret(value):
+            raise SettingError(
+                f"option {key} is a secret, which a table does not store. Write ${{NAME}} of an environment variable "
+                "or file:/path, or give the option to Table.open(...)",
+                setting=key,
+            )
+        stored[OPTION_PREFIX + key] = value
+    return stored
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:

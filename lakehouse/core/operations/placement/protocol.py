@@ -29,6 +29,7 @@ from lakehouse.core.operations.load.slices import Listing, load_listing
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.clustering import Unsorted
 from lakehouse.core.planning.conflict import Strategy
+from lakehouse.core.planning.schema_history import SchemaHistory
 from lakehouse.core.planning.spread_history import SpreadHistory
 from lakehouse.core.rows.cut_times import CutTimes
 from lakehouse.core.state.file_system_view import Group
@@ -104,6 +105,7 @@ class PreparedWrite:
         resizes: The pending bucket resizes for which the staging layout was chosen.
         drift: The column differences between batch and table, without row counts.
         spread: The history of the spread column in earlier commits; None if the table has no spread column.
+        history: The schema versions of the table before the write; None if it has no column ids.
     """
 
     request: WriteRequest
@@ -117,6 +119,7 @@ class PreparedWrite:
     resizes: tuple[PendingResize, ...] = ()
     drift: tuple[ColumnDrift, ...] = ()
     spread: SpreadHistory | None = None
+    history: SchemaHistory | None = None
 
     @property
     def non_blocking(self) -> bool:

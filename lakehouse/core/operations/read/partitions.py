@@ -31,6 +31,7 @@ from lakehouse.core.planning.partitions import PartitionFilter, values_of
 from lakehouse.core.planning.ranges import may_match
 from lakehouse.core.planning.scan import PlanStep
 from lakehouse.core.rows.keys import record_keys
+from lakehouse.core.rows.stored_names import is_evolved
 from lakehouse.errors import UserError
 from lakehouse.model.display import count_text
 from lakehouse.model.index_type import stored_index_type
@@ -196,7 +197,7 @@ def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | N
     if definition is None or len(definition.source_fields) != 1:
         return None
     (column,) = definition.source_fields
-    if column not in given.schema.names:
+    if column not in given.schema.names or is_evolved(given.schema.field(column)):
         return None
     kind = given.schema.field(column).type
     values = values_of(given.where, column, kind) if text_refusal(kind) is None else None

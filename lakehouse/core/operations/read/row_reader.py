@@ -164,7 +164,7 @@ def _base_rows(
     with closing(BaseFileReader(context.storage, path, footer, prefetches=prefetches)) as reader:
         groups = range(reader.statistics.num_row_groups) if part is None else part.groups
         if plan.residual is None:
-            at_once = reader.rows_within(context.budget_bytes // 8, plan.schema.names)
+            at_once = reader.rows_within(context.budget_bytes // 8, plan.schema)
             for rows in reader.batches(plan.schema, at_once, groups):
                 yield from _as_batches(rows)
             return
@@ -186,7 +186,7 @@ class _FilteredFile:
         names = {root_of(name, self.context.table) for name in columns_of(self.where)}
         tested = pa.schema([field for field in read if field.name in names])
         others = pa.schema([field for field in self.plan.schema if field.name not in names])
-        at_once = self.reader.rows_within(self.context.budget_bytes // 8, read.names)
+        at_once = self.reader.rows_within(self.context.budget_bytes // 8, read)
         for number in self._groups_that_may_match(groups, tested):
             rows_of_group = self.reader.statistics.row_group(number).num_rows
             if len(others) and len(tested) and rows_of_group <= at_once:
@@ -231,14 +231,15 @@ def _group_ranges(reader: BaseFileReader, groups: Sequence[int], field: pa.Field
 
     A column that was written with another type may have bounds with another order.
     """
-    stored = reader.schema.field(field.name).type if field.name in reader.schema.names else None
+    name = reader.stored_name(field)
+    stored = None if name is None else reader.schema.field(name).type
     if stored is not None and pa.types.is_dictionary(stored):
         stored = stored.value_type
     if stored != field.type:
         return None
     footer = reader.statistics
-    column = footer.schema.names.index(field.name) if field.name in footer.schema.names else -1
-    if column < 0 or footer.schema.column(column).path != field.name:
+    column = footer.schema.names.index(name) if name in footer.schema.names else -1
+    if column < 0 or footer.schema.column(column).path != name:
         return None  # a column with nested fields
     lows, highs, nulls, values = [], [], [], []
     try:

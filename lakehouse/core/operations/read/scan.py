@@ -9,6 +9,7 @@ read      each slice with Arrow, logs merged
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
 from lakehouse.core.planning.predicate import check_columns, parse_predicate
 from lakehouse.core.planning.scan import PlanStep, ScanExplanation, ScanPlan, chosen_columns, row_condition
+from lakehouse.core.rows.stored_names import without_stored_names
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
@@ -97,7 +99,7 @@ class Scan(Readable):
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return self.plan.schema
+        return without_stored_names(self.plan.schema)
 
     def explain(self) -> ScanExplanation:
         """Return how many partitions, files and bytes each step of the plan left, and why."""
@@ -105,7 +107,9 @@ class Scan(Readable):
 
     def batches(self, *, threads: int | None = None, ordered: bool = True) -> Iterator[pa.RecordBatch]:
         """Yield the rows, slice by slice; see `read_plan`."""
-        return read_plan(self.context, self.plan, threads=threads, ordered=ordered)
+        batches = read_plan(self.context, self.plan, threads=threads, ordered=ordered)
+        schema = self.schema
+        return batches if schema is self.plan.schema else _in_schema(batches, schema)
 
     def _shown(self) -> Shown:
         plan = self.plan
@@ -119,6 +123,13 @@ class Scan(Readable):
         first = plan.slices[:_SHOWN]
         rows = [{"partition": s.partition, "file_group": s.file_id, "log_files": len(s.logs)} for s in first]
         return Shown(line, {"columns": tuple(plan.schema.names)}, rows)
+
+
+def _in_schema(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with a schema that differs only in the metadata of its fields."""
+    with closing(batches):  # type: ignore[type-var]
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,8 @@ from lakehouse.core.operations.commit.clustering_conflicts import (
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import planned_groups
-from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.schema import declared_at, table_schema
+from lakehouse.core.operations.load.schema_history import ids_extra
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.placement.bucket_resize import (
@@ -301,8 +302,9 @@ def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
 
 
 def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> ClusteringContext:
-    schema = table_schema(table)
-    assert schema is not None, "a table with files has a schema"
+    declared = declared_at(table, instant.requested)
+    assert declared is not None, "a table with files has a schema"
+    schema = declared.schema
     if plan.strategy not in ("", SORT_AND_SIZE, RESIZE_RING, RESIZE_BUCKETS):
         raise UnsupportedError(
             f"{table.env.storage.root}: the clustering {instant.requested} has the strategy {plan.strategy}; only "
@@ -324,7 +326,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
-    return ClusteringContext(write=write, read=read, layout=layout)
+    return ClusteringContext(write=write, read=read, layout=layout, ids=ids_extra(declared.history))
 
 
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:

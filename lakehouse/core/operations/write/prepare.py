@@ -22,7 +22,8 @@ from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import latest_commit, recent_files, recent_partitions
-from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.schema import declared_schema
+from lakehouse.core.operations.load.schema_history import ids_extra, ids_of_write
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.write_settings import bytes_per_row, require_writes
 from lakehouse.core.operations.placement.protocol import Placement, PreparedWrite, WriteRequest
@@ -31,6 +32,7 @@ from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.planning.schema import Role, SchemaPlan, evolve, first_schema, incoming_columns, provided_columns
+from lakehouse.core.planning.schema_history import unnamed_so_far
 from lakehouse.core.planning.spread_history import SPREAD_KEY, SpreadHistory, spread_history
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.column_groups import check_groups
@@ -68,6 +70,7 @@ def commit_extra(
     """
     context = write.context
     extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
+    extra |= ids_extra(ids_of_write(write.history, context.schema, context.instant))
     # Rows that were completed repeat the stored values of the other columns, so a concurrent write of those columns
     # also conflicts.
     if context.incoming.provided_columns is not None and not completes_rows(context):
@@ -122,12 +125,15 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     """
     operation, frame, deletes_only = request.operation, request.frame, request.operation is Operation.DELETE
     require_writes(table)
-    config, stored = table.config, table_schema(table)
+    config, declared = table.config, declared_schema(table)
+    stored, history = (None, None) if declared is None else (declared.schema, declared.history)
     batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
     keys, of_table = _encoded_keys(table, policies), placement_of(policies.index.index_type)
     placement = _placement(of_table, keys, batch if deletes_only else None)
     planned = placement.layout(table, policies, replaces=request.replaces)
     plan = _schema(table, policies, request, stored, batch)
+    if history is not None and stored is not None:
+        plan = replace(plan, schema=unnamed_so_far(plan.schema, stored))
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, plan.schema, event_time)
     context = WriteContext(
@@ -172,6 +178,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         resizes=planned.resizes,
         drift=() if request.sets_columns else plan.drift,
         spread=spread,
+        history=history,
     )
 
 

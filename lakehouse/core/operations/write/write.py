@@ -42,6 +42,7 @@ from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.schema_history import ids_of_write
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
@@ -422,6 +423,7 @@ def _prepared_commit(
         checks=checks,
         confirm=None if precondition is None else precondition.confirm,
         staging=staging,
+        history=ids_of_write(write.history, write.context.schema, attempt.instant.requested),
     )
 
 
