@@ -32,7 +32,7 @@ def run(setting: Setting) -> list[Comparison]:
 
     def conditions(number: int) -> object:
         builder = tables["conditions"].merge(_rows(setting, number), CONDITION)
-        return _all(builder.when_matched_delete("source.fare < 3"), "source.fare <> target.fare").execute()
+        return _all(builder, "source.fare <> target.fare").execute()
 
     def of_delta(number: int) -> object:
         builder = delta.merge(_rows(setting, number), CONDITION, source_alias="source", target_alias="target")
