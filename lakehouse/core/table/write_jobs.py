@@ -26,9 +26,9 @@ from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import stored_options
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.payloads import create_arguments, require_same_rule
 from lakehouse.core.table.table import Table
-from lakehouse.core.table.writes import Outcome, WriteCall
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType
@@ -37,6 +37,7 @@ from lakehouse.spec.options.declarations import service_of
 from lakehouse.spec.options.hudi.write_job import (
     DELETE,
     DELETE_PARTITION,
+    INSERT,
     INSERT_OVERWRITE_TABLE,
     PARTITION_PATH,
     PARTITIONS_TO_DELETE,
@@ -129,6 +130,9 @@ def open_target(
     env = Env(storage=storage)
     table = Table.open(location, options=job.options, allowed_functions=job.functions, env=env)
     _require_same(table, job)
+    if not table.config.keys.record_key_fields and not job.declares_operation:
+        # As in Hudi: rows with generated keys are inserted.
+        job = replace(job, operation=INSERT)
     if job.operation == DELETE_PARTITION and not job.partitions:
         raise UserError(f"operation {DELETE_PARTITION} needs {PARTITIONS_TO_DELETE}", argument=PARTITIONS_TO_DELETE)
     if mode is SaveMode.OVERWRITE and exists:
@@ -139,8 +143,11 @@ def open_target(
 def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
     if not job.name:
         raise UserError(f"there is no table at {location}, and a new one needs {TABLE_NAME}", option=TABLE_NAME)
-    if not job.record_key:
-        raise UserError(f"there is no table at {location}, and a new one needs {RECORD_KEY}", option=RECORD_KEY)
+    if not job.record_key and job.declares_operation and job.operation == UPSERT:
+        raise UserError(
+            f"there is no table at {location}, and a new one for the operation {UPSERT} needs {RECORD_KEY}",
+            option=RECORD_KEY,
+        )
     arguments: dict[str, Any] = {
         "key_generator": None if job.key_generator is None else job.key_generator.value,
         "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,

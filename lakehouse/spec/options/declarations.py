@@ -12,7 +12,7 @@ from lakehouse.spec.options.policies import POLICIES, Policies
 from lakehouse.spec.options.values import declared_options
 
 #: The policies that only table services use, except for some options that writes use.
-_SERVICES = ("compaction", "archive", "clean", "ttl", "indexing", "sync", "orphans", "validation", "clustering")
+_SERVICES = ("compaction", "archive", "clean", "ttl", "sync", "orphans", "validation", "clustering")
 _OF_WRITES = frozenset({"hoodie.clustering.updates.strategy"})
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "text"}
 

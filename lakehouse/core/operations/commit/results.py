@@ -45,7 +45,8 @@ class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
     `dropped` contains a reason for each plan that a table service dropped before this commit. `left_out` contains the
-    reasons why the service skipped parts of its plan.
+    reasons why the service skipped parts of its plan. `ignored_updates` is the number of updates of a MERGE or UPDATE
+    without effect, because the stored row has a greater ordering value.
     """
 
     instant: Instant
@@ -53,6 +54,7 @@ class Committed(Readable):
     conflicts: int = 0
     dropped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    ignored_updates: int = 0
 
     @property
     def rows(self) -> int:
@@ -92,10 +94,12 @@ class Committed(Readable):
         late = count_text(self.late_rows_dropped, "late row") if self.late_rows_dropped else ""
         dropped = self.duplicates_dropped
         lost = count_text(self.conflicts, "conflict") if self.conflicts else ""
+        ignored = count_text(self.ignored_updates, "update") + " without effect" if self.ignored_updates else ""
         line = sentence(
             metadata.summary,
             f"{late} dropped" if late else "",
             f"{count_text(dropped, 'duplicate')} dropped" if dropped else "",
+            ignored,
             f"after {lost}" if lost else "",
         )
         partitions = tuple(dict.fromkeys(stat.partition for stat in metadata.stats[:_SHOWN_STATS] if stat.partition))
@@ -131,6 +135,7 @@ class NothingToDo(Readable):
     late_rows_dropped: int = 0
     duplicates_dropped: int = 0
     dropped: tuple[str, ...] = ()
+    ignored_updates: int = 0
 
     def _shown(self) -> Shown:
         counts = {"late_rows_dropped": self.late_rows_dropped, "duplicates_dropped": self.duplicates_dropped}

@@ -17,6 +17,8 @@ from lakehouse.core.state.table_config import (
     COPY_ON_WRITE,
     TABLE_TYPES,
     new_table_properties,
+    parse_table_config,
+    require_writable,
 )
 from lakehouse.errors import SettingError, UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
@@ -177,10 +179,10 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
-        versions = " and ".join(map(str, WRITABLE_VERSIONS))
+        versions = ", ".join(map(str, WRITABLE_VERSIONS))
         raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
     layout = table_layout(int(version))
-    return new_table_properties(
+    properties = new_table_properties(
         name=declaration.name,
         layout=layout,
         keys=declared_keys(declaration, layout),
@@ -195,6 +197,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
+    require_writable(parse_table_config(properties, declaration.name), f"table {declaration.name!r}")
+    return properties
 
 
 def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConfig:

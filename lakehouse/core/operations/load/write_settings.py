@@ -30,6 +30,7 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
         schema=schema,
         avro_schema=arrow_to_avro(schema, table=config.name),
         keys=config.keys,
+        table_layout=config.layout,
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),

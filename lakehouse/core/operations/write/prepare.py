@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -49,6 +50,7 @@ from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
+from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
 from lakehouse.spec.options.write import DUPLICATES, InsertDuplicates
@@ -127,6 +129,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     """
     operation, frame, deletes_only = request.operation, request.frame, request.operation is Operation.DELETE
     require_writes(table)
+    _refuse_for_version(table, policies)
     config, declared = table.config, declared_schema(table)
     stored, history = (None, None) if declared is None else (declared.schema, declared.history)
     batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
@@ -147,6 +150,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         schema=plan.schema,
         avro_schema=arrow_to_avro(plan.schema, table=config.name),
         keys=keys,
+        table_layout=config.layout,
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
@@ -162,7 +166,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     )
     spread = None if batch is None or deletes_only else _spread(table, policies, of_table, plan.schema)
     context = _spreading(context, policies, spread)
-    if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
+    keeps = policies.schema.missing == "keep" or request.sets_columns
+    if operation is Operation.UPSERT and keeps and batch is not None:
         context = _keeping(context, request.columns, batch)
     check_partition_paths(context, frame)
     if policies.transaction.non_blocking:
@@ -178,7 +183,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         strategy=_strategy(policies, of_table),
         shard_by=(_KEY,) if _has_keys(keys, operation, batch) else keys.record_key_fields,
         resizes=planned.resizes,
-        drift=plan.drift,
+        drift=() if request.sets_columns else plan.drift,
         spread=spread,
         history=history,
     )
@@ -277,6 +282,23 @@ def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema 
     return True
 
 
+def _refuse_for_version(table: LoadedTable, policies: Policies) -> None:
+    """Raise UnsupportedError for options that need completion times, which the table version does not have."""
+    config, root = table.config, table.env.storage.root
+    if config.layout.has_completion_times:
+        return
+    features = {
+        f"{DELETE_RETENTION} finds deletes": policies.deletes.retention_ms > 0,
+        "non-blocking concurrency control orders log files": policies.transaction.non_blocking,
+    }
+    for feature, is_wanted in features.items():
+        if is_wanted:
+            raise UnsupportedError(
+                f"{root}: {feature} by completion times, which tables of version {config.version} do not have; leave "
+                "the option out, or create a table of version 9"
+            )
+
+
 # parameters: the table, the batch, the schema that the table gets, and the options
 def _check_times(
     table: LoadedTable, policies: Policies, batch: pa.Schema | None, schema: pa.Schema, event_time: str
@@ -338,12 +360,33 @@ def _check_non_blocking(
         )
 
 
-def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
-    """Return the stats for the inflight file: the file groups that the write will change, for early detection."""
-    return tuple(
-        WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=before)
+def profile_stats(tasks: Sequence[GroupTask], *, inserts: bool = False) -> tuple[WriteStat, ...]:
+    """Return the stats for the inflight file: the file groups that the write will change, for early detection.
+
+    With `inserts` each partition also has a stat without file id, with the rows of new file groups (V6-3.4).
+    """
+    changed = [
+        WriteStat(
+            partition=task.partition,
+            file_id=task.file_id,
+            path="",
+            prev_commit=before,
+            num_updates=sum(entry.rows for entry in task.entries) if inserts else 0,
+        )
         for task in tasks
         if (before := _extended(task))
+    ]
+    if not inserts:
+        return tuple(changed)
+    new = Counter({task.partition: 0 for task in tasks})
+    for task in tasks:
+        new[task.partition] += 0 if _extended(task) else sum(entry.rows for entry in task.entries)
+    return (
+        *(
+            WriteStat(partition=partition, file_id="", path="", prev_commit=None, num_inserts=rows)
+            for partition, rows in new.items()
+        ),
+        *changed,
     )
 
 
@@ -376,7 +419,7 @@ def _schema(
     incoming = incoming_columns(batch, required=(*required_columns(keys), *rule.ordering))
     if stored is None:
         return SchemaPlan(schema=first_schema(incoming))
-    missing = policies.schema.missing
+    missing = "keep" if request.sets_columns else policies.schema.missing
     if missing == "keep" and operation is not Operation.UPSERT:
         # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"

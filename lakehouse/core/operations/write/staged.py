@@ -46,6 +46,7 @@ from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.insert_duplicates import counted, insert_duplicates
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
+from lakehouse.core.operations.write.slice_order import orders_writes, start_in_order, with_log_names
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
@@ -121,7 +122,8 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenRow
     conflict = None if search.listing is None else _changed_listing(write, search.listing, placed.tasks)
     if conflict is not None:
         return conflict
-    written = _write_groups(attempt, read, placed.tasks, staged_bytes=sum(run.size_bytes for run in runs))
+    tasks = with_log_names(write, placed.tasks)
+    written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
     return replace(written, resizes=placed.resizes) if isinstance(written, WrittenRows) else written
 
 
@@ -214,6 +216,11 @@ def _announce(
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
+    if orders_writes(write):
+        conflict = start_in_order(attempt, profile, tasks)
+        if conflict is None:
+            attempt.markers.announce(names)
+        return conflict
     if not write.detects_early:
         start_writing(attempt, profile, attempt.markers.requests(names))
         return None

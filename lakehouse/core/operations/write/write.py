@@ -22,6 +22,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.files.stage.near_files import NearFiles
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import (
@@ -52,14 +53,19 @@ from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt,
 from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.operations.write.insert_duplicates import insert_duplicates, unique_rows
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
+from lakehouse.core.operations.write.slice_order import SliceOrderCheck, orders_writes
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
 from lakehouse.core.planning.conflict import CONFLICTS_KEY, write_summary
 from lakehouse.core.planning.spread_history import SPREAD_KEY
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.timeline.file_deletions import LOG_INFIX
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+from lakehouse.core.timeline.table_properties import update_properties
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError
 from lakehouse.model.commit import REWRITES, CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
@@ -86,7 +92,7 @@ def write(
         CommitStateUnknownError: It is unknown whether the commit happened; nothing was deleted.
     """
     ended = EndedWrites(table, policies.transaction)
-    table = ended.prepare(table)
+    table = _with_ordering_property(ended.prepare(table), policies)
     if needs_rebuild(table):
         rebuild_dropped(table, policies.transaction)
         table = table.refresh()
@@ -136,11 +142,35 @@ def write(
             abandon(attempt, AbandonReason.CONFLICT)
 
 
+def _with_ordering_property(table: LoadedTable, policies: Policies) -> LoadedTable:
+    """Return the table, with its ordering column stored under the name that releases with its version read.
+
+    Hudi 1.2 stores another name in tables of version 6, and Hudi 0.15 then lets every later row win (V6-11.8).
+    """
+    config, root = table.config, table.env.storage.root
+    name = config.layout.ordering_property
+    if config.layout.has_merge_modes or not config.ordering_fields or config.raw.get(name):
+        return table
+    require_writable(config, root)
+    if len(config.ordering_fields) > 1:
+        raise UnsupportedError(
+            f"{root}: releases that read tables of version {config.version} order versions by one column, and the "
+            f"table declares {', '.join(config.ordering_fields)}; write it with Apache Hudi 1.x"
+        )
+    with table_lock(table.env, policies.transaction) as lock:
+        lock.check()
+        update_properties(table.env, {name: config.ordering_fields[0]})
+    logger.info("%s: stored %s=%s, which Hudi 0.15 reads", root, name, config.ordering_fields[0])
+    return table.refresh()
+
+
 def _is_service(table: LoadedTable, winner: Instant) -> bool:
     """Return whether the conflict is with a table service: its commit rewrote file groups, or its plan was undone."""
     current = table.reload().timeline.find(winner.requested)
     if current is None:
-        return winner.action is Action.CLUSTERING
+        return winner.action in (Action.CLUSTERING, Action.COMPACTION)
+    if winner.action in (Action.COMPACTION, Action.ROLLBACK):
+        return True
     return current.is_completed and table.store.commit(current).operation in REWRITES
 
 
@@ -421,10 +451,22 @@ def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDele
     return (
         *(() if precondition is None else (precondition_check(write.table, precondition),)),
         groups,
+        *_order_checks(written, metadata),
         *write.placement.conflicts(write, rows),
         *((KeyCheck.of(write, rows),) if policy is not InsertDuplicates.NONE else ()),
         *(() if deletes is None else deletes.conflicts(applied.runs)),
     )
+
+
+def _order_checks(written: _Written, metadata: CommitMetadata) -> tuple[CommitCheck, ...]:
+    """Return the check that writes of one file group are in order, for tables that need it."""
+    if not orders_writes(written.attempt.write):
+        return ()
+    named: dict[Group, str | None] = {}
+    for stat in metadata.stats:
+        is_log = LOG_INFIX in stat.path
+        named[(stat.partition, stat.file_id)] = instant_of(stat.path.rpartition("/")[2]) if is_log else None
+    return (SliceOrderCheck.of(written.attempt, named),)
 
 
 def _prepared_commit(

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+
+from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.declarations import declared_keys
 
 
 class Support(StrEnum):
@@ -53,14 +56,17 @@ class HudiOption:
 def catalogue() -> Mapping[str, HudiOption]:
     """Return all options by name."""
     text = files("lakehouse.spec.options.hudi").joinpath("options.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
-    return {
-        row["option"]: HudiOption(
-            name=row["option"],
-            releases=tuple(row["releases"].split()),
-            support=Support(row["support"]),
-            values=tuple(value.lower() for value in row["values"].split("|") if value),
-            text=row["text"],
-        )
-        for row in rows
-    }
+    return {row["option"]: _option(row) for row in csv.DictReader(text.splitlines())}
+
+
+def _option(row: Mapping[str, str]) -> HudiOption:
+    option = HudiOption(
+        name=row["option"],
+        releases=tuple(row["releases"].split()),
+        support=Support(row["support"]),
+        values=tuple(value.lower() for value in row["values"].split("|") if value),
+        text=row["text"],
+    )
+    # A declaration makes an option honoured, so that the table need not change with it.
+    is_declared = option.name in declared_keys() or option.name in CREATE_OPTIONS
+    return replace(option, support=Support.HONOURED, values=(), text="") if is_declared else option

@@ -105,6 +105,7 @@ class WriteJob:
 
     Attributes:
         operation: One of `OPERATIONS`.
+        declares_operation: Whether an option sets the operation. Without it a table without record key gets inserts.
         name: The name of the table.
         table_type: COPY_ON_WRITE or MERGE_ON_READ.
         record_key: The columns of the record key.
@@ -129,6 +130,7 @@ class WriteJob:
     """
 
     operation: str = UPSERT
+    declares_operation: bool = False
     name: str = ""
     table_type: str = ""
     record_key: tuple[str, ...] = ()
@@ -211,7 +213,7 @@ def _reason(key: str, value: str) -> str:
         return ""
     if entry.support is Support.REFUSED:
         raise SettingError(f"option {key}={value!r} is not supported: {entry.text}", setting=key)
-    return entry.text
+    return entry.text or "an option of reads"
 
 
 def _job_fields(of_job: Mapping[str, str], timebased: Mapping[str, str]) -> dict[str, Any]:
@@ -236,6 +238,7 @@ def _job_fields(of_job: Mapping[str, str], timebased: Mapping[str, str]) -> dict
         partition_by = ()
     return {
         "operation": _choice(texts, OPERATION, UPSERT, OPERATIONS),
+        "declares_operation": OPERATION in texts,
         "name": texts.get(TABLE_NAME, ""),
         "table_type": texts.get(TABLE_TYPE, "").upper(),
         "record_key": _columns(texts.get(RECORD_KEY, "")),
