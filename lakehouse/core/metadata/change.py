@@ -31,6 +31,7 @@ class MetadataChange:
         touched_partitions: Partitions in the action's metadata to which it wrote no file, such as a deleted partition.
         replaced: The file groups that the action replaced: partition, file_id.
         schema: The Avro schema of the data columns as JSON; "" if the action contains none.
+        evolved: Columns that have another name in some files, or none. No statistics by name can describe them.
         staged: The records that tasks prepared for an index partition, by its name.
     """
 
@@ -42,6 +43,7 @@ class MetadataChange:
     touched_partitions: tuple[str, ...] = ()
     replaced: pa.Table = field(default_factory=GROUPS.empty_table)
     schema: str = ""
+    evolved: frozenset[str] = frozenset()
     staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
 
     def superseded_partitions(self) -> list[str]:

@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import root_of, type_of
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
-from lakehouse.core.planning.column_path import type_of
 from lakehouse.core.planning.key_ranges import typed_bounds
 from lakehouse.core.planning.partitions import partition_ranges
 from lakehouse.core.planning.predicate import Range, check_columns
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
+from lakehouse.core.rows.stored_names import is_evolved, statistics_name
 from lakehouse.core.state.data_files import file_paths, one_array
 from lakehouse.core.state.file_slices import EMPTY, FileSlices
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.predicate import And, In, Predicate, columns_of
+from lakehouse.model.predicate import And, In, Predicate, columns_of, statistics_condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +172,11 @@ def plan_scan(
     selected = columns_of_slices
     if where is not None:
         check_columns(where, full)
-        recorded = recorded_ranges(columns_of_slices.files, ranges, where, full)
+    pruning = statistics_condition(where)
+    if pruning is not None:
+        recorded = recorded_ranges(columns_of_slices.files, ranges, pruning, full)
         selected = columns_of_slices.filter(
-            columns_of_slices.any_file(files_that_may_match(columns_of_slices.files, recorded, where, full, keys))
+            columns_of_slices.any_file(files_that_may_match(columns_of_slices.files, recorded, pruning, full, keys))
         )
     return ScanPlan(
         slices=selected,
@@ -232,7 +235,10 @@ def recorded_ranges(
     of_files = [ranges.get(path, {}) for path in file_paths(files).to_pylist()]
     by_column = {}
     for name in dict.fromkeys(columns_of(where)):
-        bounds: list[Sequence[Any]] = [columns.get(name, (None, None, None)) for columns in of_files]
+        bounds: list[Sequence[Any]] = [
+            (None, None, None) if stored is None or stored not in columns else columns[stored]
+            for columns, stored in zip(of_files, _names_in_statistics(name, files, schema), strict=True)
+        ]
         kind = type_of(name, schema)
         lows, highs, nulls = zip(*bounds, strict=True) if bounds else ((), (), ())
         by_column[name] = ColumnRanges(
@@ -243,6 +249,18 @@ def recorded_ranges(
             ignores_nan=True,
         )
     return by_column
+
+
+def _names_in_statistics(name: str, files: pa.Table, schema: pa.Schema) -> Sequence[str | None]:
+    """Return for each file the name by which its statistics describe a column; None if they do not."""
+    field = schema.field(root_of(name, schema))
+    if not is_evolved(field):
+        return [name] * files.num_rows
+    if field.name != name:
+        return [None] * files.num_rows
+    instants = files.column("instant").to_pylist()
+    names = {instant: statistics_name(field, instant) for instant in set(instants)}
+    return [names[instant] for instant in instants]
 
 
 def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:

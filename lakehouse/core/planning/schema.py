@@ -21,7 +21,8 @@ from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.spec.options.schema import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 
 _WIDENING = [pa.int32(), pa.int64(), pa.float32(), pa.float64()]
-_ROUNDING = [(pa.int32(), pa.float32()), (pa.int64(), pa.float32()), (pa.int64(), pa.float64())]
+#: Type changes in which large numbers lose digits.
+ROUNDING = [(pa.int32(), pa.float32()), (pa.int64(), pa.float32()), (pa.int64(), pa.float64())]
 
 
 class Role(StrEnum):
@@ -153,7 +154,7 @@ def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
     if narrow in _WIDENING and wide in _WIDENING:
         if _WIDENING.index(narrow) > _WIDENING.index(wide):
             return None
-        return Promotion.ROUNDS if (narrow, wide) in _ROUNDING else Promotion.EXACT
+        return Promotion.ROUNDS if (narrow, wide) in ROUNDING else Promotion.EXACT
     if pa.types.is_string(wide):
         if narrow in _WIDENING or pa.types.is_date32(narrow):
             return Promotion.TEXT

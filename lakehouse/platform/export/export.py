@@ -202,6 +202,9 @@ def _why_all(state: ViewState, columns: ViewColumns, *, force: bool) -> str:
         return _CHANGED
     if before.partition_by != columns.partition_by:
         return "the partition columns of the view change"
+    if columns.is_evolved and before != columns:
+        # Files in the view may have other names for the columns.
+        return "the columns of the table changed"
     for field in columns.schema:
         if field.name not in before.schema.names:
             continue

@@ -15,6 +15,7 @@ from lakehouse.core.format.nanoseconds import is_nanos, to_micros
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.rows.casting import entries_of, rebased_offsets
 from lakehouse.core.rows.key_values import value_text
+from lakehouse.core.rows.stored_names import by_current_names, path_instant, stored_name, stored_names
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError, UserError
 
@@ -68,6 +69,8 @@ class BaseFileReader:
         self, storage: Storage, path: str, footer: pq.FileMetaData | None = None, *, prefetches: bool = False
     ) -> None:
         self.path, self._root = path, storage.root
+        #: The instant in the name of the file, which decides the names of columns in it.
+        self.instant = path_instant(path)
         try:
             with committed_file(storage.root, path), self._readable():
                 self._file = pq.ParquetFile(
@@ -120,7 +123,7 @@ class BaseFileReader:
         with self._readable():
             return self._file.read(columns=[name], use_threads=False).column(0)
 
-    def rows_within(self, size_bytes: int, columns: Collection[str] | None = None) -> int:
+    def rows_within(self, size_bytes: int, columns: pa.Schema | None = None) -> int:
         """Return how many decoded rows take about `size_bytes`, but at most the rows of a usual batch.
 
         `columns` are the columns that are read; None: all.
@@ -130,7 +133,7 @@ class BaseFileReader:
         count = metadata.num_columns
         if columns is not None and metadata.num_row_groups:
             # The columns take the same part of the other row groups.
-            sizes = self._decoded_sizes(columns)
+            sizes = self._decoded_sizes(stored_names(columns, self.instant).values())
             encoded, count = int(encoded * sum(sizes) / max(metadata.row_group(0).total_byte_size, 1)), len(sizes)
         # Values that are small when encoded, such as constants, take about ten bytes each when decoded.
         width = encoded / max(self.rows, 1) + 10 * max(count, 1)
@@ -181,14 +184,20 @@ class BaseFileReader:
         `groups` are the numbers of the row groups to read; None: all.
         """
         stored = set(self.schema.names)
-        columns = [name for name in schema.names if name in stored]
+        columns = [name for name in stored_names(schema, self.instant).values() if name in stored]
         if not columns:
             metadata = self._file.metadata
             total = self.rows if groups is None else sum(metadata.row_group(number).num_rows for number in groups)
             yield from (align(pa.table({"": pa.nulls(n)}), schema, n) for n in _chunks(total, rows))
             return
         for batch in self._batches(columns, rows, groups):
-            yield align(pa.Table.from_batches([batch]), schema)
+            rows_of_batch = by_current_names(pa.Table.from_batches([batch]), schema, self.instant)
+            yield align(rows_of_batch, schema, batch.num_rows)
+
+    def stored_name(self, field: pa.Field) -> str | None:
+        """Return the name that a column of the table has in the file, or None if the file lacks it."""
+        name = stored_name(field, self.instant)
+        return name if name in self.schema.names else None
 
     def close(self) -> None:
         """Close the file."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +41,15 @@ _PLACE = "\0place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringContext:
-    """The settings for the tasks of one clustering: how to write, how to read, and the layout of rows."""
+    """The settings for the tasks of one clustering: how to write, how to read, and the layout of rows.
+
+    `ids` is the extra metadata of the commit with the column ids of the files.
+    """
 
     write: WriteContext
     read: SliceContext
     layout: Layout
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def cluster_group(context: ClusteringContext, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:

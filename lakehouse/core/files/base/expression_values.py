@@ -21,6 +21,7 @@ from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.rows.index_functions import IndexFunction
 from lakehouse.core.rows.result_values import NoValuesError
+from lakehouse.core.rows.stored_names import by_current_names, stored_name
 from lakehouse.core.storage.protocol import InputFile, Storage
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
@@ -130,14 +131,16 @@ def stored_values(expression: Expression, file: IndexedFile) -> Iterator[pa.Chun
 def _of_block(source: InputFile, block: LogBlock, columns: pa.Schema) -> Iterator[pa.ChunkedArray]:
     if block.kind is BlockType.PARQUET_DATA:
         with pq.ParquetFile(io.BytesIO(_content(source, block))) as file:
-            if columns.names[0] not in file.schema_arrow.names:
+            name = stored_name(columns.field(0), block.instant)
+            if name not in file.schema_arrow.names:
                 yield pa.chunked_array([pa.nulls(file.metadata.num_rows, columns.types[0])])
                 return
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns.names, use_threads=False):
-                yield align(pa.Table.from_batches([batch]), columns).column(0)
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[name], use_threads=False):
+                rows = by_current_names(pa.Table.from_batches([batch]), columns, block.instant)
+                yield align(rows, columns).column(0)
     elif block.kind is BlockType.AVRO_DATA and block.schema is not None:
         rows = decode_avro_rows(_content(source, block), block.schema)
-        yield align(rows, columns).column(0)
+        yield align(by_current_names(rows, columns, block.instant), columns, rows.num_rows).column(0)
     elif block.kind is BlockType.HFILE_DATA:
         raise UnsupportedError("log blocks of kind HFILE_DATA are not supported in a data table")
 

@@ -34,7 +34,14 @@ from lakehouse.core.files.base.base_writer import (
 )
 from lakehouse.core.files.base.column_bounds import LONG_BYTES
 from lakehouse.core.files.base.column_file import Chunk, chunk_range, read_footer_bytes
-from lakehouse.core.files.base.row_group_copy import MIN_GROUP_BYTES, StoredGroup, key_bounds, named_chunk, read_footer
+from lakehouse.core.files.base.row_group_copy import (
+    MIN_GROUP_BYTES,
+    StoredGroup,
+    has_columns_of,
+    key_bounds,
+    named_chunk,
+    read_footer,
+)
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.parquet.thrift_compact import Struct, encode_struct
 from lakehouse.core.storage.protocol import InputFile
@@ -78,7 +85,7 @@ class StoredFile:
 
 def has_large_groups(context: WriteContext, reader: BaseFileReader) -> bool:
     """Return whether a file has the columns of this write, and row groups that are worth copying."""
-    if context.cdc is not None or context.rule.mixes or not reader.schema.equals(stored_schema(context.schema)):
+    if context.cdc is not None or context.rule.mixes or not has_columns_of(context, reader):
         return False
     metadata = reader.statistics
     sizes = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]

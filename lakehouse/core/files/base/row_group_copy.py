@@ -27,6 +27,7 @@ from lakehouse.core.files.base.file_bloom_filter import FileBloom
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter, joined
 from lakehouse.core.format.parquet.thrift_compact import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct
+from lakehouse.core.rows.stored_names import is_renamed_in
 from lakehouse.core.storage.protocol import InputFile
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import WriteStat
@@ -70,6 +71,12 @@ class Joinable:
     groups: tuple[StoredGroup, ...]
 
 
+def has_columns_of(context: WriteContext, reader: BaseFileReader) -> bool:
+    """Return whether a file has exactly the columns of a write: equal names and types, and by id the same columns."""
+    is_equal = reader.schema.equals(stored_schema(context.schema))
+    return is_equal and not is_renamed_in(context.schema, reader.instant)
+
+
 def joinable(context: WriteContext, files: Sequence[BaseFile]) -> Joinable | None:
     """Return the row groups of files, or None if they must be rewritten: columns differ, or groups are too small."""
     first: Struct | None = None
@@ -77,7 +84,7 @@ def joinable(context: WriteContext, files: Sequence[BaseFile]) -> Joinable | Non
     for file in files:
         reader = BaseFileReader(context.storage, file.path)
         try:
-            agrees = reader.schema.equals(stored_schema(context.schema))
+            agrees = has_columns_of(context, reader)
         finally:
             reader.close()
         if not agrees:

@@ -25,6 +25,7 @@ from lakehouse.core.format.log.scan import Placed, lost_blocks, settle_blocks
 from lakehouse.core.rows.keys import record_keys, required_columns
 from lakehouse.core.rows.log_entries import ColumnSets, delete_entries, record_entries
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
+from lakehouse.core.rows.stored_names import by_current_names, stored_name, stored_names
 from lakehouse.core.storage.protocol import InputFile, Storage
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.files import LogFile
@@ -281,13 +282,15 @@ def _decode(
         if len(deleted.keys):
             yield delete_entries(deleted.keys, deleted.ordering, deleted.default, columns, context.rule)
         return
-    stored = _stored_columns(context, columns)
+    wanted = _wanted_columns(context, columns)
+    stored = list(stored_names(wanted, block.instant).values())
     for rows in _data_rows(source, block, stored, _rows_within(context, stored)):
         partial = None
-        aligned = align(_with_keys(context, rows), columns)
+        aligned = align(_with_keys(context, by_current_names(rows, wanted, block.instant)), columns)
         if block.is_partial:
             assert block.schema is not None, "a partial block without schema was refused by the scan"
-            partial = frozenset(avro_to_arrow(block.schema).names) & frozenset(columns.names)
+            written = frozenset(avro_to_arrow(block.schema).names)
+            partial = frozenset(field.name for field in columns if stored_name(field, block.instant) in written)
         yield record_entries(aligned, context.rule, sets.number(partial), table=context.table)
 
 
@@ -307,10 +310,10 @@ def _data_rows(source: InputFile, block: LogBlock, columns: Sequence[str], rows:
     raise UnsupportedError(f"log blocks of kind {block.kind.name} are not supported in a data table")
 
 
-def _stored_columns(context: SliceContext, columns: pa.Schema) -> list[str]:
+def _wanted_columns(context: SliceContext, columns: pa.Schema) -> pa.Schema:
     """Return the columns to read from a data block: the requested ones, and the key columns if it has no keys."""
     of_keys = [name for name in required_columns(context.keys) if name in context.table.names]
-    return list(dict.fromkeys([*columns.names, *of_keys]))
+    return pa.schema([*columns, *(context.table.field(name) for name in of_keys if name not in columns.names)])
 
 
 def _with_keys(context: SliceContext, rows: pa.Table) -> pa.Table:
@@ -323,7 +326,7 @@ def _with_keys(context: SliceContext, rows: pa.Table) -> pa.Table:
 
 
 def _rows_within(context: SliceContext, columns: Sequence[str]) -> int:
-    return min(max(context.budget_bytes // 16 // (len(columns) * _BYTES_PER_VALUE), _MIN_ROWS), _MAX_ROWS)
+    return min(max(context.budget_bytes // 16 // (max(len(columns), 1) * _BYTES_PER_VALUE), _MIN_ROWS), _MAX_ROWS)
 
 
 def _content(source: InputFile, block: LogBlock) -> bytes:

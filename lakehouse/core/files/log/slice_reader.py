@@ -90,7 +90,7 @@ def read_slice(
             stack.callback(reader.close)
         if not file_slice.logs:
             assert reader is not None, "a slice has a base file or logs"
-            for rows in reader.batches(columns, reader.rows_within(context.budget_bytes // 8, columns.names)):
+            for rows in reader.batches(columns, reader.rows_within(context.budget_bytes // 8, columns)):
                 yield RowOrigin.KEPT, rows
             return
         sets = ColumnSets()
@@ -256,7 +256,7 @@ class _BaseMerge:
         needed = _with_ordering(self.context, columns) if whole else self.merging
         merge = self._replaced if whole else self._mixed
         size_bytes = self.context.batch_bytes or self.context.budget_bytes // 16
-        for stored in reader.batches(needed, reader.rows_within(size_bytes, needed.names)):
+        for stored in reader.batches(needed, reader.rows_within(size_bytes, needed)):
             stop = start + stored.num_rows
             gone = None
             for part in parts:

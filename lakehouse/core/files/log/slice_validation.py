@@ -25,6 +25,7 @@ from lakehouse.core.index.hash.places import KeyPlaces
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.log_entries import ColumnSets
+from lakehouse.core.rows.stored_names import by_current_names
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
@@ -153,7 +154,8 @@ class _BaseCheck:
             yield from self._open_bloom(reader)
             try:
                 # Types are checked first, without rows, so that a wrong type is reported for files without rows too.
-                align(reader.schema.empty_table(), self._context.read.table)
+                table = self._context.read.table
+                align(by_current_names(reader.schema.empty_table(), table, reader.instant), table)
                 yield from self._read(reader)
             except (UserError, pa.ArrowNotImplementedError) as error:
                 if isinstance(error, UnsupportedError):

@@ -15,6 +15,7 @@ from lakehouse.core.format.arrow_versions import cached_by_columns
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles
+from lakehouse.core.rows.stored_names import evolved_columns
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds, WriteStat
@@ -73,7 +74,10 @@ def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Pol
         usable = [name for name in declared if name not in kinds or has_statistics(kinds[name], version)]
         return tuple(dict.fromkeys((*META, *usable)))
     limit = int(config.raw.get(STATISTICS_LIMIT, policy.max_columns))
-    columns = () if schema is None else supported_columns(schema, version_of(config))
+    columns: Sequence[str] = ()
+    if schema is not None:
+        evolved = evolved_columns(schema)
+        columns = [name for name in supported_columns(schema, version_of(config)) if name not in evolved]
     return (*META, *columns[:limit])
 
 
@@ -107,7 +111,7 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     statistics in this version of the index; see `unsupported_columns`.
     """
     definition = commit.definitions[COLUMN_STATS]
-    gone = unsupported_columns(commit)
+    gone = {*unsupported_columns(commit), *commit.change.evolved}
     if gone:
         usable = tuple(name for name in definition.source_fields if name not in gone)
         definition = replace(definition, source_fields=usable)
@@ -115,7 +119,7 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
         return definition
     limit = int(commit.config.raw.get(STATISTICS_LIMIT, commit.policies.transaction.metadata.max_columns))
     supported = supported_columns(commit.schema, definition.version)
-    candidates = [name for name in supported if name not in definition.source_fields]
+    candidates = [name for name in supported if name not in definition.source_fields and name not in gone]
     free = limit - sum(name not in META for name in definition.source_fields)
     if not candidates or free <= 0:
         return definition

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
+from lakehouse.core.format.internal_schema import LATEST_SCHEMA, decode_schema
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
 from lakehouse.core.operations.commit.cleanup import find_rollback
@@ -26,10 +27,12 @@ from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.precondition import Precondition, precondition_conflict
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.load.commits import writes_since
-from lakehouse.core.operations.load.schema import data_columns
+from lakehouse.core.operations.load.schema import data_columns, declared_schema
+from lakehouse.core.operations.load.schema_history import save_history
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.conflict import Strategy, WriteSummary, find_conflict, write_summary
 from lakehouse.core.planning.schema import united
+from lakehouse.core.planning.schema_history import SchemaHistory
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import REWRITES, CommitMetadata
@@ -169,6 +172,7 @@ class PreparedCommit:
         checks: The checks whether the write may commit after other writes.
         confirm: Function that is called before the lock is taken. An error in it ends the write.
         staging: Prepares the records of indexes whose size grows with the rows of the commit.
+        history: The schema versions after the write; None if the table has no column ids.
     """
 
     table: LoadedTable
@@ -177,6 +181,7 @@ class PreparedCommit:
     checks: tuple[CommitCheck, ...] = ()
     confirm: Callable[[], None] | None = None
     staging: IndexStaging | None = None
+    history: SchemaHistory | None = None
 
 
 def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
@@ -259,6 +264,8 @@ def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | 
     writes = [(i, other) for i, other in others if other.operation not in REWRITES and other.extra.get("schema")]
     if not writes:
         return candidate.metadata
+    if candidate.history is not None or any(LATEST_SCHEMA in other.extra for _, other in writes):
+        return _with_ids(candidate, writes)
     winner, newest = max(writes, key=lambda pair: pair[0].completed or "")
     theirs, ours = newest.extra["schema"], candidate.metadata.extra["schema"]
     if theirs == ours:
@@ -269,6 +276,20 @@ def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | 
         return Conflict(winner=winner, reason=f"{winner.requested} changed the schema: {error}")
     schema = arrow_to_avro(both, table=candidate.table.config.name)
     return replace(candidate.metadata, extra={**candidate.metadata.extra, "schema": schema})
+
+
+def _with_ids(candidate: PreparedCommit, writes: Others) -> CommitMetadata | Conflict:
+    """Return the metadata, or the conflict with a write that changed the columns of a table with column ids.
+
+    The files of this write have the columns of the schema that it was planned with.
+    """
+    before = declared_schema(candidate.table)
+    history = None if before is None else before.history
+    for instant, other in writes:
+        stored = other.extra.get(LATEST_SCHEMA)
+        if history is None or not stored or decode_schema(stored).version > history.latest.version:
+            return Conflict(winner=instant, reason=f"{instant.requested} changed the columns of the table")
+    return candidate.metadata
 
 
 def _refuse_if_rolled_back(candidate: PreparedCommit, timeline: Timeline) -> None:
@@ -293,6 +314,9 @@ def _commit(
     data = table.config.layout.encode_commit(metadata, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     change = change_of_commit(metadata, staged)
+    if candidate.history is not None:
+        change = replace(change, evolved=candidate.history.evolved)
+        save_history(table, started, timeline, candidate.history)
     completion = Completion(instant=started, timeline=timeline, data=data, change=change, is_last=True)
     completed = complete_action(table, completion, lock)
     table.store.remember(completed, data)

@@ -29,6 +29,7 @@ from lakehouse.core.operations.load.slices import Listing, load_listing
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.clustering import Unsorted
 from lakehouse.core.planning.conflict import Strategy
+from lakehouse.core.planning.schema_history import SchemaHistory
 from lakehouse.core.planning.spread_history import SpreadHistory
 from lakehouse.core.rows.cut_times import CutTimes
 from lakehouse.core.state.file_system_view import Group
@@ -60,6 +61,10 @@ class WriteRequest:
         deletes_yield: Whether deletes are dropped if the batch contains other rows with the same key, regardless of
             their order.
         cut_times: Counter of rows whose times lose digits when the frame is read.
+        incoming: The number of rows before those with one key were combined, as the only value of a list; it is counted
+            when they are staged.
+        sets_columns: Whether the rows set columns of stored rows, as UPDATE and MERGE do: the other columns keep their
+            values whatever the options say, and are no drift.
         near: The storage with small files of the write in memory, if all its tasks run in this process.
     """
 
@@ -71,7 +76,9 @@ class WriteRequest:
     precondition: Precondition | None = None
     columns: BatchColumns | None = None
     deletes_yield: bool = False
+    sets_columns: bool = False
     cut_times: CutTimes = field(default_factory=CutTimes)
+    incoming: list[int] = field(default_factory=lambda: [0])
     near: NearFiles | None = None
 
     @property
@@ -101,6 +108,7 @@ class PreparedWrite:
         resizes: The pending bucket resizes for which the staging layout was chosen.
         drift: The column differences between batch and table, without row counts.
         spread: The history of the spread column in earlier commits; None if the table has no spread column.
+        history: The schema versions of the table before the write; None if it has no column ids.
     """
 
     request: WriteRequest
@@ -114,6 +122,7 @@ class PreparedWrite:
     resizes: tuple[PendingResize, ...] = ()
     drift: tuple[ColumnDrift, ...] = ()
     spread: SpreadHistory | None = None
+    history: SchemaHistory | None = None
 
     @property
     def non_blocking(self) -> bool:

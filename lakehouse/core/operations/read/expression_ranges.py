@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import root_of, type_of
+from lakehouse.core.expressions.literals import typed_list
 from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
@@ -32,11 +34,10 @@ from lakehouse.core.metadata.read.layers import sorted_keys
 from lakehouse.core.metadata.read.table import COLUMN_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.column_path import type_of
-from lakehouse.core.planning.literals import typed_list
 from lakehouse.core.planning.predicate import function_of as called_function
 from lakehouse.core.planning.predicate import result_field
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, matches_of_leaves, may_match
+from lakehouse.core.rows.stored_names import is_evolved
 from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import CorruptTableError, UserError
@@ -131,6 +132,9 @@ def _index_of(
 ) -> tuple[str, OfItems] | None:
     """Return the name of an index on a call, and the ranges of items in it; None if no index can be used."""
     metadata = metadata_of(table)
+    if is_evolved(schema.field(root_of(call.column, schema))):
+        # The records of older files are about a column that had this name.
+        return None
     for name in () if metadata is None else metadata.usable:
         definition = None
         if partition_kind(name) is PartitionKind.EXPRESSION_INDEX:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakehouse.core.expressions.column_path import path_of, root_of, type_of
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
@@ -18,8 +19,8 @@ from lakehouse.core.format.unaligned import load
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.column_path import path_of, type_of
 from lakehouse.core.planning.ranges import ColumnRanges
+from lakehouse.core.rows.stored_names import is_evolved, statistics_name
 from lakehouse.core.state.data_files import members, one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.instant import Action
@@ -51,6 +52,9 @@ def ranges_of_columns(
 
     A damaged metadata table is no error: `from_metadata` logs it, and None is returned.
     """
+    evolved = [name for name in columns if is_evolved(schema.field(root_of(name, schema)))]
+    if evolved:
+        return _with_evolved(table, slices, [name for name in columns if name not in evolved], evolved, schema)
     files = slices.files
     if not columns or not files.num_rows:
         return None
@@ -72,6 +76,43 @@ def ranges_of_columns(
     return {name: ranges.take(one_array(place)) for name, ranges in by_column.items()}
 
 
+# parameters: the files, and the columns of both kinds with their schema
+def _with_evolved(
+    table: LoadedTable, slices: FileSlices, columns: Sequence[str], evolved: Sequence[str], schema: pa.Schema
+) -> Mapping[str, ColumnRanges] | None:
+    """Return the ranges of columns, some of which have other names in the statistics of some files."""
+    ranges = ranges_of_columns(table, slices, columns, schema) if columns else {}
+    if ranges is None:
+        return None
+    combined = dict(ranges)
+    encoded = one_array(slices.files.column("instant")).dictionary_encode()
+    for name in evolved:
+        kind = type_of(name, schema)
+        combined[name] = ColumnRanges.unknown(kind, slices.files.num_rows)
+        if name not in schema.names:
+            continue
+        by_instant = [statistics_name(schema.field(name), instant) for instant in encoded.dictionary.to_pylist()]
+        stored = pa.array(by_instant, pa.string()).take(encoded.indices)
+        for other in sorted({each for each in by_instant if each is not None}):
+            of_name = ranges_of_columns(table, slices, [other], pa.schema([(other, kind)]))
+            if of_name is None:
+                return None
+            place = pa.array(np.arange(len(stored)), mask=~np.asarray(pc.fill_null(pc.equal(stored, other), False)))
+            combined[name] = _either(of_name[other].take(place), combined[name])
+    return combined
+
+
+def _either(ranges: ColumnRanges, others: ColumnRanges) -> ColumnRanges:
+    """Return for each file the range that is known; at most one is."""
+    return ColumnRanges(
+        low=pc.coalesce(ranges.low, others.low),
+        high=pc.coalesce(ranges.high, others.high),
+        nulls=pc.coalesce(ranges.nulls, others.nulls),
+        values=pc.coalesce(ranges.values, others.values),
+        java_order=ranges.java_order or others.java_order,
+    )
+
+
 def _named_after_slice(table: LoadedTable, slices: FileSlices) -> np.ndarray[Any, Any]:
     """Return the mask of files named after the instant of their slice or after a pending compaction."""
     instants = one_array(slices.files.column("instant"))
@@ -90,7 +131,12 @@ def ranges_of_partitions(
     They describe the newest version of the table. Apache Hudi combines the ranges of files and ignores a file without
     a range: one with NaN, or with very long strings. So ranges of floats and strings prove nothing.
     """
-    columns = [name for name in indexed_columns(where, schema) if _is_combinable(type_of(name, schema))]
+    # A partition has one range by name for all its files.
+    columns = [
+        name
+        for name in indexed_columns(where, schema)
+        if _is_combinable(type_of(name, schema)) and not is_evolved(schema.field(root_of(name, schema)))
+    ]
     if not columns or not len(partitions):
         return None
 

@@ -18,6 +18,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import type_of
 from lakehouse.core.files.keys.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.metadata.read.table import RECORD_INDEX, MetadataTable
@@ -26,11 +27,11 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
-from lakehouse.core.planning.column_path import type_of
 from lakehouse.core.planning.partitions import PartitionFilter, values_of
 from lakehouse.core.planning.ranges import may_match
 from lakehouse.core.planning.scan import PlanStep
 from lakehouse.core.rows.keys import record_keys
+from lakehouse.core.rows.stored_names import is_evolved
 from lakehouse.errors import UserError
 from lakehouse.model.display import count_text
 from lakehouse.model.index_type import stored_index_type
@@ -196,7 +197,7 @@ def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | N
     if definition is None or len(definition.source_fields) != 1:
         return None
     (column,) = definition.source_fields
-    if column not in given.schema.names:
+    if column not in given.schema.names or is_evolved(given.schema.field(column)):
         return None
     kind = given.schema.field(column).type
     values = values_of(given.where, column, kind) if text_refusal(kind) is None else None

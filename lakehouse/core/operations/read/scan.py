@@ -9,6 +9,7 @@ read      each slice with Arrow, logs merged
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
 from lakehouse.core.planning.predicate import check_columns, parse_predicate
 from lakehouse.core.planning.scan import PlanStep, ScanExplanation, ScanPlan, chosen_columns, row_condition
+from lakehouse.core.rows.stored_names import is_evolved, without_stored_names
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
@@ -56,7 +58,7 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.instant import Action
 from lakehouse.model.keys import KeyGeneratorType
-from lakehouse.model.predicate import Predicate
+from lakehouse.model.predicate import Predicate, statistics_condition
 
 _ATTEMPTS = 4
 #: Maximum number of file groups from an index for which no statistics are read.
@@ -97,7 +99,7 @@ class Scan(Readable):
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return self.plan.schema
+        return without_stored_names(self.plan.schema)
 
     def explain(self) -> ScanExplanation:
         """Return how many partitions, files and bytes each step of the plan left, and why."""
@@ -105,7 +107,9 @@ class Scan(Readable):
 
     def batches(self, *, threads: int | None = None, ordered: bool = True) -> Iterator[pa.RecordBatch]:
         """Yield the rows, slice by slice; see `read_plan`."""
-        return read_plan(self.context, self.plan, threads=threads, ordered=ordered)
+        batches = read_plan(self.context, self.plan, threads=threads, ordered=ordered)
+        schema = self.schema
+        return batches if schema is self.plan.schema else _in_schema(batches, schema)
 
     def _shown(self) -> Shown:
         plan = self.plan
@@ -119,6 +123,13 @@ class Scan(Readable):
         first = plan.slices[:_SHOWN]
         rows = [{"partition": s.partition, "file_group": s.file_id, "log_files": len(s.logs)} for s in first]
         return Shown(line, {"columns": tuple(plan.schema.names)}, rows)
+
+
+def _in_schema(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with a schema that differs only in the metadata of its fields."""
+    with closing(batches):  # type: ignore[type-var]
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,12 +177,14 @@ def plan_row_read(
 
 def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
+    # Rows answer all of the condition. Files are excluded by the part that statistics and indexes answer.
+    pruning = None if where is None else statistics_condition(where)
     base_files_only = isinstance(query, ReadOptimized)
     if isinstance(query, Incremental):
-        selection = _select_range(table, query, request, where)
+        selection = _select_range(table, query, request, pruning)
     else:
         version = query.version if isinstance(query, ReadOptimized) else query
-        selection = _select_version(table, _timeline_version(table, version), request, where)
+        selection = _select_version(table, _timeline_version(table, version), request, pruning)
     table, schema = selection.table, selection.schema if selection.schema is not None else pa.schema([])
     slices, steps = selection.slices, selection.steps
     if base_files_only:
@@ -184,7 +197,8 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     remaining, pruned = slices, tuple[PlanStep, ...]()
     if where is not None:
         check_columns(where, with_meta_fields(schema))
-        given = PruneInput(table=table, where=where, schema=schema)
+    if pruning is not None:
+        given = PruneInput(table=table, where=pruning, schema=schema)
         # Reading statistics for a few file groups from an index costs more requests than reading the groups.
         if not (selection.is_located and len(slices) <= _FEW_LOCATED):
             remaining, pruned = prune(given, slices)
@@ -408,7 +422,8 @@ def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
         if kind == KeyGeneratorType.TIMESTAMP
     }
     if not files or all(
-        field.name in created.names
+        not is_evolved(field)
+        and field.name in created.names
         and field.type == created.field(field.name).type
         and (field.name not in timestamps or pa.types.is_string(field.type))
         for field in schema

@@ -34,7 +34,8 @@ from lakehouse.core.operations.commit.clustering_conflicts import (
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import planned_groups
-from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.schema import declared_at, table_schema
+from lakehouse.core.operations.load.schema_history import ids_extra
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.placement.bucket_resize import (
@@ -88,7 +89,7 @@ from lakehouse.core.planning.clustering import (
 from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
-from lakehouse.core.state.table_config import require_mergeable
+from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.attempt import Attempt
@@ -296,13 +297,19 @@ def require_recorded_writes(table: LoadedTable, policies: Policies, before: Inst
 
 
 def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
-    """Return whether a completed replacecommit was planned as a clustering, as the names of its timeline files show."""
+    """Return whether a completed replacecommit was planned as a clustering, as the names of its timeline files show.
+
+    Without an action of its own, its metadata shows it.
+    """
+    if not table.config.layout.has_clustering_action:
+        return table.store.summary(instant).operation == Operation.CLUSTER
     return any(pending.action is Action.CLUSTERING for pending in table.store.pending_files(instant))
 
 
 def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> ClusteringContext:
-    schema = table_schema(table)
-    assert schema is not None, "a table with files has a schema"
+    declared = declared_at(table, instant.requested)
+    assert declared is not None, "a table with files has a schema"
+    schema = declared.schema
     if plan.strategy not in ("", SORT_AND_SIZE, RESIZE_RING, RESIZE_BUCKETS):
         raise UnsupportedError(
             f"{table.env.storage.root}: the clustering {instant.requested} has the strategy {plan.strategy}; only "
@@ -324,7 +331,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
-    return ClusteringContext(write=write, read=read, layout=layout)
+    return ClusteringContext(write=write, read=read, layout=layout, ids=ids_extra(declared.history))
 
 
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
@@ -358,10 +365,7 @@ def _task(
 def require_clusterable(table: LoadedTable, policies: Policies) -> None:
     """Raise UnsupportedError for a table whose file groups cannot be replaced by new ones."""
     root = table.env.storage.root
-    if not table.config.layout.is_writable:
-        raise UnsupportedError(
-            f"{root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
-        )
+    require_writable(table.config, root)
     require_mergeable(table.config)
     placement = placement_of(policies.index.index_type)
     if not placement.fixes_groups and policies.clustering.buckets:

@@ -92,7 +92,7 @@ def prepared(work: ClusteringWork, staging: IndexStaging) -> ClusteringWork:
         operation=Operation.CLUSTER.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         replaced=work.plan.replaced,
-        extra={"schema": context.write.avro_schema}
+        extra={"schema": context.write.avro_schema, **context.ids}
         | ranges_extra(stats, context.write.indexed)
         | ({LAYOUT_KEY: layout_text(context.layout)} if context.layout.columns else {}),
     )

@@ -19,7 +19,8 @@ from lakehouse.core.files.log.compactor import CompactionContext
 from lakehouse.core.files.stage.markers import compaction_markers
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.schema import declared_at
+from lakehouse.core.operations.load.schema_history import ids_extra
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.read.scan import slice_context
@@ -41,6 +42,7 @@ from lakehouse.core.operations.services.rewrite import (
 )
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.planning.key_ranges import ranges_extra
+from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
@@ -102,9 +104,11 @@ class CompactionExecution:
         """Rewrite the planned file groups, in descending order of size."""
         kind, table, policies = self.kind, claimed.table, claimed.policies
         refuse_switched_off(policies, kind.service, self.partitions(plan))
-        requested, schema = claimed.instant.requested, table_schema(table)
-        if schema is None:
+        requested = claimed.instant.requested
+        declared = declared_at(table, requested)
+        if declared is None:
             raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is for a table without schema")
+        schema = declared.schema
         operations = sorted(
             with_committed_log_sizes(table, plan.operations),
             key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files))),
@@ -126,7 +130,7 @@ class CompactionExecution:
             operation=kind.operation.value,
             stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
             compacted=not logs,
-            extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed),
+            extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed) | ids_extra(declared.history),
         )
         staged = staging_of(claimed, self.engine).stage(metadata)
         ran_once = isinstance(self.engine, LocalEngine) and self.engine.runs_once
@@ -166,10 +170,7 @@ def require_merge_on_read(table: LoadedTable) -> None:
         raise UnsupportedError(
             f"{table.env.storage.root} is a copy-on-write table: it has no logs, so there is nothing to compact"
         )
-    if not table.config.layout.is_writable:
-        raise UnsupportedError(
-            f"{table.env.storage.root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
-        )
+    require_writable(table.config, table.env.storage.root)
 
 
 def _task(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.format.avro.schema import arrow_to_avro
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unreported, markers_of_single_tries
@@ -14,6 +15,8 @@ from lakehouse.core.operations.commit.completion import Completion, complete_act
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.commits import latest_extra
+from lakehouse.core.operations.load.schema import declared_schema
+from lakehouse.core.operations.load.schema_history import save_history
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, claim_of
 from lakehouse.core.timeline.table_lock import TableLock
@@ -68,12 +71,20 @@ def complete_rewrite(
             created=rewritten.markers.known,
         )
     # The newest commit declares the schema of the table, so columns that writers added since must stay.
-    schema = latest_extra(now, "schema") or metadata.extra["schema"]
-    metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
+    # In a table with column ids, the files have the version of the plan's time, and so has the commit.
+    declared = declared_schema(now)
+    history = None if declared is None else declared.history
+    if history is None:
+        schema = latest_extra(now, "schema") or metadata.extra["schema"]
+        metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
     data = table.config.layout.encode_commit(metadata, replace=replaces)
     change = change_of_commit(metadata, staged=rewritten.staged)
+    if declared is not None and history is not None:
+        newest = arrow_to_avro(declared.schema, table=table.config.name)
+        change = replace(change, schema=newest, evolved=history.evolved)
+        save_history(table, started, now.timeline, history)
     # A clustering stores the state of resized buckets after its commit.
     completion = Completion(
         instant=started, timeline=now.timeline, data=data, change=change, is_last=instant.action is Action.COMPACTION
