@@ -271,6 +271,17 @@ def test_iceberg_column_ids_are_stable(tmp_path: Path) -> None:
     check_view(table, "iceberg")
 
 
+def test_iceberg_files_are_divided_again_when_a_view_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakehouse.platform.export.iceberg.iceberg_view._FILES_PER_BUCKET", 2)
+    table = orders(tmp_path, partition_by=["day"])
+    for number in range(14):
+        table.upsert(pa.table({"id": [number, 1], "day": [f"d{number}", "d1"]}))
+        exported(table, "iceberg")
+        check_view(table, "iceberg")
+    manifests = StaticTable.from_metadata(f"{tmp_path}/orders").inspect.manifests()
+    assert manifests.num_rows >= 4
+
+
 def test_export_removes_expired_metadata(tmp_path: Path) -> None:
     table, policy = orders(tmp_path), ExportPolicy(retained_versions=2)
     for number in range(25):
