@@ -89,6 +89,11 @@ class TableConfig:
         return self.table_type == MERGE_ON_READ
 
     @property
+    def names_logs_by_slice(self) -> bool:
+        """Whether there are log files that are named after their slice, so that writes of a file group are in order."""
+        return self.is_merge_on_read and self.layout.names_logs_by_slice
+
+    @property
     def is_partitioned(self) -> bool:
         """Whether the table has partitions."""
         return bool(self.keys.partition_fields)
