@@ -207,6 +207,7 @@ def write_refusal(config: TableConfig) -> str | None:
     features = {
         "consistent hashing": stored_index_type(config.raw).has_ring,
         "bucket counts per partition": bool(config.raw.get(EXPRESSIONS)),
+        "change logs of merge-on-read tables": config.cdc is not None and config.is_merge_on_read,
         "remembered deletes": config.raw.get(DELETE_RETENTION, "").strip() not in ("", "0"),
     }
     if not layout.has_completion_times and (feature := next((name for name, used in features.items() if used), "")):
