@@ -21,7 +21,7 @@ with an underscore are not public."""
 PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
         ("lakehouse/core/table/table.py", ("Table",)),
-        ("lakehouse/core/table/writes.py", ("WriteCall",)),
+        ("lakehouse/core/table/arguments.py", ("WriteCall",)),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),
@@ -30,6 +30,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Spark": (
         ("lakehouse/spark/session.py", ("job_session",)),
         ("lakehouse/spark/frames.py", ("read", "register")),
+        ("lakehouse/spark/attached_catalog.py", ("attach", "detach")),
     ),
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
