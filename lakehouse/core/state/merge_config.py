@@ -141,11 +141,9 @@ def payload_properties(payload: str, rule: MergeRule, layout: TableLayout) -> di
         return {**merge_properties(rule, layout), LEGACY_PAYLOAD_PROPERTY: payload}
     mode = _MODES.get(payload, MergeMode.CUSTOM)
     strategy = next((key for key, merged in STRATEGIES.items() if merged is mode), BY_PAYLOAD)
-    raw = {
-        "hoodie.record.merge.mode": mode.value,
-        "hoodie.record.merge.strategy.id": strategy,
-        PAYLOAD_PROPERTY: payload,
-    }
+    raw = {PAYLOAD_PROPERTY: payload}
+    if layout.has_merge_modes:
+        raw |= {"hoodie.record.merge.mode": mode.value, "hoodie.record.merge.strategy.id": strategy}
     if rule.ordering:
         raw[layout.ordering_property] = ",".join(rule.ordering)
     return raw

@@ -477,3 +477,22 @@ def test_metadata_table_is_refused_until_it_is_removed(tmp_path: Path) -> None:
     assert isinstance(table.upsert(rows), Committed | Conflict)
     assert values(table) == before
     assert_valid(table)
+
+
+@pytest.mark.parametrize("payload", ["AWSDmsAvroPayload", "PartialUpdateAvroPayload"])
+def test_payload_class_is_stored_without_properties_of_hudi_1(payload: str) -> None:
+    name = f"org.apache.hudi.common.model.{payload}"
+    made = {
+        version: Table.create(
+            f"memory://payloads-{payload}-{version}",
+            name="t",
+            record_key="id",
+            ordering="at",
+            payload_class=name,
+            options={"hoodie.write.table.version": version},
+        ).config
+        for version in ("6", "8")
+    }
+    assert made["6"].raw["hoodie.compaction.payload.class"] == name
+    assert not {"hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"} & made["6"].raw.keys()
+    assert made["6"].merge_rule == made["8"].merge_rule
