@@ -226,7 +226,7 @@ class LakehouseWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staged rows."""
-        self._write.staging.delete(staged_rows(messages))
+        self._write.staging.discard(staged_rows(messages))
 
 
 def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:

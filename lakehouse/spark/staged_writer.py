@@ -134,7 +134,7 @@ def commit_frame(write: StagedWrite, staged: Sequence[StagedRows]) -> None:
         if staged or target.job.operation == INSERT_OVERWRITE_TABLE:
             target.write(write.rows(staged))
     finally:
-        write.staging.delete(staged)
+        write.staging.discard(staged)
 
 
 def commit_batch(write: StagedWrite, staged: Sequence[StagedRows], key: str, batch: int) -> None:
@@ -151,7 +151,7 @@ def commit_batch(write: StagedWrite, staged: Sequence[StagedRows], key: str, bat
                 lambda extra, check: target.write(write.rows(staged), extra=extra, precondition=check),
             )
     finally:
-        write.staging.delete(staged)
+        write.staging.discard(staged)
 
 
 def query_key(options: Mapping[str, str], job: WriteJob) -> str:
