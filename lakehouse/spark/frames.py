@@ -3,8 +3,8 @@
 `spark.read.format("lakehouse")` needs a Python data source, which Spark 3.5 does not have. `read` plans the read at the
 call, and Spark's own Parquet reader reads the files without logs, as for `Table.scan(...).to_spark(spark)`.
 
-`df.write.format("lakehouse")` is for smaller writes (see `staged_writer`). `write` takes the same options, which are
-those of a Hudi job, and its tasks write to the file groups of their rows.
+`df.write.format("lakehouse")` is for smaller writes (see `staged_writer`). `write` takes the same options of
+Hudi jobs, and its tasks write to the file groups of their rows.
 """
 
 from __future__ import annotations

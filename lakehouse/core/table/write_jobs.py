@@ -60,7 +60,7 @@ _COMBINE = "hoodie.combine.before.insert"
 
 
 class SaveMode(StrEnum):
-    """What to do if the table exists; the names of Spark."""
+    """The behaviour for an existing table; Spark's names."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -227,7 +227,7 @@ def _full_type(text: str) -> str:
 
 
 def _merge_arguments(job: WriteJob) -> dict[str, Any]:
-    """Return the arguments of `Table.create` for the merge settings of a job."""
+    """Return the merge arguments of `Table.create`."""
     return {
         "ordering": job.ordering or None,
         "merge_mode": job.merge_mode or None,

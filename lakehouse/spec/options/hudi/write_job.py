@@ -101,7 +101,7 @@ _GENERATORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
-    """What the options of a job say; empty values were not given.
+    """The parsed options of a job; empty values were not given.
 
     Attributes:
         operation: One of `OPERATIONS`.
@@ -204,7 +204,7 @@ def _names() -> Iterator[str]:
 
 
 def _reason(key: str, value: str) -> str:
-    """Return why an option has no effect, or an empty string if its value is what is done anyway.
+    """Return why an option has no effect, or an empty string if its value changes nothing.
 
     Raises SettingError if the value would change the table and cannot be honoured.
     """
