@@ -96,7 +96,7 @@ class JobTarget:
         """Write the rows in one commit; `extra` is added to its metadata."""
         job = self.job
         call: WriteCall = {
-            "options": job.options,
+            "options": {key: value for key, value in job.options.items() if not service_of(key)},
             "commit_metadata": {**job.commit_metadata, **(extra or {})},
             "precondition": precondition,
         }

@@ -178,3 +178,10 @@ def test_rows_above_the_limit_leave_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="too many"):
         FrameStaging(storage, ids.uuid()).write(batch(("a", 1, "mon")).to_batches(), ids.uuid, check)
     assert storage.list("") == []
+
+
+def test_options_of_services_in_a_call_are_refused(location: str) -> None:
+    table = Table.create(location, name="t", record_key="id")
+    with pytest.raises(SettingError, match=r"used by the service clean only.*Table\.create"):
+        table.upsert(batch(("a", 1, "mon")), options={"hoodie.cleaner.commits.retained": "3"})
+    assert table.commits() == ()
