@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from heapq import heapreplace
 from typing import Any
@@ -26,9 +27,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.core.expressions.column_path import root_of
-from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.operations.read.row_reader import read_rows
 from lakehouse.core.operations.read.scan import Scan, stored_data_schema
+from lakehouse.core.rows.stored_names import is_renamed_in, nested_evolved, stored_name, without_stored_names
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.hadoop_connectors import remedy
@@ -57,8 +59,8 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     by_workers = scan.plan.residual is not None and is_evaluated_by_workers(scan.plan.residual, scan.table_schema)
     slices = scan.plan.slices
     by_workers = by_workers or (len(slices) > 0 and _lacks_connector(spark, scan.storage))
-    is_merged = (slices.log_counts > 0) | by_workers
-    is_patched = np.zeros(len(slices), bool) if by_workers else few_changes(scan)
+    is_merged = (slices.log_counts > 0) | by_workers | _has_other_fields(slices, schema)
+    is_patched = np.zeros(len(slices), bool) if by_workers else few_changes(scan) & ~_has_other_fields(slices, schema)
     plain, patched = slices.filter(~is_merged), slices.filter(is_patched)
     base, frames = _base_frames(spark, scan, plain, schema), []
     if len(patched):
@@ -143,35 +145,69 @@ def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of an Arrow schema."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return from_arrow_schema(without_stored_names(schema), prefer_timestamp_ntz=True)
 
 
-def _stored(scan: Scan, instant: str, schema: pa.Schema) -> pa.Schema:
-    """Return the columns in the types of a commit's files; columns that they lack keep the table's type."""
+def _has_other_fields(slices: FileSlices, schema: pa.Schema) -> np.ndarray:
+    """Return the mask of slices whose base file has other names for fields inside of a column.
+
+    Spark cannot convert structs by names, so workers read these slices.
+    """
+    nested = pa.schema([field.remove_metadata() for field in schema if nested_evolved(field)])
+    if not len(nested) or not len(slices):
+        return np.zeros(len(slices), bool)
+    instants = slices.files.column("instant").take(pa.array(slices.starts[:-1])).to_pylist()
+    differs = {instant: is_renamed_in(nested, instant) for instant in set(instants)}
+    return np.array([differs[instant] for instant in instants], bool)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The columns of some base files, with their names and types in the files.
+
+    Attributes:
+        schema: The columns that the files have.
+        names: The name in the files for each column of the result; None if they lack it.
+    """
+
+    schema: pa.Schema
+    names: tuple[str | None, ...]
+
+
+def _stored(scan: Scan, instant: str, schema: pa.Schema) -> _Stored:
+    """Return the columns as they are in a commit's files; columns that the commit does not declare keep their type."""
     declared = stored_data_schema(scan, instant)
-    if declared is None:
-        return schema
-    stored = with_meta_fields(declared)
-    return pa.schema([f.with_type(stored.field(f.name).type) if f.name in stored.names else f for f in schema])
+    stored = pa.schema([]) if declared is None else with_meta_fields(declared)
+    names = tuple(stored_name(field, instant) for field in schema)
+    fields = [
+        pa.field(name, stored.field(name).type if name in stored.names else field.type)
+        for field, name in zip(schema, names, strict=True)
+        if name is not None
+    ]
+    # A read of no columns would have no rows.
+    return _Stored(pa.schema(fields or [(META_COLUMNS[0], pa.string())]), names)
 
 
 def _base_frames(spark: SparkSession, scan: Scan, slices: FileSlices, schema: pa.Schema) -> list[DataFrame]:
     """Return the rows of base files: one DataFrame for each schema with which files were stored."""
-    groups: dict[pa.Schema, list[pa.Table]] = {}
+    groups: dict[_Stored, list[pa.Table]] = {}
     for instant in pc.unique(slices.files.column("instant")).to_pylist():
         files = slices.files.filter(pc.equal(slices.files.column("instant"), instant))
         groups.setdefault(_stored(scan, instant, schema), []).append(files)
     return [_read(spark, scan, *group, schema) for group in groups.items()]
 
 
-def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[pa.Table], schema: pa.Schema) -> DataFrame:
+def _read(spark: SparkSession, scan: Scan, stored: _Stored, files: list[pa.Table], schema: pa.Schema) -> DataFrame:
     relative = [path for table in files for path in file_paths(table).to_pylist()]
     require_no_links(scan.storage.root, relative)
     paths = [scan.storage.native(path) for path in relative]
     # Do not infer partition columns from directory names: the files contain the partition columns.
-    reader = spark.read.schema(spark_schema(stored)).option("recursiveFileLookup", "true")
+    reader = spark.read.schema(spark_schema(stored.schema)).option("recursiveFileLookup", "true")
     frame = reader.parquet(*paths)
-    if stored.equals(schema):
+    if stored.schema.names == schema.names and stored.schema.types == schema.types:
         return frame
-    target = spark_schema(schema)
-    return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in target.fields])
+    columns = []
+    for field, name in zip(spark_schema(schema).fields, stored.names, strict=True):
+        column = F.lit(None) if name is None else F.col(f"`{name}`")
+        columns.append(column.cast(field.dataType).alias(field.name))
+    return frame.select(*columns)

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.commits import latest_extra
+from lakehouse.core.table.arguments import Outcome
 from lakehouse.core.table.table import Table
-from lakehouse.core.table.writes import Outcome
 from lakehouse.errors import ConflictError, UserError, nearest
 from lakehouse.model.nothing_to_do import NothingToDoReason
 

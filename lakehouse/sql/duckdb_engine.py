@@ -80,7 +80,10 @@ class DuckDbEngine:
             read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
             self._open = _OpenResult(read(_BATCH_ROWS))
         except self._duckdb.Error as error:
-            raise UserError(f"DuckDB: {error}") from error
+            hint = (
+                ". SHOW TABLES IN namespace lists the tables of the catalog" if "does not exist" in str(error) else ""
+            )
+            raise UserError(f"DuckDB: {error}{hint}") from error
         return pa.RecordBatchReader.from_batches(self._open.schema, _batches(self._open, self._duckdb.Error))
 
     def _end_result(self) -> None:
@@ -100,6 +103,10 @@ class DuckDbEngine:
         """Return a stream with the columns and types of a table."""
         schema = pa.schema([target.field for target in targets])
         return pa.RecordBatchReader.from_batches(schema, _conformed(frame, targets, schema))
+
+    def source(self, frame: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return the stream itself."""
+        return frame
 
     def option(self, key: str) -> str | None:
         """DuckDB has no options of tables; SET of `hoodie.*` is kept by the session of the statements."""

@@ -81,5 +81,8 @@ class QueryEngine(Protocol):
     def conform(self, frame: Any, targets: Sequence[Target]) -> Any:
         """Return rows for a write, with the columns and types of a table; raise UserError for a lossy conversion."""
 
+    def source(self, frame: Any) -> Any:
+        """Return rows as the source of a MERGE."""
+
     def option(self, key: str) -> str | None:
         """Return an option that SET changed in the session of the engine; None if it is not set."""

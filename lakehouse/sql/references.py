@@ -275,7 +275,8 @@ def _reference(text: str, tokens: Sequence[Token], table: exp.Table, tree: Node,
         version=version,
         function=function,
         arguments=tuple(arguments[1:]),
-        conditions=() if function else pushed_conditions(table),
+        # sqlglot rewrites pipes, so that conditions of the tree are not those of the text.
+        conditions=() if function or _has_pipe(tokens) else pushed_conditions(table),
         qualifiers=tuple(_qualifiers(tree, name)) if len(name) > 1 else (),
     )
 
@@ -301,8 +302,12 @@ def _qualifiers(tree: Node, name: tuple[str, ...]) -> Iterator[tuple[int, int]]:
             yield named[0].meta["start"], named[-1].meta["start"]
 
 
+def _has_pipe(tokens: Sequence[Token]) -> bool:
+    return any(token.text == "|>" and not token.is_string for token in tokens)
+
+
 def _has_star(tree: Node, tokens: Sequence[Token], tables: Sequence[exp.Table]) -> bool:
-    if any(token.has_word(*_ALL_COLUMNS) for token in tokens):
+    if _has_pipe(tokens) or any(token.has_word(*_ALL_COLUMNS) for token in tokens):
         return True
     names = {name.lower() for table in tables for name in (table.alias, table.name)}
     for node in tree.find_all(exp.Star, exp.Column):

@@ -93,7 +93,7 @@ def merge(session: SqlSession, statement: Merge, parameters: Parameters) -> pa.T
     source = session.query(f"SELECT * FROM {statement.source} AS {columns}", parameters)
     target: Any = table
     builder = target.merge(
-        source,
+        session.engine.source(source),
         _expression(statement.on, session, parameters),
         source_alias=statement.source_alias,
         target_alias=statement.alias,

@@ -56,7 +56,9 @@ def narrowed(scan: TableScan, reference: Reference, query: QueryReferences, engi
         return scan
     named = [name for name in META_COLUMNS if name in query.words]
     data = [name for name in schema.names if query.has_star or engine.prunes or name.lower() in query.words]
-    data = data or [scan.table.config.keys.record_key_fields[0].partition(".")[0]] if not named else data
+    if not named and not data:
+        # Generated record keys have no column of their own.
+        data = [(*scan.table.config.keys.record_key_fields, META_COLUMNS[2])[0].partition(".")[0]]
     request = replace(request, columns=(*named, *data))
     where = None if engine.prunes else where_text(reference.conditions, schema, is_utc=engine.is_utc)
     if where is not None:

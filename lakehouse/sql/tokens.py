@@ -28,6 +28,12 @@ class LakehouseSpark(Spark):
 
         COMMANDS: ClassVar[set[TokenType]] = set()
 
+    class Parser(Spark.Parser):  # type: ignore[valid-type, misc]
+        """Writes no warning about statements that it does not support; the caller handles them."""
+
+        def _warn_unsupported(self) -> None:
+            pass
+
 
 class LakehouseShell(DuckDB):
     """The dialect of DuckDB with backticks around identifiers, as in Spark."""
@@ -37,6 +43,12 @@ class LakehouseShell(DuckDB):
 
         COMMANDS: ClassVar[set[TokenType]] = set()
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+
+    class Parser(DuckDB.Parser):  # type: ignore[valid-type, misc]
+        """Writes no warning about statements that it does not support; the caller handles them."""
+
+        def _warn_unsupported(self) -> None:
+            pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,15 @@ def not_distinct(left: Datum, right: Datum) -> Datum:
     return pc.or_(both_null, pc.fill_null(_of_values("=", left, right), False))
 
 
+def comparable_pair(left: Datum, right: Datum) -> tuple[Datum, Datum]:
+    """Return two columns in one type, in which equal values are the values that `=` considers equal."""
+    left, right = _alike("=", left, right)
+    if left.type == right.type:
+        return left, right
+    kind = common_type((left.type, right.type), "=")
+    return converted(left, kind), converted(right, kind)
+
+
 def _alike(operator: str, left: Datum, right: Datum) -> tuple[Datum, Datum]:
     """Return both values in the type in which Spark compares them."""
     kinds = [plain(value.type) for value in (left, right)]

@@ -61,25 +61,30 @@ def _answered(expression: Expression) -> Predicate | None:
         return And(()) if expression.value else Or(())
     if not isinstance(expression, Operation):
         return None
-    arguments = expression.arguments
     if expression.name in ("and", "or", "not"):
-        parts = [_answered(argument) for argument in arguments]
-        answered = tuple(part for part in parts if part is not None)
-        if len(answered) < len(parts):
-            return None
-        if expression.name == "not":
-            return Not(answered[0])
-        return And(answered) if expression.name == "and" else Or(answered)
-    if expression.name == "isnull" and len(arguments) == 1:
-        return _on(arguments[0], IsNull)
-    if expression.name == "<=>" and arguments[1] == Value(None):
-        return _on(arguments[0], IsNull)
+        return _answered_parts(expression)
     if expression.name in _FLIPPED:
-        return _comparison(expression.name, *arguments)
-    if expression.name == "in" and all(_is_literal(item) for item in arguments[1:]):
+        return _comparison(expression.name, *expression.arguments)
+    return _answered_test(expression.name, expression, expression.arguments)
+
+
+def _answered_parts(expression: Operation) -> Predicate | None:
+    parts = [_answered(argument) for argument in expression.arguments]
+    answered = tuple(part for part in parts if part is not None)
+    if len(answered) < len(parts):
+        return None
+    if expression.name == "not":
+        return Not(answered[0])
+    return And(answered) if expression.name == "and" else Or(answered)
+
+
+def _answered_test(name: str, expression: Operation, arguments: tuple[Expression, ...]) -> Predicate | None:
+    if (name == "isnull" and len(arguments) == 1) or (name == "<=>" and arguments[1] == Value(None)):
+        return _on(arguments[0], IsNull)
+    if name == "in" and all(_is_literal(item) for item in arguments[1:]):
         values = tuple(item.value for item in arguments[1:] if isinstance(item, Value))
         return _on(arguments[0], lambda column: In(column, values))
-    if expression.name == "like":
+    if name == "like":
         prefix, is_exact = _prefix(expression)
         return _on(arguments[0], lambda column: StartsWith(column, prefix)) if is_exact else None
     return None

@@ -211,9 +211,9 @@ def function_named(name: str, count: int) -> Function:
     """Return a function; raise UserError for an unknown name or a wrong number of arguments."""
     function = FUNCTIONS.get(name)
     if function is None:
-        known = (*FUNCTIONS, *LAZY)
         raise UserError(
-            f"the function {name!r} is unknown.{nearest(name, known)} The page Expressions lists the functions",
+            f"the function {name!r} is unknown.{nearest(name, (*FUNCTIONS, *LAZY))} The page Expressions lists all of "
+            "them",
             function=name,
         )
     if not function.least <= count <= function.most:

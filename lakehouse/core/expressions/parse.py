@@ -6,22 +6,19 @@ A construct without an entry here is a UserError that names it, so no part of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from importlib import import_module
+from typing import Any, cast
 
 from lakehouse.core.expressions.literal_texts import MOST_DIGITS, parse_moment, parse_time
 from lakehouse.errors import UserError
 from lakehouse.model.expression import Column, Expression, Operation, Value
 from lakehouse.model.predicate import TimeLiteral
 
-if TYPE_CHECKING:
-    from sqlglot import exp
-
 #: Prefix of the function into which `DATE '...'` is parsed.
-TIME_LITERAL = "literal "
-_MOST_LEVELS = 60
+_TIME_LITERAL = "literal "
 _SHOWN = 40
 _CACHED = 256
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -53,78 +50,12 @@ def parse_expression(text: str, *, noun: str = "condition") -> Expression:
     """
     if len(text) > _SHOWN and max(map(len, re.findall(r"[0-9]+", text)), default=0) > MOST_DIGITS:
         raise _too_long(max(re.findall(r"[0-9]+", text), key=len))
-    try:
-        return _Converter(text, noun).convert(_tree(text, noun))
-    except RecursionError:
-        raise _too_deep(text, noun) from None
-
-
-def _tree(text: str, noun: str) -> exp.Expression:
-    """Return sqlglot's tree of a text."""
     # sqlglot takes time to import, and a read without a condition does not need it.
-    from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
-
-    from lakehouse.core.expressions.sql_dialect import LakehouseExpressions  # noqa: PLC0415
-
-    dialect = LakehouseExpressions()
+    dialect = import_module("lakehouse.core.expressions.sql_dialect")
     try:
-        tokens = dialect.tokenize(text)
-        _check_levels(tokens, text, noun)
-        tokens = _without_double_parentheses(tokens)
-        trees = dialect.parser().parse(tokens, text)
-    except ParseError as error:
-        place = error.errors[0] if error.errors else {}
-        raise _syntax_error(text, noun, place) from None
-    except TokenError:
-        raise UserError(f"cannot read the {noun} {text!r}: from a quote on, the end of the string is missing") from None
-    if not trees or trees[0] is None:
-        raise UserError(f"the {noun} {text!r} ends too early")
-    if len(trees) > 1:
-        raise UserError(f"cannot read the {noun} {text!r}: did not expect ';'. Give one expression")
-    return cast("exp.Expression", trees[0])
-
-
-def _syntax_error(text: str, noun: str, place: Any) -> UserError:
-    highlight, end = place.get("highlight") or "", (place.get("end_context") or "").strip()
-    description = place.get("description") or "syntax error"
-    if description.startswith("Required keyword") and not end:
-        return UserError(f"the {noun} {text!r} ends too early")
-    if description.startswith("Expecting") and not end:
-        return UserError(f"cannot read the {noun} {text!r}: {description.lower()} at its end")
-    return UserError(f"cannot read the {noun} {text!r}: did not expect {highlight!r}")
-
-
-def _check_levels(tokens: Sequence[Any], text: str, noun: str) -> None:
-    """Raise UserError for a text whose tree would exceed the depth of Python's stack."""
-    depth = deepest = run = 0
-    for token in tokens:
-        symbol = token.text.upper()
-        depth += (symbol in ("(", "CASE")) - (symbol in (")", "END"))
-        run = run + 1 if symbol in ("NOT", "-", "~", "!") else 0
-        deepest = max(deepest, depth + run)
-    if deepest > _MOST_LEVELS:
-        raise _too_deep(text, noun)
-
-
-def _without_double_parentheses(tokens: list[Any]) -> list[Any]:
-    """Return the tokens with `((a))` as `(a)`, because sqlglot uses much of Python's stack for each level."""
-    closing: dict[int, int] = {}
-    opened: list[int] = []
-    for position, token in enumerate(tokens):
-        if token.text == "(":
-            opened.append(position)
-        elif token.text == ")" and opened:
-            closing[opened.pop()] = position
-    dropped = set()
-    for position, end in closing.items():
-        before = tokens[position - 1].text.upper() if position else "("
-        if before in ("(", "AND", "OR", "NOT") and closing.get(position + 1) == end - 1:
-            dropped |= {position + 1, end - 1}
-    return [token for position, token in enumerate(tokens) if position not in dropped] if dropped else tokens
-
-
-def _too_deep(text: str, noun: str) -> UserError:
-    return UserError(f"the {noun} {text[:_SHOWN]!r}... has more than {_MOST_LEVELS} levels of nesting")
+        return _Converter(text, noun).convert(dialect.parse_tree(text, noun))
+    except RecursionError:
+        raise dialect.too_deep(text, noun) from None
 
 
 def _too_long(token: str) -> UserError:
@@ -310,8 +241,8 @@ class _Converter:
 
     def _function(self, node: Any) -> Expression:
         name = str(node.this)
-        if name.startswith(TIME_LITERAL):
-            return Value(self._time(name.removeprefix(TIME_LITERAL), node.expressions[0]))
+        if name.startswith(_TIME_LITERAL):
+            return Value(self._time(name.removeprefix(_TIME_LITERAL), node.expressions[0]))
         return self._call(name.lower(), node.expressions)
 
     def _time(self, keyword: str, node: Any) -> TimeLiteral:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.column_path import expression_of, path_of, type_of
-from lakehouse.core.expressions.conditions import parse_predicate
-from lakehouse.core.expressions.evaluate import matches as matches_of
 from lakehouse.core.expressions.literals import typed_comparison, typed_list
 from lakehouse.core.rows.index_functions import IndexFunction, index_function
 from lakehouse.errors import UserError
+from lakehouse.model.expression import Expression
 from lakehouse.model.predicate import (
     And,
     Applied,
@@ -44,6 +44,20 @@ __all__ = ["Range", "check_columns", "function_of", "matching", "parse_predicate
 
 
 Range = tuple[Any, Any, int]
+
+
+def parse_predicate(text: str) -> Predicate:
+    """Parse a condition; raise UserError for a syntax error, an unknown function, or a construct that is no condition.
+
+    The parser is imported when it is used first: a read without a condition does not need it.
+    """
+    predicate: Predicate = import_module("lakehouse.core.expressions.conditions").parse_predicate(text)
+    return predicate
+
+
+def matches_of(condition: Expression, rows: pa.Table) -> pa.Array:
+    """Evaluate a condition on rows: true, false or null for each row."""
+    return import_module("lakehouse.core.expressions.evaluate").matches(condition, rows)
 
 
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:

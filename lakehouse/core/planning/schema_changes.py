@@ -144,7 +144,7 @@ def _refuse_used(change: RenameColumn | DropColumn | ChangeType, uses: Mapping[s
     verb = {RenameColumn: "renamed", DropColumn: "dropped", ChangeType: "retyped"}[type(change)]
     for path, use in uses.items():
         if path == change.path or path.startswith(f"{change.path}."):
-            raise UserError(f"column {path!r} is {use}, so {change.path!r} cannot be {verb}", column=change.path)
+            raise UserError(f"column {change.path!r} cannot be {verb}: {path!r} is {use}", column=change.path)
 
 
 def _edit(change: SchemaChange, ids: Ids, rules: ChangeRules) -> _Edit:

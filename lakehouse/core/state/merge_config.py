@@ -141,11 +141,9 @@ def payload_properties(payload: str, rule: MergeRule, layout: TableLayout) -> di
         return {**merge_properties(rule, layout), LEGACY_PAYLOAD_PROPERTY: payload}
     mode = _MODES.get(payload, MergeMode.CUSTOM)
     strategy = next((key for key, merged in STRATEGIES.items() if merged is mode), BY_PAYLOAD)
-    raw = {
-        "hoodie.record.merge.mode": mode.value,
-        "hoodie.record.merge.strategy.id": strategy,
-        PAYLOAD_PROPERTY: payload,
-    }
+    raw = {PAYLOAD_PROPERTY: payload}
+    if layout.has_merge_modes:
+        raw |= {"hoodie.record.merge.mode": mode.value, "hoodie.record.merge.strategy.id": strategy}
     if rule.ordering:
         raw[layout.ordering_property] = ",".join(rule.ordering)
     return raw
@@ -160,7 +158,7 @@ def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     """
     if rule.mode is MergeMode.CUSTOM and not rule.merger:
         raise UserError("record merge mode CUSTOM needs a merger: package.module:function")
-    raw = {"hoodie.record.merge.mode": rule.mode.value}
+    raw = {"hoodie.record.merge.mode": rule.mode.value} if layout.has_merge_modes else {}
     if rule.ordering:
         raw[layout.ordering_property] = ",".join(rule.ordering)
     if rule.merger:
@@ -171,8 +169,9 @@ def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     if layout.has_merge_properties:
         return {**raw, **_settings(rule)}
     _refuse_settings(rule, layout)
-    if not rule.merger:
+    if not rule.merger and layout.has_merge_modes:
         raw["hoodie.record.merge.strategy.id"] = next(key for key, mode in STRATEGIES.items() if mode is rule.mode)
+    if not rule.merger:
         event = rule.mode is _EVENT
         payload = "DefaultHoodieRecordPayload" if event else "OverwriteWithLatestAvroPayload"
         raw[PAYLOAD_PROPERTY] = _MODEL + payload
@@ -239,6 +238,11 @@ def _refuse_settings(rule: MergeRule, layout: TableLayout) -> None:
         "a delete marker column": rule.delete_field is not None,
         "several ordering columns": len(rule.ordering) > 1,
         "ordering by parts of one column": rule.by_parts,
+        "a merger or column groups": bool(rule.merger) and not layout.has_merge_strategies,
+        # Hudi 0.15 compares ordering values among log records, whatever the payload class is.
+        "ordering columns with merge mode COMMIT_TIME_ORDERING": bool(rule.ordering)
+        and rule.mode is _COMMIT
+        and not layout.has_merge_modes,
     }
     for feature, is_declared in features.items():
         if is_declared:

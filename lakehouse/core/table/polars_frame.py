@@ -58,7 +58,9 @@ def polars_frame(dataset: TableDataset) -> Any:
         if read and isinstance(planned, Scan) and not scanner.has_condition:
             parts = divided(planned, is_filtered_later=True)
             if parts.paths:
-                files = polars.scan_parquet(list(parts.paths), hive_partitioning=False, glob=False).select(read)
+                # Later files may have more columns, which the read does not need.
+                options = {"hive_partitioning": False, "glob": False, "extra_columns": "ignore"}
+                files = polars.scan_parquet(list(parts.paths), **options).select(read)
                 if files.collect_schema() == polars.Schema({name: schema[name] for name in read}):
                     files = files if predicate is None else files.filter(predicate)
                     yield from files.collect_batches(maintain_order=True)

@@ -116,7 +116,7 @@ class Table(TableWrites, Readable):
         location: str | PathLike[str],
         *,
         name: str,
-        record_key: str | Sequence[str],
+        record_key: str | Sequence[str] = (),
         partition_by: str | Sequence[str] = (),
         ordering: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
@@ -139,16 +139,18 @@ class Table(TableWrites, Readable):
         exist_ok: bool = False,
         env: Env | None = None,
     ) -> Table:
-        """Create a table and open it; name, location and record key are required.
+        """Create a table and open it; name and location are required.
 
         As in Hudi, the record key is unique in each partition, not in the whole table: a row whose partition changed
         becomes a second row. The key is unique in the table with a global index (`hoodie.index.type=GLOBAL_SIMPLE`) or
         without partitions. `validate(keys="global")` finds keys that are in several partitions.
 
+        Without a record key, as in Hudi, each inserted row gets a generated key, and the table has no upserts.
+
         Args:
             location: URL or path of the table.
             name: Name of the table.
-            record_key: Column or columns that identify a record.
+            record_key: Column or columns that identify a record. Leave it out for rows that are only appended.
             partition_by: Column or columns of the partition path.
             ordering: Column or columns that decide which version of a record is newer.
             schema: Data columns; without it the first write declares them.

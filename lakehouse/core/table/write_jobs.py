@@ -27,8 +27,8 @@ from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import stored_options
 from lakehouse.core.state.merge_config import payload_rule
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.table import Table
-from lakehouse.core.table.writes import Outcome, WriteCall
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType

@@ -98,28 +98,55 @@ def promotes(stored: pa.DataType, kind: pa.DataType) -> bool:
 
     Other changes, such as numbers that became strings, are conversions that only readers of Hudi make.
     """
-    if stored == kind or (_is_text(stored) and _is_text(kind)) or (_is_bytes(stored) and pat.is_binary(kind)):
+    if stored == kind:
         return True
-    if pat.is_signed_integer(stored) and pat.is_signed_integer(kind):
-        return bool(stored.bit_width <= kind.bit_width)
-    if pat.is_floating(stored) and pat.is_floating(kind):
-        return bool(stored.bit_width <= kind.bit_width)
-    if pat.is_decimal(stored) and pat.is_decimal(kind):
-        return bool(stored.scale == kind.scale and stored.precision <= kind.precision)
-    if pat.is_timestamp(stored) and pat.is_timestamp(kind):
-        return stored.unit in ("ms", "us") and (stored.tz is None) == (kind.tz is None)
-    if pat.is_time(stored) and pat.is_time(kind):
-        return stored.unit in ("ms", "us")
     if pat.is_dictionary(stored):
         return promotes(stored.value_type, kind)
-    if pat.is_struct(stored) and pat.is_struct(kind):
-        names = {field.name: field.type for field in kind}
-        return all(field.name not in names or promotes(field.type, names[field.name]) for field in stored)
-    if (pat.is_list(stored) or pat.is_large_list(stored)) and pat.is_list(kind):
-        return promotes(stored.value_type, kind.value_type)
-    if pat.is_map(stored) and pat.is_map(kind):
-        return promotes(stored.key_type, kind.key_type) and promotes(stored.item_type, kind.item_type)
-    return False
+    return any(matches(stored) and matches(kind) and rule(stored, kind) for matches, rule in _PROMOTIONS)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pat.is_list(kind) or pat.is_large_list(kind))
+
+
+def _is_narrower(stored: pa.DataType, kind: pa.DataType) -> bool:
+    return bool(stored.bit_width <= kind.bit_width)
+
+
+def _has_same_scale(stored: pa.DataType, kind: pa.DataType) -> bool:
+    return bool(stored.scale == kind.scale and stored.precision <= kind.precision)
+
+
+def _has_fields(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether the fields with the same name fit; fields that only one type has are null or ignored."""
+    names = {field.name: field.type for field in kind}
+    return all(field.name not in names or promotes(field.type, names[field.name]) for field in stored)
+
+
+#: Families of types, and the rule for a promotion within each.
+_PROMOTIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]], ...] = (
+    (_is_text, lambda stored, kind: True),
+    (_is_bytes, lambda stored, kind: pat.is_binary(kind)),
+    (pat.is_signed_integer, _is_narrower),
+    (pat.is_floating, _is_narrower),
+    (pat.is_decimal, _has_same_scale),
+    (pat.is_timestamp, lambda stored, kind: stored.unit != "ns" and (stored.tz is None) == (kind.tz is None)),
+    (pat.is_time, lambda stored, kind: stored.unit != "ns"),
+    (pat.is_struct, _has_fields),
+    (_is_list, lambda stored, kind: promotes(stored.value_type, kind.value_type)),
+    (
+        pat.is_map,
+        lambda stored, kind: promotes(stored.key_type, kind.key_type) and promotes(stored.item_type, kind.item_type),
+    ),
+)
 
 
 def _partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...]:
@@ -131,11 +158,3 @@ def _partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...
         return ()
     kinds = [schema.field(name).type for name in fields]
     return fields if all(any(matches(kind) for matches in _PARTITIONABLE) for kind in kinds) else ()
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind))

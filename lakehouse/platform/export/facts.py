@@ -106,8 +106,8 @@ def _bounds(reader: BaseFileReader, columns: ViewColumns) -> dict[str, ColumnBou
     stored = {field.name: field.type for field in reader.schema}
     measured = footer_bounds([reader.statistics], bounded_columns(columns))
     bounds = {}
-    for name, found in measured.items():
-        converted = converted_bounds(found, _plain(stored.get(name)), columns.kind(name))
+    for name, column in measured.items():
+        converted = converted_bounds(column, _plain(stored.get(name)), columns.kind(name))
         if converted is not None and converted.known:
             bounds[name] = converted
     return bounds

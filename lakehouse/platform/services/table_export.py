@@ -16,13 +16,12 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
-from lakehouse.errors import LakehouseError, UserError
+from lakehouse.errors import LakehouseError
 from lakehouse.model.display import Condition, Readable, Shown, sentence
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.platform.export.export import ExportedView, ExportPlan, export_due, plan_export, run_export
 from lakehouse.platform.export.formats import view_formats
-from lakehouse.platform.export.view import ViewFormat
 from lakehouse.spec.options.export import EXPORT_FORMATS, FORMATS
 from lakehouse.spec.options.policies import Policies
 
@@ -99,9 +98,12 @@ def plan(
 ) -> ExportPlans | NothingToDo:
     """Return the files that each view lacks; `force` writes the views again as a whole.
 
-    Raises UserError if the table declares no format, UnsupportedError if a format cannot represent a column.
+    Raises UnsupportedError if a format cannot represent a column.
     """
-    plans = [plan_export(table, view, policies.export, force=request.force) for view in _declared(table, policies)]
+    formats = view_formats(policies.export)
+    if not formats:
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_UNDECLARED)
+    plans = [plan_export(table, view, policies.export, force=request.force) for view in formats]
     changes = tuple(plan for plan in plans if isinstance(plan, ExportPlan))
     return ExportPlans(views=changes) if changes else _nothing([p for p in plans if isinstance(p, NothingToDo)])
 
@@ -123,10 +125,13 @@ def run(
     A second run changes nothing. Raises ConflictError if other exports keep writing a view.
     """
     del engine  # The driver reads footers and writes metadata.
+    formats = view_formats(policies.export)
+    if not formats:
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_UNDECLARED)
     table = table.refresh()
     outcomes: list[ExportedView | NothingToDo] = []
     errors: list[LakehouseError] = []
-    for view in _declared(table, policies):
+    for view in formats:
         try:
             outcomes.append(run_export(table, view, policies.export, force=request.force))
         except LakehouseError as error:
@@ -141,17 +146,6 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
     """Return a nominal cost: an export reads footers of changed files and writes metadata."""
     del table
     return ServiceCost(files=max(1, len(policies.export.names)), benefit=1.0)
-
-
-def _declared(table: LoadedTable, policies: Policies) -> tuple[ViewFormat, ...]:
-    formats = view_formats(policies.export)
-    if not formats:
-        raise UserError(
-            f"{table.env.storage.root} declares no formats of views; add "
-            f"--option {EXPORT_FORMATS}={','.join(FORMATS)}, or use `lakehouse export iceberg` or `delta`",
-            setting=EXPORT_FORMATS,
-        )
-    return formats
 
 
 def _nothing(outcomes: list[NothingToDo]) -> NothingToDo:

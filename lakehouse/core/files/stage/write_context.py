@@ -32,6 +32,8 @@ import pyarrow as pa
 
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.index.write_tasks import StagingLayout
+from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.layout.registry import NEWEST
 from lakehouse.core.rows.absent_columns import Groups
 from lakehouse.core.storage.path_limits import partition_limits
 from lakehouse.core.storage.protocol import Storage
@@ -152,6 +154,7 @@ class Incoming:
         lacks: Sets of columns that only some rows provide, by the control column of the rows
             (`rows.absent_columns`).
         reads_no_rows: Whether rows are appended without reading stored rows.
+        generates_keys: Whether each row gets a new record key.
     """
 
     deletes_only: bool = False
@@ -161,6 +164,7 @@ class Incoming:
     provided_columns: tuple[str, ...] | None = None
     lacks: Groups = ()
     reads_no_rows: bool = False
+    generates_keys: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -193,6 +197,7 @@ class WriteContext:
         indexed: The columns whose bounds are reported in write statistics; None without a metadata table.
         rounds: Whether numbers of the batch may lose digits in the types of the table.
         known_partitions: Partitions whose metadata file exists.
+        table_layout: The behaviour that depends on the table version.
     """
 
     storage: Storage
@@ -214,6 +219,7 @@ class WriteContext:
     indexed: tuple[str, ...] | None = None
     rounds: bool = False
     known_partitions: frozenset[str] = frozenset()
+    table_layout: TableLayout = NEWEST
 
     def with_incoming(self, **changes: Any) -> WriteContext:
         """Return the settings with fields of `incoming` changed."""

@@ -17,6 +17,8 @@ from lakehouse.core.state.table_config import (
     COPY_ON_WRITE,
     TABLE_TYPES,
     new_table_properties,
+    parse_table_config,
+    require_writable,
 )
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
@@ -48,8 +50,9 @@ class TableDeclaration:
 
     Attributes:
         name: The name of the table.
-        record_key: The columns of the record key. It is unique in each partition, as in Hudi; with a global index
-            (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique in the table.
+        record_key: The columns of the record key; empty for generated keys. It is unique in each partition, as in Hudi;
+            with a global index (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique
+            in the table.
         partition_by: Column names, or `column:SIMPLE` / `column:TIMESTAMP`.
         ordering: The ordering columns, compared as a tuple; the version with the greater value is newer.
         schema: Avro JSON of the data columns; None takes the schema of the first batch.
@@ -165,8 +168,6 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     """
     if not declaration.name:
         raise UserError("a table needs a name")
-    if not declaration.record_key:
-        raise UserError(f"table {declaration.name!r} needs a record key: at least one column")
     if declaration.timestamp is not None and declaration.timestamp.type == BY_COLUMN:
         raise UserError(
             f"table {declaration.name!r}: the type of the TIMESTAMP column in {', '.join(declaration.partition_by)} "
@@ -177,10 +178,10 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
-        versions = " and ".join(map(str, WRITABLE_VERSIONS))
+        versions = ", ".join(map(str, WRITABLE_VERSIONS))
         raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
     layout = table_layout(int(version))
-    return new_table_properties(
+    properties = new_table_properties(
         name=declaration.name,
         layout=layout,
         keys=declared_keys(declaration, layout),
@@ -195,6 +196,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
+    require_writable(parse_table_config(properties, declaration.name), f"table {declaration.name!r}")
+    return properties
 
 
 def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConfig:
@@ -210,7 +213,7 @@ def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConf
     generator = _generator(declaration.key_generator) if declaration.key_generator else _inferred(declaration, types)
     if generator is KeyGeneratorType.TIMESTAMP:
         types = tuple("TIMESTAMP" for _ in types)
-    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) != 1:
+    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) > 1:
         raise UserError(
             f"key generator {generator} takes one record key column, not {', '.join(declaration.record_key)}"
         )
@@ -347,6 +350,12 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
             f"{KeyEncoding.CHECKED}",
             option=KEY_ENCODING,
         )
+    if stored_index_type(stored).hashes_keys and not declaration.record_key:
+        raise UserError(
+            f"{INDEX_TYPE}=BUCKET hashes the columns of the record key, and table {declaration.name!r} has none: name "
+            "them in record_key, or leave the option out",
+            option=INDEX_TYPE,
+        )
     if parse_rules(declaration.options.get(EXPRESSIONS, "")):
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
@@ -408,9 +417,9 @@ def _inferred(declaration: TableDeclaration, types: tuple[str, ...]) -> KeyGener
     if not types:
         return KeyGeneratorType.NON_PARTITION
     if "TIMESTAMP" in types:
-        single = len(types) == 1 and len(declaration.record_key) == 1
+        single = len(types) == 1 and len(declaration.record_key) <= 1
         return KeyGeneratorType.TIMESTAMP if single else KeyGeneratorType.CUSTOM
-    single = len(types) == 1 and len(declaration.record_key) == 1
+    single = len(types) == 1 and len(declaration.record_key) <= 1
     return KeyGeneratorType.SIMPLE if single else KeyGeneratorType.COMPLEX
 
 

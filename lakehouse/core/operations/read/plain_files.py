@@ -5,7 +5,7 @@ returns the same rows for a file if all of this holds:
 
 - no log changes its rows, and no condition of the scan has to be applied to them
 - its columns have the types of the table and none is missing, as its footer shows
-- the table does not map columns by ids, under which one name can mean several columns
+- its columns have their present names, if the table has column ids
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.operations.read.scan import Scan
+from lakehouse.core.rows.stored_names import is_renamed_in, path_instant
 from lakehouse.core.state.file_system_view import Group
 
 #: Maximum number of files whose footers are read. With more files, pruning by the conditions of a query saves more.
@@ -52,11 +53,15 @@ def divided(scan: Scan, *, is_filtered_later: bool = False) -> DividedScan:
     has_condition = scan.context.commit_times is not None or not (scan.plan.residual is None or is_filtered_later)
     if not is_local or has_condition or scan.context.skips_damage or len(slices) > MOST_FILES:
         return nothing
+    # The schema of the result lacks the names that columns have in files.
+    named = pa.schema([scan.table_schema.field(name) for name in scan.schema.names])
     paths, ids = [], set()
     is_plain = np.zeros(len(slices), bool)
     for number, file_slice in enumerate(slices):
         base = file_slice.base
         if base is None or file_slice.logs or not base.path.endswith(".parquet"):
+            continue
+        if is_renamed_in(named, path_instant(base.path)):
             continue
         path = scan.storage.native(base.path)
         if _PATTERN.isdisjoint(path) and _has_columns(path, base.size_bytes, scan.schema):

@@ -48,7 +48,7 @@ from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
 from lakehouse.core.planning.predicate import check_columns, parse_predicate
 from lakehouse.core.planning.scan import PlanStep, ScanExplanation, ScanPlan, chosen_columns, row_condition
-from lakehouse.core.rows.stored_names import without_stored_names
+from lakehouse.core.rows.stored_names import is_evolved, without_stored_names
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
@@ -178,7 +178,7 @@ def plan_row_read(
 def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
     # Rows answer all of the condition. Files are excluded by the part that statistics and indexes answer.
-    pruning = statistics_condition(where)
+    pruning = None if where is None else statistics_condition(where)
     base_files_only = isinstance(query, ReadOptimized)
     if isinstance(query, Incremental):
         selection = _select_range(table, query, request, pruning)
@@ -422,7 +422,8 @@ def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
         if kind == KeyGeneratorType.TIMESTAMP
     }
     if not files or all(
-        field.name in created.names
+        not is_evolved(field)
+        and field.name in created.names
         and field.type == created.field(field.name).type
         and (field.name not in timestamps or pa.types.is_string(field.type))
         for field in schema

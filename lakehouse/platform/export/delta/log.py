@@ -84,29 +84,14 @@ def read_log(storage: Storage) -> DeltaLog:
     Raises UnsupportedError for a checkpoint of another form, CorruptTableError if an entry is missing or no JSON.
     """
     names = storage.list_names(DIRECTORY)
-    other = [name for name in names if _OTHER_CHECKPOINT.fullmatch(name) and not _CHECKPOINT.fullmatch(name)]
-    if other:
-        raise UnsupportedError(
-            f"{storage.root}/{DIRECTORY}/{other[0]} is a checkpoint that another program wrote. Views are written by "
-            f"exports only: move {DIRECTORY} away and export again",
-            path=other[0],
-        )
+    _refuse_other_checkpoints(storage, names)
     versions = tuple(sorted(int(match[1]) for name in names if (match := _ENTRY.fullmatch(name))))
     checkpoints = tuple(sorted(int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))))
     if not versions:
         return DeltaLog(entries={}, settings={})
     version = versions[-1]
-    usable = [number for number in checkpoints if number <= version]
-    checkpoint = usable[-1] if usable else None
-    first = 0 if checkpoint is None else checkpoint + 1
-    wanted = [number for number in range(first, version + 1)]
-    missing = sorted({*wanted} - {*versions})
-    if missing:
-        raise CorruptTableError(
-            f"{storage.root}/{entry_path(missing[0])} is missing, so version {version} of the Delta view cannot be "
-            f"read. Move {DIRECTORY} away and export again"
-        )
-    wanted = wanted or [version]
+    checkpoint = max((number for number in checkpoints if number <= version), default=None)
+    wanted = _entries_after(storage, checkpoint, versions)
     read = send_all(storage, lambda number: _actions(storage, number), wanted)
     entries = dict(zip(wanted, read, strict=True))
     settings: dict[str, Any] = {} if checkpoint is None else _checkpoint_settings(storage, checkpoint)
@@ -120,6 +105,29 @@ def read_log(storage: Storage) -> DeltaLog:
         versions=versions,
         checkpoints=checkpoints,
     )
+
+
+def _refuse_other_checkpoints(storage: Storage, names: Iterable[str]) -> None:
+    other = next((name for name in names if _OTHER_CHECKPOINT.fullmatch(name) and not _CHECKPOINT.fullmatch(name)), "")
+    if other:
+        raise UnsupportedError(
+            f"{storage.root}/{DIRECTORY}/{other} is a checkpoint that another program wrote. Views are written by "
+            f"exports only: move {DIRECTORY} away and export again",
+            path=other,
+        )
+
+
+def _entries_after(storage: Storage, checkpoint: int | None, versions: tuple[int, ...]) -> list[int]:
+    """Return the versions whose entries are needed: all after the checkpoint, and at least the newest."""
+    version = versions[-1]
+    wanted = list(range(0 if checkpoint is None else checkpoint + 1, version + 1))
+    missing = sorted({*wanted} - {*versions})
+    if missing:
+        raise CorruptTableError(
+            f"{storage.root}/{entry_path(missing[0])} is missing, so version {version} of the Delta view cannot be "
+            f"read. Move {DIRECTORY} away and export again"
+        )
+    return wanted or [version]
 
 
 def live_paths(storage: Storage, log: DeltaLog) -> pa.Array:

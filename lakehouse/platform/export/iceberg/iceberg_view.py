@@ -12,6 +12,7 @@ the snapshot of the last export: another current snapshot was written by another
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ _SNAPSHOT, _BUCKETS, _ID = "lakehouse.export.snapshot", "lakehouse.export.bucket
 _PROTECTION = {"gc.enabled": "false"}
 _NAME_MAPPING = "schema.name-mapping.default"
 _FILES_PER_BUCKET, _MOST_BUCKETS = 2_000, 100
+#: Files that an expiry may delete, whatever a manifest list names.
+_METADATA_FILE = re.compile(r"metadata/[^/]+\.(?:avro|metadata\.json)")
 _AGAIN = "another program moved or changed the view"
 
 
@@ -418,7 +421,8 @@ def _remove_expired(storage: Storage, before: Document | None, now: Document) ->
     for number, snapshot in enumerate(expired):
         gone += sorted(lists[number] - lists[number + 1])
         gone.append(snapshot["manifest-list"])
-    storage.delete_many([_relative(now, path) for path in gone if path.startswith(f"{location}/{DIRECTORY}/")])
+    paths = [_relative(now, path) for path in gone]
+    storage.delete_many([path for path in paths if _METADATA_FILE.fullmatch(path)])
 
 
 def _listed(storage: Storage, document: Document, snapshot: Document) -> set[str]:

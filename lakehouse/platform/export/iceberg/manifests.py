@@ -98,13 +98,14 @@ def encode_manifest(
     return sink.getvalue()
 
 
+# parameters: the independent fields of a record
 def manifest_record(
     entries: Sequence[Entry], *, path: str, size: int, snapshot: int, sequence: int, spec: int, columns: ViewColumns
 ) -> dict[str, Any]:
     """Return the record of a new manifest for the manifest list."""
     counts = {status: [e for e in entries if e["status"] == status] for status in (EXISTING, ADDED, DELETED)}
-    known = [e["sequence_number"] for e in entries if e["status"] != DELETED and e["sequence_number"] is not None]
-    least = min([*known, *([sequence] if counts[ADDED] else [])], default=sequence)
+    numbers = [e["sequence_number"] for e in entries if e["status"] != DELETED and e["sequence_number"] is not None]
+    least = min([*numbers, *([sequence] if counts[ADDED] else [])], default=sequence)
     names = {ADDED: "added", EXISTING: "existing", DELETED: "deleted"}
     record: dict[str, Any] = {
         "manifest_path": path,

@@ -173,9 +173,35 @@ def test_file_with_other_columns_is_not_read_by_the_engine(fill: Callable[[Table
     planned = table.scan().plan()
     assert isinstance(planned, Scan)
     assert (len(planned.plan.slices), len(divided(planned).paths)) == (2, 1)
-    narrow = table.scan(columns=["id", "f"]).plan()
-    assert isinstance(narrow, Scan)
-    assert len(divided(narrow).paths) == 2
+    narrow = table.scan(columns=["id", "f"])
+    planned = narrow.plan()
+    assert isinstance(planned, Scan)
+    assert len(divided(planned).paths) == 2
+    numbers = [(number,) for number in range(30)]
+    assert sorted(narrow.to_duckdb(duckdb.connect()).select("id").fetchall()) == numbers
+    assert sorted(narrow.to_polars().select("id").collect().rows()) == numbers
+
+
+def test_column_of_another_id_is_not_read_by_the_engine(tmp_path: Path) -> None:
+    table = Table.create(
+        str(tmp_path / "t"), name="t", record_key="id", options={"hoodie.parquet.small.file.limit": "0"}
+    )
+    table.insert([{"id": 1, "a": 1, "b": "x"}])
+    table.alter().drop_column("b").execute()
+    table.alter().add_column("b", "string").execute()
+    table.alter().rename_column("a", "c").execute()
+    table.insert([{"id": 2, "c": 2, "b": "y"}])
+    for columns in (["id", "b"], ["id", "c"], None):
+        scan = table.scan(columns=columns)
+        planned = scan.plan()
+        assert isinstance(planned, Scan)
+        assert len(divided(planned).paths) == 1
+        names = [name for name in scan.to_arrow().column_names if not name.startswith("_")]
+        relation = scan.to_duckdb(duckdb.connect()).order("id")
+        wanted = [(1, None), (2, "y")] if columns == ["id", "b"] else [(1, 1), (2, 2)]
+        assert relation.select(*names[:2]).fetchall() == wanted or columns is None
+        assert sorted(scan.to_polars().select(names[:2]).collect().rows()) == wanted or columns is None
+        assert sorted(scan.to_polars().select("id").collect().rows()) == [(1,), (2,)]
 
 
 def test_error_of_a_cleaned_version_reaches_the_user_of_polars(tmp_path: Path) -> None:
