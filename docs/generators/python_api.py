@@ -21,7 +21,7 @@ with an underscore are not public."""
 PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
         ("lakehouse/core/table/table.py", ("Table",)),
-        ("lakehouse/core/table/writes.py", ("WriteCall",)),
+        ("lakehouse/core/table/arguments.py", ("WriteCall",)),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),
@@ -29,7 +29,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Catalog": (("lakehouse/platform/catalog/catalog.py", ("load_catalog", "Catalog")),),
     "Spark": (
         ("lakehouse/spark/session.py", ("job_session",)),
-        ("lakehouse/spark/frames.py", ("read", "register")),
+        ("lakehouse/spark/frames.py", ("read", "register", "write")),
     ),
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
