@@ -40,6 +40,7 @@ from lakehouse.spec.options.hudi.write_job import (
     DELETE_FIELD,
     DELETE_MARKER,
     DELETE_PARTITION,
+    GENERATOR,
     INSERT,
     INSERT_OVERWRITE_TABLE,
     MERGE_MODE,
@@ -203,6 +204,8 @@ def _require_same(table: Table, job: WriteJob) -> None:
         (TABLE_TYPE, _full_type(job.table_type), config.table_type),
         (RECORD_KEY, ",".join(job.record_key), ",".join(config.keys.record_key_fields)),
     ]
+    if job.key_generator is not None:
+        pairs.append((GENERATOR, job.key_generator.value, config.keys.generator.value))
     if job.partition_by is not None:
         pairs.append(
             (PARTITION_PATH, ",".join(declared) or "(none)", ",".join(config.keys.partition_fields) or "(none)")
