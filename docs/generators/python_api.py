@@ -30,7 +30,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Catalog": (("lakehouse/platform/catalog/catalog.py", ("load_catalog", "Catalog")),),
     "Spark": (
         ("lakehouse/spark/session.py", ("job_session",)),
-        ("lakehouse/spark/frames.py", ("read", "register")),
+        ("lakehouse/spark/frames.py", ("read", "register", "write")),
         ("lakehouse/spark/attached_catalog.py", ("attach", "detach")),
     ),
     "Airflow": (

@@ -55,7 +55,7 @@ class MergeRule:
             not called otherwise.
         groups: The column groups, which `GROUP_MERGER` merges.
         by_parts: Whether the ordering column contains strings `<file>.<position>`, whose two numbers are compared.
-        combines_whole: Whether rows of one key in one batch are not mixed: the row with the greatest ordering value
+        combines_whole: Whether rows of one key in one batch are not mixed: the row that wins by its ordering value
             is merged with the stored row.
         foreign: A description of the table's merger if it cannot run here; the rule then merges nothing (see
             `require_runnable`).

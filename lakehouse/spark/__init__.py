@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakehouse.spark.attached_catalog import attach, detach
-    from lakehouse.spark.frame_writer import write
-    from lakehouse.spark.frames import read, register
+    from lakehouse.spark.frames import read, register, write
     from lakehouse.spark.session import job_session
 
 __all__ = ["attach", "detach", "job_session", "read", "register", "write"]
@@ -22,7 +21,7 @@ _MODULES = {
     "job_session": "lakehouse.spark.session",
     "read": "lakehouse.spark.frames",
     "register": "lakehouse.spark.frames",
-    "write": "lakehouse.spark.frame_writer",
+    "write": "lakehouse.spark.frames",
 }
 
 

@@ -113,7 +113,7 @@ class LakehouseDataSource(DataSource):
         return LakehouseWriter(StagedWrite.begin(self.options, schema, mode))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer of one batch of a stream; the output mode `complete` replaces all rows by each batch."""
+        """Return the writer of one streaming batch; the output mode `complete` replaces all rows by each batch."""
         spark_version().require_stream_writer()
         mode = SaveMode.OVERWRITE if overwrite else SaveMode.APPEND
         write = StagedWrite.begin(self.options, schema, mode)
@@ -226,7 +226,7 @@ class LakehouseWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staged rows."""
-        self._write.staging.delete(staged_rows(messages))
+        self._write.staging.discard(staged_rows(messages))
 
 
 def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:

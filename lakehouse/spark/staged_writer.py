@@ -1,8 +1,8 @@
 """The writers behind `df.write.format("lakehouse")` and `df.writeStream.format("lakehouse")`.
 
 Spark gives the rows of a Python data source to tasks as they are partitioned, and cannot shuffle them to their file
-groups. So the tasks stage their rows beside the table (`frame_staging`), and one Python process on the driver writes
-and commits them, within the memory budget:
+groups. So the tasks stage their rows in `.hoodie` of the table (`frame_staging`), and one Python process on the driver
+writes and commits them, within the memory budget:
 
     driver      create or open the table; delete the staged rows of killed writes
     tasks       stage the rows; each attempt returns its file
@@ -134,11 +134,11 @@ def commit_frame(write: StagedWrite, staged: Sequence[StagedRows]) -> None:
         if staged or target.job.operation == INSERT_OVERWRITE_TABLE:
             target.write(write.rows(staged))
     finally:
-        write.staging.delete(staged)
+        write.staging.discard(staged)
 
 
 def commit_batch(write: StagedWrite, staged: Sequence[StagedRows], key: str, batch: int) -> None:
-    """Write the staged rows of one batch of a stream, unless a commit contains the batch, and delete them."""
+    """Write the staged rows of one streaming batch, unless a commit contains the batch, and delete them."""
     try:
         target = write.open(staged)
         if batch == 0:
@@ -151,7 +151,7 @@ def commit_batch(write: StagedWrite, staged: Sequence[StagedRows], key: str, bat
                 lambda extra, check: target.write(write.rows(staged), extra=extra, precondition=check),
             )
     finally:
-        write.staging.delete(staged)
+        write.staging.discard(staged)
 
 
 def query_key(options: Mapping[str, str], job: WriteJob) -> str:

@@ -104,5 +104,5 @@ def stream_key(rows: DataFrame, identifier: str = "") -> str:
 
 
 def sink_name(query_id: str, identifier: str) -> str:
-    """Return the name of one sink of a query."""
+    """Return the name of one sink: the query, and its identifier if it has several."""
     return f"{query_id}.{identifier}" if identifier else query_id

@@ -29,4 +29,4 @@ class LakehouseStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the staged rows."""
-        self._write.staging.delete(staged_rows(messages))
+        self._write.staging.discard(staged_rows(messages))

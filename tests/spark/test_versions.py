@@ -52,6 +52,23 @@ def rows(count: int, ts: int) -> pa.Table:
     return pa.table({"id": range(count), "v": [str(ts)] * count, "ts": [ts] * count}, schema=SCHEMA)
 
 
+def test_spark_35_refuses_the_format_with_the_call_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reader:
+        def format(self, source: str) -> str:
+            return f"reader of {source}"
+
+    monkeypatch.setattr(v35, "_WAYS", {Reader: "lakehouse.spark.read(spark, path, options)"})
+    monkeypatch.setattr(v35, "set_worker_python", lambda spark: None)
+    session: Any = None
+    v35.register(session)
+    v35.register(session)
+    assert Reader().format("parquet") == "reader of parquet"
+    with pytest.raises(UserError, match=r"Spark 3\.5 has no format.*lakehouse\.spark\.read"):
+        Reader().format("Lakehouse")
+    with pytest.raises(UserError, match="foreachBatch"):
+        version_module("4.0.1").require_stream_writer()
+
+
 @pytest.mark.parametrize(
     ("version", "minor"),
     [("3.5.9", "3.5"), ("3.5.6-amzn-0", "3.5"), ("3.5.2.dataproc-3", "3.5"), ("3.5.0.cloudera", "3.5"), ("4.1", "4.1")],

@@ -22,7 +22,7 @@ from lakehouse.core.planning.schema_changes import (
     SetComment,
 )
 from lakehouse.core.table.arguments import Outcome, WriteCall
-from lakehouse.core.table.writes import commit_metadata_of, settled, with_overrides
+from lakehouse.core.table.writes import commit_metadata_of, policies_of_call, settled
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.policies import Policies
@@ -125,7 +125,7 @@ class AlterBuilder:
             extra=commit_metadata_of(call.get("commit_metadata")),
             precondition=call.get("precondition"),
         )
-        policies = with_overrides(self._policies, call.get("options") or {})
+        policies = policies_of_call(self._policies, call)
         return settled(alter(self._refresh(), policies, request))
 
 

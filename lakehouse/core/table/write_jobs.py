@@ -25,22 +25,30 @@ from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import stored_options
+from lakehouse.core.state.merge_config import payload_rule
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.arguments import Outcome, WriteCall
-from lakehouse.core.table.payloads import create_arguments, require_same_rule
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType
+from lakehouse.model.merge import MergeMode
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.declarations import service_of
 from lakehouse.spec.options.hudi.write_job import (
     DELETE,
+    DELETE_FIELD,
+    DELETE_MARKER,
     DELETE_PARTITION,
+    GENERATOR,
     INSERT,
     INSERT_OVERWRITE_TABLE,
+    MERGE_MODE,
+    ORDERING,
+    PARTIAL_UPDATE,
     PARTITION_PATH,
     PARTITIONS_TO_DELETE,
+    PAYLOAD,
     RECORD_KEY,
     TABLE_NAME,
     TABLE_TYPE,
@@ -53,7 +61,7 @@ _COMBINE = "hoodie.combine.before.insert"
 
 
 class SaveMode(StrEnum):
-    """What to do if the table exists; the names of Spark."""
+    """The behaviour for an existing table; Spark's names."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -89,7 +97,7 @@ class JobTarget:
         """Write the rows in one commit; `extra` is added to its metadata."""
         job = self.job
         call: WriteCall = {
-            "options": job.options,
+            "options": {key: value for key, value in job.options.items() if not service_of(key)},
             "commit_metadata": {**job.commit_metadata, **(extra or {})},
             "precondition": precondition,
         }
@@ -151,7 +159,7 @@ def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
     arguments: dict[str, Any] = {
         "key_generator": None if job.key_generator is None else job.key_generator.value,
         "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,
-        **create_arguments(job),
+        **_merge_arguments(job),
     }
     Table.create(
         location,
@@ -196,6 +204,8 @@ def _require_same(table: Table, job: WriteJob) -> None:
         (TABLE_TYPE, _full_type(job.table_type), config.table_type),
         (RECORD_KEY, ",".join(job.record_key), ",".join(config.keys.record_key_fields)),
     ]
+    if job.key_generator is not None:
+        pairs.append((GENERATOR, job.key_generator.value, config.keys.generator.value))
     if job.partition_by is not None:
         pairs.append(
             (PARTITION_PATH, ",".join(declared) or "(none)", ",".join(config.keys.partition_fields) or "(none)")
@@ -212,8 +222,58 @@ def _require_same(table: Table, job: WriteJob) -> None:
                 option=option,
                 stored=stored,
             )
-    require_same_rule(table, job)
+    _require_same_rule(table, job)
 
 
 def _full_type(text: str) -> str:
     return {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}.get(text, text)
+
+
+def _merge_arguments(job: WriteJob) -> dict[str, Any]:
+    """Return the merge arguments of `Table.create`."""
+    return {
+        "ordering": job.ordering or None,
+        "merge_mode": job.merge_mode or None,
+        "partial_update": job.partial_update or None,
+        "delete_field": job.delete_field or None,
+        "delete_marker": job.delete_marker or None,
+        "payload_class": job.payload or None,
+    }
+
+
+def _require_same_rule(table: Table, job: WriteJob) -> None:
+    """Raise UserError if the job merges records by another rule than the table.
+
+    Raises UnsupportedError for a payload class that cannot be translated.
+    """
+    rule, config = table.config.merge_rule, table.config
+    ordering = rule.ordering or config.ordering_fields
+    pairs: list[tuple[str, object, object]] = [
+        (MERGE_MODE, job.merge_mode, config.merge_mode.value),
+        (PARTIAL_UPDATE, job.partial_update, rule.partial.value),
+        (DELETE_FIELD, job.delete_field, rule.delete_field),
+        (DELETE_MARKER, job.delete_marker, rule.delete_marker),
+    ]
+    wanted_ordering = job.ordering
+    if job.payload:
+        wanted = payload_rule(job.payload, job.ordering, config.layout)
+        wanted_ordering = wanted.ordering
+        settings = (wanted.mode, wanted.partial, wanted.delete_field or rule.delete_field)
+        stored = (rule.mode, rule.partial, rule.delete_field)
+        if rule.merger or settings != stored:
+            raise UserError(
+                f"option {PAYLOAD}={job.payload} contradicts the table at {table.location}, whose records are merged "
+                f"by {rule.foreign or rule.merger or rule.mode}. Remove the option, or write to another location",
+                option=PAYLOAD,
+            )
+        if job.merge_mode in ("", MergeMode.CUSTOM):
+            pairs = pairs[1:]
+    pairs.append((ORDERING, ",".join(wanted_ordering), ",".join(ordering)))
+    for option, declared, stored_value in pairs:
+        if declared and declared != stored_value:
+            raise UserError(
+                f"option {option}={declared} contradicts the table at {table.location}, which was created with "
+                f"{stored_value or 'none'}. Remove the option, or write to another location",
+                option=option,
+                stored=str(stored_value),
+            )

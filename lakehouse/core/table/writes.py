@@ -27,10 +27,11 @@ from lakehouse.core.table import operations
 from lakehouse.core.table.arguments import Outcome, WriteCall, option_texts, refuse_keys
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.source_batch import SourceBatch
-from lakehouse.errors import ConflictError, UserError
+from lakehouse.errors import ConflictError, SettingError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.texts import text_list
+from lakehouse.spec.options.declarations import service_of
 from lakehouse.spec.options.parser import check_known
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import NEW_COLUMN
@@ -163,7 +164,7 @@ class TableWrites:
 
     def _policies_of(self, call: WriteCall) -> Policies:
         commit_metadata_of(call.get("commit_metadata"))
-        return with_overrides(self._policies, call.get("options") or {})
+        return policies_of_call(self._policies, call)
 
     def _write_request(self, loaded: LoadedTable, policies: Policies, request: WriteRequest) -> Outcome:
         engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
@@ -215,7 +216,7 @@ class TableWrites:
         return TableScan(table=table, request=request)
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
-        policies = with_overrides(self._policies, call.get("options") or {})
+        policies = policies_of_call(self._policies, call)
         batch = rows if isinstance(rows, SourceBatch) else self._batch(operation, rows, policies, call)
         batch.require(operation)
         request = operations.WriteRequest(
@@ -247,6 +248,24 @@ class TableWrites:
             separates_absent=operation is Operation.UPSERT and policy.missing == "keep",
             budget_bytes=policies.write.memory_budget_bytes,
         )
+
+
+def policies_of_call(policies: Policies, call: WriteCall) -> Policies:
+    """Return `policies` with the options of a write.
+
+    Raises SettingError for an option of a table service, because it has no effect on the write.
+    """
+    options = call.get("options") or {}
+    for key in options:
+        if service := service_of(key):
+            raise SettingError(
+                f"option {key} is used by the service {service} only, which runs on its own, so it has no effect on a "
+                "write. Store it with the table: Table.create(options=...), or give it to Table.open before the "
+                "service runs",
+                setting=key,
+                service=service,
+            )
+    return with_overrides(policies, options)
 
 
 def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:

@@ -17,15 +17,16 @@ from lakehouse.core.metadata.partitions.protocol import TableFiles
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.initialise import create_metadata
-from lakehouse.core.operations.load.table import load_config
+from lakehouse.core.operations.load.table import OPTION_PREFIX, load_config
 from lakehouse.core.operations.placement.bucket_rules import store_bucket_rules
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.table_properties import PROPERTIES
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError, UserError
 from lakehouse.model.table_identity import TABLE_ID
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.secrets import holds_secret, is_secret
 
 
 def create_table(
@@ -36,9 +37,10 @@ def create_table(
     If `policies` are given, they decide whether a metadata table is created. The table gets a new id, unless the
     properties contain one.
 
-    Raises UserError if the table exists (unless `exist_ok`), the location contains other files, or it is inside another
-    table or contains one.
+    Raises UserError if the table exists (unless `exist_ok`), the location contains other files, it is inside another
+    table or contains one, or an option is a secret.
     """
+    _refuse_secrets(properties)
     version = properties.get("hoodie.table.version", "")
     if version not in map(str, WRITABLE_VERSIONS):
         raise UserError(f"hoodie.write.table.version={version}: tables of version {WRITABLE_VERSIONS} can be created")
@@ -61,6 +63,18 @@ def create_table(
     # Created second, so that it always agrees with the properties. After a crash in between, the next write creates it.
     store_bucket_rules(env.storage, config.raw)
     return config
+
+
+def _refuse_secrets(properties: Mapping[str, str]) -> None:
+    """Raise SettingError if an option that the table would store is a secret."""
+    for name, value in properties.items():
+        key = name.removeprefix(OPTION_PREFIX)
+        if key != name and is_secret(key) and holds_secret(value):
+            raise SettingError(
+                f"option {key} is a secret, which a table does not store. Write ${{NAME}} of an environment variable "
+                "or file:/path, or create the table with store_options=False and give the option to Table.open",
+                setting=key,
+            )
 
 
 def _metadata_of_new_table(env: Env, properties: Mapping[str, str], policies: Policies) -> dict[str, str]:

@@ -20,7 +20,7 @@ from lakehouse.core.state.table_config import (
     parse_table_config,
     require_writable,
 )
-from lakehouse.errors import SettingError, UnsupportedError, UserError, nearest
+from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -31,7 +31,6 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.secrets import holds_secret, is_secret
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
@@ -383,24 +382,11 @@ def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
 
 
 def _option_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return the properties with the options of writes and services.
-
-    Raises SettingError for a secret, which a table never stores.
-    """
+    """Return the properties with the options of writes and services."""
     if not declaration.stores_options:
         return {}
-    stored = {}
-    for key, value in declaration.call_options().items():
-        if key in (*OWN_OPTIONS, EXPRESSIONS):
-            continue
-        if is_secret(key) and holds_secret(value):
-            raise SettingError(
-                f"option {key} is a secret, which a table does not store. Write ${{NAME}} of an environment variable "
-                "or file:/path, or give the option to Table.open(...)",
-                setting=key,
-            )
-        stored[OPTION_PREFIX + key] = value
-    return stored
+    options = declaration.call_options()
+    return {OPTION_PREFIX + key: options[key] for key in options if key not in (*OWN_OPTIONS, EXPRESSIONS)}
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:

@@ -36,7 +36,7 @@ STORED_OPTIONS = (
     HASH_FIELD,
     KEY_ENCODING,
 )
-#: Start of the properties that store the other options of a new table, as defaults of everybody who opens it. Under
+#: Start of the properties that store the other options of a new table, as defaults for each later open. Under
 #: their own names Hudi would read them, and it does not accept all values that are accepted here.
 OPTION_PREFIX = "lakehouse.option."
 #: Write options that the table stores under their own names as defaults for all writers; a caller may override them.

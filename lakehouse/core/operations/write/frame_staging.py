@@ -87,7 +87,7 @@ class FrameStaging:
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number).cast(schema)
 
-    def delete(self, staged: Sequence[StagedRows] = ()) -> None:
+    def discard(self, staged: Sequence[StagedRows] = ()) -> None:
         """Delete the staged rows of this write.
 
         Spark may create several writers for one write, and stage with one and commit with another, so the folders of

@@ -1,11 +1,11 @@
-"""The configuration names of Hudi 1.2 and 0.15, each classified by what a write or read here does with it.
+"""The configuration names of Hudi 1.2 and 0.15, each classified by its effect on a write or read here.
 
 `options.csv` has one row per name:
 
     option      the name, as in Hudi's configuration classes
     releases    the releases that have it
     support     a `Support`
-    values      values that agree with what is done here anyway, separated by `|`; `*` accepts all
+    values      values that change nothing here, separated by `|`; `*` accepts all
     text        the reason or the equivalent, as a sentence part
 """
 
@@ -23,12 +23,12 @@ from lakehouse.spec.options.declarations import declared_keys
 
 
 class Support(StrEnum):
-    """What happens to an option of a Hudi job.
+    """The effect of an option of a Hudi job.
 
     HONOURED: It has its effect.
     NOT_NEEDED: It has no counterpart, and rows do not depend on it; it is accepted, and one log line lists it.
     EQUIVALENT: Another setting has its effect; it is accepted, and the log line names that setting.
-    REFUSED: Rows or files would differ from what the job expects, so it raises an error, except for some values.
+    REFUSED: The job would get other rows or files than it expects, so it raises an error, except for some values.
     """
 
     HONOURED = "honoured"
@@ -48,7 +48,7 @@ class HudiOption:
     text: str
 
     def accepts(self, value: str) -> bool:
-        """Return whether the value agrees with what is done here anyway."""
+        """Return whether the value changes nothing here."""
         return "*" in self.values or value.strip().lower() in self.values
 
 

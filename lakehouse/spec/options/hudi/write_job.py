@@ -33,10 +33,8 @@ MERGE_MODE = "hoodie.record.merge.mode"
 STRATEGY = "hoodie.record.merge.strategy.id"
 PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
 DELETE_FIELD, DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-GENERATOR_CLASS, GENERATOR_TYPE = (
-    "hoodie.datasource.write.keygenerator.class",
-    "hoodie.datasource.write.keygenerator.type",
-)
+GENERATOR = "hoodie.datasource.write.keygenerator.type"
+GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 METADATA_PREFIX = "hoodie.datasource.write.commitmeta.key.prefix"
 STREAM_IDENTIFIER = "hoodie.datasource.write.streaming.checkpoint.identifier"
@@ -64,7 +62,7 @@ _SAME = {
     "hoodie.table.payload.class": PAYLOAD,
     "hoodie.table.legacy.payload.class": PAYLOAD,
     "hoodie.table.keygenerator.class": GENERATOR_CLASS,
-    "hoodie.table.keygenerator.type": GENERATOR_TYPE,
+    "hoodie.table.keygenerator.type": GENERATOR,
     "hoodie.record.merge.property.hoodie.payload.delete.field": DELETE_FIELD,
     "hoodie.record.merge.property.hoodie.payload.delete.marker": DELETE_MARKER,
 }
@@ -93,15 +91,14 @@ _GENERATORS = {
     "custom": KeyGeneratorType.CUSTOM,
     "nonpartitioned": KeyGeneratorType.NON_PARTITION,
     "non_partition": KeyGeneratorType.NON_PARTITION,
-    # The partition path does not matter for its deletes, and it writes no rows.
-    "globaldelete": KeyGeneratorType.NON_PARTITION,
-    "global_delete": KeyGeneratorType.NON_PARTITION,
 }
+#: The generator of deletes that search all partitions; deletes without partition columns always do.
+_OF_DELETES = ("globaldelete", "global_delete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
-    """What the options of a job say; empty values were not given.
+    """The parsed options of a job; empty values were not given.
 
     Attributes:
         operation: One of `OPERATIONS`.
@@ -204,7 +201,7 @@ def _names() -> Iterator[str]:
 
 
 def _reason(key: str, value: str) -> str:
-    """Return why an option has no effect, or an empty string if its value is what is done anyway.
+    """Return why an option has no effect, or an empty string if its value changes nothing.
 
     Raises SettingError if the value would change the table and cannot be honoured.
     """
@@ -295,11 +292,13 @@ def _bytes(text: str) -> int:
 
 def _generator(texts: Mapping[str, str]) -> KeyGeneratorType | None:
     types = {}
-    for key in (GENERATOR_CLASS, GENERATOR_TYPE):
+    for key in (GENERATOR_CLASS, GENERATOR):
         if not texts.get(key):
             continue
         name = texts[key].rpartition(".")[2].lower()
         plain = name.removesuffix("keygenerator").removesuffix("_avro").removesuffix("avro")
+        if plain in _OF_DELETES:
+            continue
         if plain not in _GENERATORS:
             raise SettingError(
                 f"option {key}={texts[key]!r} is a key generator that cannot run here. Compute the key or the "
@@ -310,9 +309,9 @@ def _generator(texts: Mapping[str, str]) -> KeyGeneratorType | None:
         types[key] = _GENERATORS[plain]
     if len({*types.values()}) > 1:
         raise SettingError(
-            f"options {GENERATOR_CLASS} and {GENERATOR_TYPE} contradict each other; set one",
+            f"options {GENERATOR_CLASS} and {GENERATOR} contradict each other; set one",
             setting=GENERATOR_CLASS,
-            related=(GENERATOR_TYPE,),
+            related=(GENERATOR,),
         )
     return next(iter(types.values()), None)
 

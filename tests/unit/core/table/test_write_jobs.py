@@ -73,7 +73,8 @@ def test_delete_needs_a_table_and_the_mode_append(location: str) -> None:
     save(location, batch(("a", 1, "mon"), ("b", 1, "mon")))
     with pytest.raises(UserError, match="needs mode 'append'"):
         save(location, batch(("a", 1, "mon")), "overwrite", **{OPERATION: "delete"})
-    save(location, batch(("a", 1, "mon")), **{OPERATION: "delete"})
+    generator = {"hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.GlobalDeleteKeyGenerator"}
+    save(location, batch(("a", 1, "mon")), **{OPERATION: "delete"}, **generator)
     assert stored(location) == [("b", 1)]
 
 
@@ -95,6 +96,7 @@ def test_partitions_are_replaced_and_deleted(location: str) -> None:
         ("hoodie.datasource.write.partitionpath.field", ""),
         ("hoodie.datasource.write.precombine.field", "id"),
         ("hoodie.datasource.write.table.type", "MERGE_ON_READ"),
+        ("hoodie.datasource.write.keygenerator.class", "org.apache.hudi.keygen.ComplexKeyGenerator"),
         ("hoodie.datasource.write.hive_style_partitioning", "true"),
         ("hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"),
         ("hoodie.datasource.write.payload.class", "org.apache.hudi.common.model.PartialUpdateAvroPayload"),
@@ -178,3 +180,10 @@ def test_rows_above_the_limit_leave_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="too many"):
         FrameStaging(storage, ids.uuid()).write(batch(("a", 1, "mon")).to_batches(), ids.uuid, check)
     assert storage.list("") == []
+
+
+def test_options_of_services_in_a_call_are_refused(location: str) -> None:
+    table = Table.create(location, name="t", record_key="id")
+    with pytest.raises(SettingError, match=r"used by the service clean only.*Table\.create"):
+        table.upsert(batch(("a", 1, "mon")), options={"hoodie.cleaner.commits.retained": "3"})
+    assert table.commits() == ()
