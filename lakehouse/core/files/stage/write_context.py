@@ -152,6 +152,8 @@ class Incoming:
         lacks: Sets of columns that only some rows provide, by the control column of the rows
             (`rows.absent_columns`).
         reads_no_rows: Whether rows are appended without reading stored rows.
+        completes: Whether partial rows in log files are completed with the stored values. Apache Hudi reads partial
+            rows of a table with column ids as if the other columns were null.
     """
 
     deletes_only: bool = False
@@ -161,6 +163,7 @@ class Incoming:
     provided_columns: tuple[str, ...] | None = None
     lacks: Groups = ()
     reads_no_rows: bool = False
+    completes: bool = False
 
     @property
     def keeps(self) -> bool:
