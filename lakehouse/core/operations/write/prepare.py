@@ -70,7 +70,8 @@ def commit_extra(
     """
     context = write.context
     extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
-    extra |= ids_extra(ids_of_write(write.history, context.schema, context.instant))
+    if write.history is not None:
+        extra |= ids_extra(ids_of_write(write.history, context.schema, context.instant))
     # Rows that were completed repeat the stored values of the other columns, so a concurrent write of those columns
     # also conflicts.
     if context.incoming.provided_columns is not None and not completes_rows(context):
