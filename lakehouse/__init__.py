@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.commit.precondition import Precondition
     from lakehouse.core.operations.commit.results import Committed, NothingToDo, Totals
     from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
+    from lakehouse.core.table.arguments import WriteCall
     from lakehouse.core.table.scan import TableScan
     from lakehouse.core.table.services import TableService, TableServices
     from lakehouse.core.table.table import Table
-    from lakehouse.core.table.writes import WriteCall
     from lakehouse.errors import (
         CleanedHistoryError,
         CommitStateUnknownError,
@@ -82,7 +82,7 @@ _MODULES = {
     "lakehouse.core.table.scan": ("TableScan",),
     "lakehouse.core.table.services": ("TableService", "TableServices"),
     "lakehouse.core.table.table": ("Table",),
-    "lakehouse.core.table.writes": ("WriteCall",),
+    "lakehouse.core.table.arguments": ("WriteCall",),
     "lakehouse.errors": (
         "CleanedHistoryError",
         "CommitStateUnknownError",

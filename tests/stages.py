@@ -144,7 +144,7 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
     """Return stages for all tests, each in one stage; `in_ci` leaves out the tests with the mark `extended`."""
     less = " and not extended" if in_ci else ""
     ordinary = ("-m", f"not jvm{less}")
-    histories = {"LAKEHOUSE_SHARE": "0.25", "LAKEHOUSE_SEEDS": "60", "LAKEHOUSE_KILLS": "60"} if in_ci else {}
+    histories = {"LAKEHOUSE_SHARE": "0.2", "LAKEHOUSE_SEEDS": "40", "LAKEHOUSE_KILLS": "40"} if in_ci else {}
     adoption = Stage(
         name="adoption",
         text="the path of a new user: wheel, pip, Airflow, documentation",

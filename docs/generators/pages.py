@@ -10,6 +10,7 @@ from docs.generators.commands import commands_page
 from docs.generators.contracts import contracts_page
 from docs.generators.environment import environment_page
 from docs.generators.errors import errors_page
+from docs.generators.hudi_options import hudi_options_page
 from docs.generators.metrics import metrics_page
 from docs.generators.options import options_page
 from docs.generators.python_api import python_api_page
@@ -20,6 +21,7 @@ from docs.generators.spec_file import spec_file_page
 REFERENCE: dict[str, Callable[[], str]] = {
     "spec-file.md": spec_file_page,
     "options.md": options_page,
+    "hudi-options.md": hudi_options_page,
     "commands.md": commands_page,
     "exit-codes.md": errors_page,
     "metrics.md": metrics_page,

@@ -11,6 +11,7 @@ from lakehouse.spec.table.services import SERVICE_SPECS
 _SECTIONS = {
     "Tables": (
         ("table", "table", "Create, describe, read, delete from and validate tables; compare spec files"),
+        ("sql", "sql", "Run SQL statements on the tables of a catalog, or an interactive shell"),
         ("spec", "spec", "Suggest a table spec from a sample of a source, and check a spec"),
         ("timeline", "table", "Show the instants of a table"),
         ("metadata", "metadata", "Show, validate and rebuild the metadata table of a table"),

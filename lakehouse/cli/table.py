@@ -21,6 +21,7 @@ from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document
 from lakehouse.cli.specs import author
 from lakehouse.core.env import Env
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.opened_tables import OpenedTables
@@ -189,7 +190,7 @@ def delete(given: Given) -> None:
     _refuse_empty_condition(given)
     table = open_table(given.table)
     if given.dry_run:
-        columns = [table.config.keys.record_key_fields[0].partition(".")[0]]
+        columns = [(*table.config.keys.record_key_fields, META_COLUMNS[2])[0].partition(".")[0]]
         matching = table.scan(columns, given.where).count()
         show_document(DeletedRows(dry_run=True, rows=matching), given.output)
         return

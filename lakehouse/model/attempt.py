@@ -1,8 +1,23 @@
-"""The attempt of a write task, and the write token that it gives to file names."""
+"""The attempt of a write task, and the write token that it gives to file names.
+
+In tables of version 6 the name of a log file contains the base instant of its slice, not the instant of the write. Its
+token must therefore be unique among all writes. It is derived from the instant of the write, so it also shows to which
+write a log file belongs:
+
+    <partition>-<seconds>-<milliseconds * 2,000,000 + attempt>     each number fits 31 bits
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from dataclasses import dataclass, replace
+
+from lakehouse.model.instant import instant_moment
+
+_ATTEMPTS = 2_000_000
+_STAGED = 1_000
+_TOKEN = re.compile(r"\d+-(\d+)-(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +31,7 @@ class Attempt:
         first: Whether this is the first attempt of its task; at most one attempt of each task is the first one.
         announced: Whether the driver recorded the file names of this attempt before it began.
         threads: The number of threads that the task may use. The result does not depend on it.
+        instant: The instant of the write if the token must be unique among all writes; otherwise empty.
     """
 
     partition: int
@@ -24,10 +40,15 @@ class Attempt:
     first: bool = False
     announced: bool = False
     threads: int = 1
+    instant: str = ""
 
     @property
     def token(self) -> str:
-        """The write token of file names: `<partition>-<stage>-<attempt>`."""
+        """The write token of file names: `<partition>-<stage>-<attempt>`, or derived from `instant` (see module)."""
+        if self.instant:
+            seconds, milliseconds = _parts(self.instant)
+            code = 0 if self.first else 1 + (self.stage * _STAGED + self.number) % (_ATTEMPTS - 1)
+            return f"{self.partition}-{seconds}-{milliseconds * _ATTEMPTS + code}"
         return f"{self.partition}-{self.stage}-{self.number}"
 
     @classmethod
@@ -40,3 +61,14 @@ class Attempt:
         if self.first:
             return replace(self.planned(self.partition, stage), threads=self.threads)
         return replace(self, stage=self.stage + stage)
+
+
+def is_token_of(token: str | None, instant: str) -> bool:
+    """Return whether a write token is derived from an instant."""
+    match = _TOKEN.fullmatch(token or "")
+    return match is not None and (int(match[1]), int(match[2]) // _ATTEMPTS) == _parts(instant)
+
+
+def _parts(instant: str) -> tuple[int, int]:
+    """Return the seconds since 1970 of an instant, as if its digits were in UTC, and its milliseconds."""
+    return int(instant_moment(instant).replace(tzinfo=dt.UTC).timestamp()), int(instant[14:17] or 0)

@@ -148,10 +148,21 @@ def _metadata(extra: Mapping[str, str]) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """Files of one partition that a rollback deletes, as paths relative to the table."""
+    """Files of one partition that a rollback deletes, or the slice to which it appends a command block (version 6).
+
+    Attributes:
+        partition: The partition path.
+        files: The paths of the files to delete, relative to the table.
+        file_id: The file group of the slice; empty if files are deleted.
+        base_instant: The base instant of the slice; empty if files are deleted.
+        logs: The log files that the write appended to the slice, as sizes by name.
+    """
 
     partition: str
-    files: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    file_id: str = ""
+    base_instant: str = ""
+    logs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,13 +180,19 @@ class RollbackPlan(Readable):
 
     def _shown(self) -> Shown:
         line = f"rollback of {self.action} {self.target}: deletes {count_text(self.files, 'file')}"
+        appended = sum(bool(request.base_instant) for request in self.requests)
+        line += f", appends {count_text(appended, 'command block')}" if appended else ""
         rows = [{"partition": request.partition, "files": len(request.files)} for request in self.requests]
         return Shown(line, {"files": self.files}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    """The result of a rollback: by partition, the deleted files and the files that could not be deleted."""
+    """The result of a rollback: by partition, the deleted files and the files that could not be deleted.
+
+    In tables of version 6 also `command_logs`, the log files with a command block, and `failed_logs`, the log files of
+    the target, as sizes by path.
+    """
 
     start_time: str
     seconds: float
@@ -183,3 +200,5 @@ class RollbackMetadata:
     action: str
     deleted: Mapping[str, tuple[str, ...]]
     failed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    command_logs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failed_logs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -76,3 +76,8 @@ class KeyConfig:
     field_prefix: bool | None = None
     consistent_timestamps: bool = False
     encoding: KeyEncoding = KeyEncoding.HUDI
+
+    @property
+    def generates_keys(self) -> bool:
+        """Whether the table has no record key columns, so that each inserted row gets a generated key."""
+        return not self.record_key_fields

@@ -23,6 +23,14 @@ class MergeMode(StrEnum):
     CUSTOM = "CUSTOM"
 
 
+#: The strategy ids of Hudi's mergers, and the id for merging by the payload class.
+STRATEGIES = {
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME_ORDERING,
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": MergeMode.COMMIT_TIME_ORDERING,
+}
+BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
+
+
 class PartialMode(StrEnum):
     """The values in the newer version that the older version's values replace (DATA-5.3)."""
 
@@ -47,6 +55,8 @@ class MergeRule:
             not called otherwise.
         groups: The column groups, which `GROUP_MERGER` merges.
         by_parts: Whether the ordering column contains strings `<file>.<position>`, whose two numbers are compared.
+        combines_whole: Whether rows of one key in one batch are not mixed: the row with the greatest ordering value
+            is merged with the stored row.
         foreign: A description of the table's merger if it cannot run here; the rule then merges nothing (see
             `require_runnable`).
     """
@@ -61,6 +71,7 @@ class MergeRule:
     merger_allowed: bool = False
     groups: ColumnGroups = ()
     by_parts: bool = False
+    combines_whole: bool = False
     foreign: str = ""
 
     @property

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakehouse.model.expression import Expression, columns_in
+
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
@@ -79,6 +81,19 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A condition that only rows can answer, such as `price * quantity > 10`.
+
+    Attributes:
+        expression: The condition; Arrow evaluates it on rows.
+        implied: A condition for statistics, which holds for every row that meets the expression; None if there is none.
+    """
+
+    expression: Expression
+    implied: Predicate | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """The condition does not hold."""
 
@@ -99,7 +114,7 @@ class Or:
     parts: tuple[Predicate, ...]
 
 
-Predicate = Comparison | In | IsNull | StartsWith | Applied | Not | And | Or
+Predicate = Comparison | In | IsNull | StartsWith | Applied | Evaluated | Not | And | Or
 
 
 def columns_of(predicate: Predicate) -> Iterator[str]:
@@ -111,6 +126,8 @@ def columns_of(predicate: Predicate) -> Iterator[str]:
         yield from columns_of(predicate.part)
     elif isinstance(predicate, Applied):
         yield predicate.call.column
+    elif isinstance(predicate, Evaluated):
+        yield from columns_in(predicate.expression)
     else:
         yield predicate.column
 
@@ -124,3 +141,32 @@ def calls_of(predicate: Predicate) -> Iterator[Call]:
         yield from calls_of(predicate.part)
     elif isinstance(predicate, Applied):
         yield predicate.call
+
+
+def evaluated_in(predicate: Predicate) -> Iterator[Evaluated]:
+    """Yield the parts of a predicate that only rows can answer."""
+    if isinstance(predicate, And | Or):
+        for part in predicate.parts:
+            yield from evaluated_in(part)
+    elif isinstance(predicate, Not):
+        yield from evaluated_in(predicate.part)
+    elif isinstance(predicate, Evaluated):
+        yield predicate
+
+
+def statistics_condition(predicate: Predicate | None) -> Predicate | None:
+    """Return the condition that statistics, indexes and partition paths can answer; None if there is none.
+
+    It holds for every row that meets the predicate, and contains no `Evaluated`.
+    """
+    if predicate is None or next(evaluated_in(predicate), None) is None:
+        return predicate
+    if isinstance(predicate, Evaluated):
+        return predicate.implied
+    if isinstance(predicate, Not):
+        return None
+    parts = [statistics_condition(part) for part in predicate.parts] if isinstance(predicate, And | Or) else []
+    answered = tuple(part for part in parts if part is not None)
+    if isinstance(predicate, Or):
+        return Or(answered) if len(answered) == len(parts) else None
+    return (answered[0] if len(answered) == 1 else And(answered)) if answered else None

@@ -9,15 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakehouse.spark.attached_catalog import attach, detach
+    from lakehouse.spark.frame_writer import write
     from lakehouse.spark.frames import read, register
     from lakehouse.spark.session import job_session
 
-__all__ = ["job_session", "read", "register"]
+__all__ = ["attach", "detach", "job_session", "read", "register", "write"]
 
 _MODULES = {
+    "attach": "lakehouse.spark.attached_catalog",
+    "detach": "lakehouse.spark.attached_catalog",
     "job_session": "lakehouse.spark.session",
     "read": "lakehouse.spark.frames",
     "register": "lakehouse.spark.frames",
+    "write": "lakehouse.spark.frame_writer",
 }
 
 

@@ -27,10 +27,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakehouse.core.expressions.column_path import root_of
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.files.log.slice_reader import read_changes
 from lakehouse.core.operations.read.scan import Scan
-from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.planning.predicate import matching
 from lakehouse.core.planning.scan import ScanPlan
 from lakehouse.core.state.file_slices import FileSlices

@@ -14,12 +14,13 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from lakehouse.core.planning.column_path import path_of, type_of
-from lakehouse.core.planning.literals import typed_comparison, typed_list
+from lakehouse.core.expressions.column_path import path_of, type_of
+from lakehouse.core.expressions.literals import typed_comparison, typed_list
 from lakehouse.model.predicate import (
     And,
     Applied,
     Comparison,
+    Evaluated,
     In,
     IsNull,
     Not,
@@ -28,6 +29,7 @@ from lakehouse.model.predicate import (
     StartsWith,
     calls_of,
     columns_of,
+    evaluated_in,
 )
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -42,7 +44,7 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(Column.__or__, [condition(p, schema) for p in predicate.parts], F.lit(False))
     if isinstance(predicate, Not):
         return ~condition(predicate.part, schema)
-    assert not isinstance(predicate, Applied), "workers evaluate functions, see is_evaluated_by_workers"
+    assert not isinstance(predicate, Applied | Evaluated), "workers evaluate functions, see is_evaluated_by_workers"
     column = F.col(".".join(f"`{name}`" for name in path_of(predicate.column, schema)))
     if isinstance(predicate, IsNull):
         return column.isNull()
@@ -58,11 +60,11 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
 
 
 def is_evaluated_by_workers(predicate: Predicate, schema: pa.Schema) -> bool:
-    """Return whether Arrow evaluates a condition, because it contains a function of a column or a time of day.
+    """Return whether Arrow evaluates a condition: it contains an expression, a function of a column or a time of day.
 
     Spark evaluates functions on times in the zone of its session, and Spark 4.1 has no type for times of day.
     """
-    has_calls = any(True for _ in calls_of(predicate))
+    has_calls = any(True for _ in (*calls_of(predicate), *evaluated_in(predicate)))
     return has_calls or any(pa.types.is_time(type_of(name, schema)) for name in columns_of(predicate))
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
-from lakehouse.model.predicate import And, Predicate, columns_of
+from lakehouse.model.predicate import And, Predicate, columns_of, statistics_condition
 from lakehouse.spark.source_options import WHERE
 
 #: Module that implements `FileSource`, by the option that selects it (lower case).
@@ -93,7 +93,7 @@ class PlannedFiles:
         assert source is not None
         tasks = [
             FileTask(files=partition.files[start : start + _FILES_PER_TASK], values=partition.values)
-            for partition in source.plan(self._options, _conjuncts(self._where))
+            for partition in source.plan(self._options, _conjuncts(statistics_condition(self._where)))
             for start in range(0, len(partition.files), _FILES_PER_TASK)
         ]
         # Without any partition, Spark would start one task and pass no partition to it.

@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from lakehouse.core.expressions.column_path import root_of
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.operations.read.row_reader import read_rows
 from lakehouse.core.operations.read.scan import Scan, stored_data_schema
-from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.rows.stored_names import is_renamed_in, nested_evolved, stored_name, without_stored_names
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices

@@ -18,17 +18,26 @@ Spark 3.5 has no Python data source: only `lakehouse.spark.versions.v40` and new
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, with_bound
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
+from lakehouse.core.table.write_jobs import SaveMode
 from lakehouse.errors import CleanedHistoryError, UserError
 from lakehouse.spark.file_sources import FileTask, PlannedFiles, file_source
 from lakehouse.spark.read_plan import (
@@ -43,6 +52,8 @@ from lakehouse.spark.read_plan import (
 )
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source_options import NAME, parse_source_options
+from lakehouse.spark.staged_writer import StagedMessage, StagedWrite, commit_frame, query_key, staged_rows
+from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.worker_python import set_worker_python
 
 _BEFORE_FIRST_COMMIT = "0" * 17
@@ -95,6 +106,19 @@ class LakehouseDataSource(DataSource):
         if file_source(self.options) is not None:
             raise UserError("a published table cannot be read as a stream; stream the table that it publishes")
         return LakehouseStreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer of a DataFrame; its rows are staged by tasks and committed by the driver."""
+        mode = SaveMode.OVERWRITE if overwrite else SaveMode.APPEND
+        return LakehouseWriter(StagedWrite.begin(self.options, schema, mode))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of one batch of a stream; the output mode `complete` replaces all rows by each batch."""
+        spark_version().require_stream_writer()
+        mode = SaveMode.OVERWRITE if overwrite else SaveMode.APPEND
+        write = StagedWrite.begin(self.options, schema, mode)
+        writer: DataSourceStreamWriter = spark_version().stream_writer(write, query_key(self.options, write.job))
+        return writer
 
 
 class LakehouseReader(DataSourceReader):
@@ -184,6 +208,25 @@ class LakehouseStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         return _rows(partition)
+
+
+class LakehouseWriter(DataSourceArrowWriter):
+    """Stages the rows of a DataFrame, and commits them in the driver's Python process (see `staged_writer`)."""
+
+    def __init__(self, write: StagedWrite) -> None:
+        self._write = write
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task attempt."""
+        return StagedMessage(self._write.stage(iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Write the staged rows of the finished attempts in one commit."""
+        commit_frame(self._write, staged_rows(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the staged rows."""
+        self._write.staging.delete(staged_rows(messages))
 
 
 def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:

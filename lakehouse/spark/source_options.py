@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from lakehouse.core.operations.read.cdc import CDC, LATEST_STATE, check_format
 from lakehouse.core.operations.read.queries import (
@@ -21,13 +23,17 @@ from lakehouse.core.operations.read.queries import (
 from lakehouse.core.planning.predicate import parse_predicate
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import Predicate
+from lakehouse.spec.options.hudi.catalogue import HudiOption, Support, catalogue
 from lakehouse.spec.options.parser import parse_options
+
+log = logging.getLogger(__name__)
 
 NAME = "lakehouse"
 PATH = "path"
 COLUMNS = "columns"
 WHERE = "where"
 QUERY_TYPE = "hoodie.datasource.query.type"
+_VIEW_TYPE = "hoodie.datasource.view.type"
 BEGIN = "hoodie.datasource.read.begin.instanttime"
 END = "hoodie.datasource.read.end.instanttime"
 FORMAT = "hoodie.datasource.query.incremental.format"
@@ -96,6 +102,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     Raises UserError for an unknown option, a missing location, a condition with a syntax error, and options that
     contradict each other.
     """
+    options = _with_query_type(options)
     check_options(options, _OPTIONS)
     values = {key.lower(): value for key, value in options.items()}
     if PATH not in values:
@@ -124,14 +131,50 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     )
 
 
+def _with_query_type(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return options in which the query type has its present name."""
+    earlier = next((key for key in options if key.lower() == _VIEW_TYPE), None)
+    if earlier is None:
+        return options
+    present = next((value for key, value in options.items() if key.lower() == QUERY_TYPE), options[earlier])
+    if present.lower() != options[earlier].lower():
+        raise UserError(
+            f"{_VIEW_TYPE}={options[earlier]} and {QUERY_TYPE}={present} contradict; they have the same meaning",
+            option=_VIEW_TYPE,
+        )
+    return {**{key: value for key, value in options.items() if key != earlier}, QUERY_TYPE: present}
+
+
 def check_options(options: Mapping[str, str], names: Collection[str]) -> None:
     """Raise UserError for an option that is neither in `names` nor a storage option, and for a permanent table."""
     keys = {key.lower() for key in options}
     if _OF_PERMANENT_TABLES in keys:
         raise UserError(f"CREATE TABLE ... USING {NAME} is not supported: {_NO_PERMANENT_TABLES}")
+    unused = []
+    values = {key.lower(): value for key, value in options.items()}
     for key in sorted(keys - {name.lower() for name in names}):
-        if not key.startswith(_STORAGE_PREFIXES):
+        if key.startswith(_STORAGE_PREFIXES):
+            continue
+        entry = _hudi_options().get(key)
+        if entry is None:
             raise UserError(f'option {key!r} is unknown to format("{NAME}").{nearest(key, names)}', option=key)
+        if entry.support is Support.REFUSED and not entry.accepts(values[key]):
+            raise UserError(f"option {entry.name}={values[key]!r} is not supported: {entry.text}", option=entry.name)
+        if not entry.accepts(values[key]):
+            unused.append(f"{entry.name}: {entry.text or 'an option of writes'}")
+    if unused:
+        _log_unused("; ".join(unused))
+
+
+@cache
+def _hudi_options() -> Mapping[str, HudiOption]:
+    return {name.lower(): option for name, option in catalogue().items()}
+
+
+@cache
+def _log_unused(text: str) -> None:
+    """Log the options without effect, once per process: Spark creates several readers for one read."""
+    log.warning("options without effect on this read: %s", text)
 
 
 def selected_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -72,7 +72,7 @@ ENVIRONMENT = (
     EnvironmentVariable(
         name="LAKEHOUSE_DAGS_PAUSED",
         text="DAGs that start paused when Airflow sees them for the first time: `true`, `false`, or ids and patterns, "
-        "comma separated; `!` excepts a DAG, such as `*, !services.schedule`.",
+        "comma separated. `!` excepts a DAG, such as `*, !services.schedule`.",
         default="as Airflow creates DAGs",
         reader=AIRFLOW,
     ),
@@ -94,8 +94,8 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_ALLOWED_FUNCTIONS",
-        text="Mergers that tables may name, and classes of custom sources that specs may name: "
-        "`package.module:function`, or `package.*`, comma separated.",
+        text="Mergers of tables and classes of custom sources of specs that are allowed: `package.module:function`, or "
+        "`package.*`, comma separated.",
         default="mergers that the spec or the caller names",
     ),
     EnvironmentVariable(
@@ -139,15 +139,15 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_STORAGE_CONNECTIONS",
-        text="Ids of Airflow connections with the credentials of storages, comma separated; types are `aws`, "
+        text="Ids of Airflow connections with the credentials of storages, comma separated. Types are `aws`, "
         "`google_cloud_platform`, `wasb`, `adls`, `azure_data_lake`, `hdfs` and `webhdfs`.",
         default="the credentials in the environment, or those of the hosts",
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_SPARK_ARCHIVE",
-        text="Archive of Spark's environment, which executors unpack: the path or URL of the file that `lakehouse "
-        "environment pack` writes.",
+        text="Archive of Spark's environment, which executors unpack: the path or URL of a file "
+        "that `lakehouse environment pack` writes.",
         default="executors run the path of the driver's Python",
         reader=AIRFLOW,
     ),
@@ -159,23 +159,22 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_CREDENTIALS",
-        text="Name of the file with the secrets of a job, in the working directory of a driver on YARN; the operator "
-        "sets it.",
+        text="File with the secrets of a job in the working directory of a driver on YARN. The operator sets it.",
         reader=JOB,
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_JOB",
-        text="Name of the job in its process, by which the operator finds processes to stop; the operator sets it.",
+        text="Name of the job in its process. The operator sets it, and finds by it the processes to stop.",
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_TASK",
-        text="Processes of the task of a job, with which the job ends; the operator sets it.",
+        text="Processes of the task of a job. The operator sets it, and the job ends with them.",
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_STORAGE_SETTINGS",
-        text="Settings `spark.hadoop.fs.*` of a job as JSON, for its check before Spark starts; the operator sets it.",
+        text="Settings `spark.hadoop.fs.*` of a job as JSON. The operator sets it for the check before Spark starts.",
         reader=JOB,
     ),
     EnvironmentVariable(

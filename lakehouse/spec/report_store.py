@@ -63,19 +63,12 @@ class Reservation(Protocol):
         ...
 
 
-class ReportStore(Protocol):
+class JobDocuments(Protocol):
     """The documents of one job. Errors are UserError (no access) and RetryableError (try again)."""
 
     @property
     def address(self) -> str:
         """The address of the job's report."""
-        ...
-
-    def reserve(self) -> Reservation:
-        """Check that the report can be written, before the job begins.
-
-        Raises RetryableError if the space is full or the store does not answer.
-        """
         ...
 
     def read(self, *documents: JobDocument) -> Documents:
@@ -87,10 +80,21 @@ class ReportStore(Protocol):
         ...
 
 
+class ReportStore(JobDocuments, Protocol):
+    """The documents of one job in the process of its driver, which writes the report."""
+
+    def reserve(self) -> Reservation:
+        """Check that the report can be written, before the job begins.
+
+        Raises RetryableError if the space is full or the store does not answer.
+        """
+        ...
+
+
 class WrittenAtEnd:
     """The place of a report in a store that has no space to reserve."""
 
-    def __init__(self, store: ReportStore) -> None:
+    def __init__(self, store: JobDocuments) -> None:
         self._store = store
 
     def write(self, report: JobReport) -> None:

@@ -29,7 +29,7 @@ from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.compat import PAGES, BaseHook, missing_text
-from lakehouse_airflow.compat.versions import airflow_version, version_problem
+from lakehouse_airflow.compat.versions import airflow_version, package_problem, version_problem
 from lakehouse_airflow.data_intervals import airflow_zone
 from lakehouse_airflow.doctor_facts import CONNECT_S, AirflowFacts, Check, Result, deferred_ingestions
 from lakehouse_airflow.doctor_runtime import check_executor, check_paused_dags, check_scheduler, check_triggerer
@@ -141,6 +141,8 @@ def check_airflow(facts: AirflowFacts) -> Result:
         return CheckState.FAILED, f"{text}: needed is version 6.3 or newer of the provider"
     if _version("pyspark") is not None:
         return CheckState.FAILED, f"{sys.prefix} contains both pyspark and Airflow's Spark provider"
+    if package_problem():
+        return CheckState.WARNING, f"{text}; {package_problem()}"
     return CheckState.OK, "; ".join(filter(None, (text, missing_text())))
 
 

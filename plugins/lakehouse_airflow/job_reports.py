@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, RetryableError, UnsupportedError, UserError
 from lakehouse.spec.contracts.job import JobReport, parse_report
-from lakehouse.spec.report_store import Documents, FolderStore, JobDocument, ReportStore, Reservation
+from lakehouse.spec.report_store import Documents, FolderStore, JobDocument, JobDocuments
 from lakehouse.spec.reports_folder import is_folder
 from lakehouse_airflow.compat import AirflowException, AirflowFailException
 
@@ -38,10 +38,6 @@ class CommandStore:
 
     def __init__(self, address: str, python: str, variables: Mapping[str, str]) -> None:
         self.address, self._python, self._variables = address, python, variables
-
-    def reserve(self) -> Reservation:
-        """Do not reserve: only the driver does, which opens the store directly."""
-        raise NotImplementedError("only drivers reserve the place of a report")
 
     def read(self, *documents: JobDocument) -> Documents:
         """Return documents."""
@@ -83,7 +79,7 @@ def failed_task(report: JobReport, *, final: bool) -> AirflowException:
     return AirflowFailException(message) if final else AirflowException(message)
 
 
-def read_report(store: ReportStore) -> JobReport | None:
+def read_report(store: JobDocuments) -> JobReport | None:
     """Read the report of a job. Return None if the job has not written it."""
     try:
         return decoded_report(store.read(JobDocument.REPORT), store.address)

@@ -49,7 +49,7 @@ from lakehouse.spec.contracts.job import (
 )
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
-from lakehouse.spec.report_store import JobDocument, ReportStore
+from lakehouse.spec.report_store import JobDocument, JobDocuments
 from lakehouse.spec.reports_folder import REPORTS, is_folder, make_reports_folder, report_address, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table.table_spec import load_spec
@@ -444,7 +444,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkJobOperator):
         _refuse_kubernetes_without_provider(self.spark_connection)
         self.log.info("lakehouse %s", shlex.join(self.application_args))
 
-    def _store(self, command: JobCommand) -> ReportStore:
+    def _store(self, command: JobCommand) -> JobDocuments:
         """Return the store of the job's documents. A folder is created for this user alone."""
         address = str(command.report)
         if is_folder(address):

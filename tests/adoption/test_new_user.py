@@ -7,40 +7,23 @@ Metastore run on free ports. All code blocks of the page run as they stand. Each
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.doc_blocks import DOCS, ROOT, SHELL, TEXT, Block, read_page
-from tests.support.postgresql import Server, binaries, server
+from tests.adoption.page_reader import NOT_INHERITED, PAGE, Reader, new_user
+from tests.support.doc_blocks import ROOT, read_page
+from tests.support.postgresql import Server, server
 from tests.support.standalone import Standalone, running
 
 pytestmark = [pytest.mark.adoption, pytest.mark.slow]
 
-PAGE = DOCS / "airflow/add-to-your-airflow.md"
-#: What a checkout has that pip and make read.
-SOURCES = ("Makefile", "pyproject.toml", "README.md", "LICENSE", "constraints-spark.txt", "lakehouse", "plugins")
-#: Variables of the process that runs the tests, which a new user does not have.
-NOT_INHERITED = (
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "MAKEFLAGS",
-    "MFLAGS",
-    "MAKELEVEL",
-    "PYSPARK_PYTHON",
-    "PYSPARK_DRIVER_PYTHON",
-)
-NO_INDEX = ("No matching distribution", "NewConnectionError", "ConnectTimeoutError", "ProxyError", "ReadTimeoutError")
 ORDERS, VISITS, NIGHTLY, REPORT = (
     "ingest.shop.orders",
     "ingest.shop.visits",
@@ -48,83 +31,12 @@ ORDERS, VISITS, NIGHTLY, REPORT = (
     "report.shop.orders",
 )
 WAIT_S = 600
-ROWS = """
-import json, sys
-from lakehouse import load_catalog
-table = load_catalog().load_table(sys.argv[1])
-print(json.dumps(table.scan().to_arrow().to_pylist(), default=str))
-"""
 PLUGINS = """
 import json
 from airflow import plugins_manager
 plugins, errors = plugins_manager._get_plugins()
 print(json.dumps([[plugin.name for plugin in plugins if plugin.name == 'lakehouse'], errors]))
 """
-
-
-@dataclass(slots=True)
-class Reader:
-    """Follows the page: runs its blocks in order in one shell session, whose variables and folder remain.
-
-    Attributes:
-        folder: The current directory of the session.
-        environ: The environment variables of the session.
-        sections: The blocks of each section, by the number of its heading.
-        executed: The lines of the blocks that ran.
-    """
-
-    folder: Path
-    environ: dict[str, str]
-    sections: dict[int, tuple[Block, ...]]
-    executed: list[str] = field(default_factory=list)
-    done: int = 0
-
-    def follow(self, last: int) -> None:
-        """Run the blocks of all sections to `last` that have not run yet."""
-        while self.done < last:
-            self.done += 1
-            for block in self.sections[self.done]:
-                self.run(block)
-                self.executed.append(block.code)
-
-    def run(self, block: Block) -> None:
-        """Run a block of shell commands, or write a block to the file that its first line names; text is not code."""
-        if block.language in TEXT:
-            return
-        if block.language not in SHELL:
-            assert block.file is not None, f"a block of {block.language} names no file:\n{block.code}"
-            (self.folder / block.file).write_text(block.code, encoding="utf-8")
-            return
-        self.shell(block.code)
-
-    def shell(self, code: str) -> str:
-        """Run shell commands; return their output."""
-        script = f'set -euo pipefail\n{code}\n{{ pwd; env -0; }} > "$STATE"\n'
-        state = self.folder / ".state"
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=self.folder,
-            env={**self.environ, "STATE": str(state)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode and any(sign in done.stderr for sign in NO_INDEX):
-            pytest.skip("missing: a package index that pip reaches")
-        assert done.returncode == 0, (
-            f"exit code {done.returncode}\n{code}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        )
-        directory, _, variables = state.read_text(encoding="utf-8").partition("\n")
-        state.unlink()
-        self.folder = Path(directory)
-        self.environ = dict(entry.split("=", 1) for entry in variables.split("\0") if entry)
-        return done.stdout
-
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return the rows of a table of the catalog, read in Spark's environment."""
-        output = self.shell(f'"$LAKEHOUSE_SPARK_HOME/bin/python" -c "{ROWS}" {table}')
-        found: list[dict[str, Any]] = json.loads(output)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +76,6 @@ class Deployment:
         assert list(self.runs(dag_id).values()) == ["success"] * count
 
 
-def sections() -> dict[int, tuple[Block, ...]]:
-    """Return the blocks of each numbered section of the page."""
-    parts = PAGE.read_text(encoding="utf-8").split("\n## ")
-    numbered = {int(part.split(".")[0]): part for part in parts[1:] if part[0].isdigit()}
-    return {number: read_page(PAGE.name, part).blocks for number, part in numbered.items()}
-
-
 @pytest.fixture(scope="module")
 def postgresql() -> Iterator[Server]:
     """A PostgreSQL server for Airflow's database and the catalog."""
@@ -181,56 +86,10 @@ def postgresql() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory, postgresql: Server, hive_uri: str) -> Reader:
     """A user in a checkout of the project, with an Airflow of their own that has never seen lakehouse."""
-    home = tmp_path_factory.mktemp("home")
-    checkout = home / "checkout"
-    checkout.mkdir()
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, checkout / name)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in NOT_INHERITED and not name.startswith(("AIRFLOW", "LAKEHOUSE", "PYTEST"))
-    }
-    programs = home / "airflow-environment" / "bin"
-    path = [str(programs), str(binaries()), *(p for p in os.environ["PATH"].split(os.pathsep) if ".venv" not in p)]
-    url = postgresql.url.replace("+psycopg:", "+psycopg2:").replace("/postgres", "/airflow")
-    environ = {
-        **inherited,
-        **_airflow_settings(url),
-        "HOME": str(home),
-        "PATH": os.pathsep.join(path),
-        "AIRFLOW_HOME": str(home / "airflow"),
-        "LAKEHOUSE_METASTORE": hive_uri,
-        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip")),
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_QUIET": "1",
-        "PGHOST": "127.0.0.1",
-        "PGPORT": str(postgresql.port),
-        "PGUSER": "lakehouse",
-        "PGPASSWORD": "trusted",
-    }
-    user = Reader(checkout, environ, sections())
     constraints = ROOT / "constraints-airflow.txt"
     version = next(line for line in constraints.read_text().splitlines() if line.startswith("apache-airflow=="))
-    user.shell(f"""
-        {sys.executable} -m venv {programs.parent}
-        pip install -c {constraints} {version} psycopg2-binary asyncpg
-        createdb airflow
-        airflow db migrate
-    """)
-    return user
-
-
-def _airflow_settings(url: str) -> Mapping[str, str]:
-    return {
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
-    }
+    airflow = ("-c", str(constraints), version, "psycopg2-binary", "asyncpg")
+    return new_user(tmp_path_factory.mktemp("home"), postgresql, {"LAKEHOUSE_METASTORE": hive_uri}, airflow)
 
 
 @pytest.fixture(scope="module")

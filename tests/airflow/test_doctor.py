@@ -21,6 +21,7 @@ from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckSta
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow import doctor, doctor_database
+from lakehouse_airflow.compat import versions
 from lakehouse_airflow.doctor import examine
 from lakehouse_airflow.doctor_dag import check_deployment, doctor_dag, failure_text, pools_of_run
 from lakehouse_airflow.doctor_facts import AirflowFacts
@@ -92,6 +93,20 @@ def test_other_version_in_sparks_environment_fails_with_both_versions() -> None:
     state, found = doctor.check_versions(replace(FACTS, report=report))
     assert state is CheckState.FAILED
     assert found == f"lakehouse {__version__} in Airflow's environment, 0.0.9 in Spark's environment"
+
+
+@pytest.mark.parametrize(
+    ("line", "svcs", "is_broken"),
+    [((3, 2), "26.2.0", True), ((3, 2), "27.1.0", True), ((3, 2), "26.1.0", False), ((3, 3), "26.2.0", False)],
+)
+def test_package_that_breaks_dags_test_is_a_warning_on_airflow_3_2(
+    monkeypatch: pytest.MonkeyPatch, line: tuple[int, int], svcs: str, is_broken: bool
+) -> None:
+    monkeypatch.setattr(versions, "installed_line", lambda: line)
+    monkeypatch.setattr(versions, "version", lambda name: svcs if name == "svcs" else "3.2.2")
+    state, text = doctor.check_airflow(FACTS)
+    assert state is (CheckState.WARNING if is_broken else CheckState.OK)
+    assert (f"fails with svcs {svcs}: run pip install 'svcs<26.2'" in text) is is_broken
 
 
 def test_python_that_prints_no_report_fails_spark_home_and_versions(submit: FakeSubmit) -> None:

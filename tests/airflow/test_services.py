@@ -31,6 +31,7 @@ SERVICES = (
     "clean",
     "clustering",
     "compaction",
+    "export",
     "index",
     "logcompaction",
     "orphans",

@@ -18,6 +18,7 @@ ALLOWED = {
     "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",
     "lakehouse/platform/sources/dead_letters.py": "dead letters of an attempt, in its own folder outside of tables",
     "lakehouse/platform/sources/databases/staging.py": "staged files of passes, in a folder outside of tables",
+    "lakehouse/platform/export": "metadata of views, in two folders; the names are computed or match a pattern",
     "lakehouse/platform/jobs/report_stores.py": "documents of a job with constant names, outside of tables",
     "lakehouse/platform/doctor/storage_checks.py": "the temporary file that the check created",
 }

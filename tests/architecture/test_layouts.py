@@ -65,4 +65,4 @@ def test_only_layouts_compare_table_versions() -> None:
 
 def test_versions_that_are_written_are_among_those_that_are_read() -> None:
     assert {version: table_layout(version).version for version in SUPPORTED_VERSIONS} == {6: 6, 8: 8, 9: 9}
-    assert WRITABLE_VERSIONS == (8, 9)
+    assert WRITABLE_VERSIONS == (6, 8, 9)

@@ -45,6 +45,7 @@ BENCHES = (
     "mysql",
     "binlog",
     "postgres",
+    "spark_versions",
 )
 
 

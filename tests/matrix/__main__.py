@@ -21,6 +21,13 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--ci", action="store_true", help="the corners that CI runs, with their short suites")
     parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
     parser.add_argument("--again", action="store_true", help="run cells too that passed with the same sources")
+    parser.add_argument(
+        "--suite",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="tests that run instead of those of the cells, such as tests/spark; their results are not stored",
+    )
     given = parser.parse_args(words)
     cells = [cell for cell in CELLS if _is_chosen(cell, given.only) and (cell.in_ci or not given.ci)]
     if not cells:
@@ -34,7 +41,9 @@ def main(words: Sequence[str]) -> int:
         results.publish([result for cell in cells if (result := results.stored(cell)) is not None], CELLS)
         return 0
     started = time.monotonic()
-    options = runner.Options(jobs=given.jobs, again=given.again, whole=not given.ci, strict=given.ci)
+    options = runner.Options(
+        jobs=given.jobs, again=given.again, whole=not given.ci, strict=given.ci, suites=tuple(given.suite)
+    )
     outcomes = runner.run_cells(cells, options)
     for result in outcomes:
         if result.outcome == NOT_RUN:

@@ -37,12 +37,14 @@ class Options:
         again: True runs cells that passed before with the same sources.
         whole: True runs the tests of `Cell.more` too.
         strict: True counts a missing Python as a failure of a cell that CI runs.
+        suites: Tests that run instead of those of the cells. Their results are not stored.
     """
 
     jobs: int = 2
     again: bool = False
     whole: bool = True
     strict: bool = False
+    suites: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -103,7 +105,8 @@ def _run_cell(cell: Cell, wheel: Path, options: Options, shown: _Shown) -> CellR
         seconds=round(time.monotonic() - started),
     )
     shown.end(cell.name)
-    results.store(result)
+    if not options.suites:
+        results.store(result)
     return result
 
 
@@ -113,7 +116,8 @@ def _outcome(cell: Cell, wheel: Path, options: Options, shown: _Shown) -> CellRe
     if missing := missing_files(cell):
         return CellResult(name=cell.name, outcome=FAILED, reason=f"missing: {', '.join(missing)}")
     sources, earlier = environments.sources_print(cell), results.stored(cell)
-    if earlier is not None and earlier.outcome == PASSED and earlier.sources == sources and not options.again:
+    is_same = earlier is not None and earlier.outcome == PASSED and earlier.sources == sources
+    if earlier is not None and is_same and not options.again and not options.suites:
         return earlier
     shown.set(cell.name, "environment")
     log = results.RUNS / f"{cell.name}.log"
@@ -128,7 +132,8 @@ def _outcome(cell: Cell, wheel: Path, options: Options, shown: _Shown) -> CellRe
     except subprocess.CalledProcessError as error:
         return CellResult(name=cell.name, outcome=FAILED, reason=f"{Path(error.cmd[0]).name} failed, see {log.name}")
     shown.set(cell.name, "tests")
-    code = _run_tests(cell, python, log, whole=options.whole)
+    suites = options.suites or (*cell.suites, *(cell.more if options.whole else ()))
+    code = _run_tests(cell, python, log, suites)
     versions = environments.installed_versions(python)
     text = log.read_text(encoding="utf-8", errors="replace")
     failures = _FAILURE.findall(text)
@@ -145,8 +150,7 @@ def _outcome(cell: Cell, wheel: Path, options: Options, shown: _Shown) -> CellRe
     )
 
 
-def _run_tests(cell: Cell, python: Path, log: Path, *, whole: bool) -> int:
-    suites = (*cell.suites, *(cell.more if whole else ()))
+def _run_tests(cell: Cell, python: Path, log: Path, suites: Sequence[str]) -> int:
     marks = ("-m", "not jvm and not extended") if cell.part == "lowest" else ()
     command = [str(python), "-m", "pytest", "-q", "-p", "tests.stage_progress", "-p", "no:cacheprovider"]
     paths = [str(ROOT), str(ROOT / "plugins")] if cell.part == "airflow" else [str(ROOT)]

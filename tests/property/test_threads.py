@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from lakehouse.core.engine import adapters
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.base import base_writer, bulk_writer, column_file, group_rewrite
-from lakehouse.core.files.base.base_writer import numbered_texts
 from lakehouse.core.files.base.column_file import ColumnFile
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.rows.numbered_texts import numbered_texts
 from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.table.table import Table
 from tests.support.model import Run, Verb, histories, shapes

@@ -171,7 +171,10 @@ def stages(spark: SparkSession, first_job: int) -> list[tuple[int, int]]:
 
     Spark skips stages that have run. It forgets old ones, which are not queried here.
     """
-    store = spark.sparkContext._jsc.sc().statusStore()
+    context = spark.sparkContext._jsc.sc()
+    # The store gets the events of jobs in another thread.
+    context.listenerBus().waitUntilEmpty(60_000)
+    store = context.statusStore()
     jobs = store.jobsList(None)
     numbers = [jobs.apply(n).stageIds() for n in range(jobs.size()) if jobs.apply(n).jobId() >= first_job]
     ids = {ids.apply(number) for ids in numbers for number in range(ids.size())}

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import lakehouse.spark.source as source
 from lakehouse.core.table.table import Table
 from lakehouse.spark.scan import spark_schema
+from lakehouse.spark.versions.choice import spark_version
 from tests.support.spark import used_relation
+from tests.support.spark35 import NO_DATA_SOURCE
+
+if not spark_version().HAS_DATA_SOURCE:
+    pytest.skip(NO_DATA_SOURCE, allow_module_level=True)
+
+source: Any = import_module("lakehouse.spark.source")
 
 pytestmark = pytest.mark.spark
 

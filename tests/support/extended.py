@@ -12,6 +12,10 @@ from zlib import crc32
 _TESTS = (
     # Builds the wheel, installs two environments with pip and follows a page. Nothing else in CI does.
     "tests/adoption/test_new_user.py",
+    # The same page with older versions of Airflow and Spark. The matrix runs both in CI.
+    "tests/adoption/test_older_versions.py",
+    # A whole Airflow with its triggerer. test_cluster_mode.py runs the trigger in this process.
+    "tests/airflow/test_deferred_application.py",
     # Needs jars that Maven Central does not have. test_metadata_histories.py compares the same histories.
     "tests/interop/test_metadata_validator.py",
     # Two more releases of Apache Hudi. test_readers.py tries the one before and the one after them.
@@ -53,6 +57,7 @@ _STEP = 6
 _SAMPLED = (
     "tests/contract/test_fleet_views.py",
     "tests/contract/test_lock",
+    "tests/databases/test_binlog_events.py",
     "tests/databases/test_mysql_kills.py",
     "tests/databases/test_mysql_runs.py",
     "tests/databases/test_postgres_kills.py",
@@ -77,14 +82,26 @@ _SAMPLED = (
     "tests/property/test_storage_errors.py",
     "tests/property/test_ttl_crashes.py",
     "tests/reliability/test_soak.py",
+    "tests/reports/test_field_values.py",
+    "tests/reports/test_orphaned_jobs.py",
+    "tests/reports/test_partition_paths.py",
+    "tests/reports/test_restarted_logs.py",
+    "tests/reports/test_undecodable_bytes.py",
+    "tests/reports/test_unused_text.py",
+    "tests/reports/test_value_representations.py",
     "tests/s3/test_journey.py",
     "tests/simulation/test_pairs.py",
     "tests/spark/test_cdc.py",
+    "tests/spark/test_changed_rows.py",
     "tests/spark/test_filter_pushdown.py",
     "tests/spark/test_fixture_slices.py",
     "tests/spark/test_ingest_read.py",
+    "tests/spark/test_ingest_run.py",
+    "tests/spark/test_merge_on_read.py",
     "tests/spark/test_published.py",
     "tests/spark/test_schema_drift.py",
+    "tests/spark/test_suggested_specs.py",
+    "tests/spark/test_table_source.py",
 )
 
 #: Cases of tests with Apache Hudi: the starts of their ids, by test in tests/interop. The case of the other table type

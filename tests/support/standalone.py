@@ -52,6 +52,10 @@ class Standalone:
                 # request succeeds later.
                 if verb != "GET" or error.code != 500 or time.monotonic() > deadline:
                     raise
+            except TimeoutError:
+                # A busy machine.
+                if verb != "GET" or time.monotonic() > deadline + _PATIENCE_S:
+                    raise
             time.sleep(1)
 
     def backfill(self, dag_id: str, first: str, last: str, *words: str) -> None:
@@ -155,6 +159,8 @@ def running(home: Path, environment: Mapping[str, str], programs: Path = PROGRAM
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(tasks),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(triggers),
+        # The default of 5 s fails tasks on a busy machine.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         **environment,
     }
     airflow = Standalone(port=port, environment=whole, log=home / "standalone.log", programs=programs)

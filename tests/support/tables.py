@@ -296,7 +296,8 @@ def strays(storage: Storage) -> list[str]:
         and file.name != ".hoodie_partition_metadata"
         and parse_base_file(file.name, "", 0) is None
         and (parse_log_file(file.name, "", 0) is None or file.path.startswith(".hoodie/"))
-        and not (file.path.startswith(".hoodie/timeline/") and parse_instant(file.name))
+        # Instants of version 6 lie in `.hoodie` itself.
+        and not (file.path.rpartition("/")[0] in (".hoodie", ".hoodie/timeline") and parse_instant(file.name))
     ]
 
 

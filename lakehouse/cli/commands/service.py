@@ -213,9 +213,27 @@ _INDEX_FILTERS = Group(
         ),
     ],
 )
+
+
+def _export(name: str, title: str) -> Command:
+    return Command(
+        name,
+        f"export:export_{name}",
+        f"Bring the {title} view of a table to its newest write; the table need not declare the format.",
+        job_flags(ServiceCommand, without=("--partition", "--interval-start", "--interval-end", "--instant")),
+        examples=(
+            f"lakehouse export {name} --table sales.orders",
+            f"lakehouse export {name} --table sales.orders --force",
+        ),
+        noun="export",
+        verb="run",
+    )
+
+
 _MORE: dict[str, tuple[click.Command, ...]] = {
     "index": (_INDEX_LIST, _INDEX_CREATE, _INDEX_DROP, _INDEX_FILTERS),
     "clean": (_ORPHANS,),
+    "export": (_export("iceberg", "Iceberg"), _export("delta", "Delta")),
     "ttl": (Group("policy", "Edit the TTL rules of partitions.", [_SET, _REMOVE, _LIST]),),
 }
 COMMANDS: dict[str, click.Command] = {spec.name: _service(spec) for spec in SERVICE_SPECS}

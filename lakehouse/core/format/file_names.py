@@ -63,6 +63,12 @@ def parse_cdc_file(name: str, partition: str, size_bytes: int) -> LogFile | None
     return log if log is not None and log.suffix else None
 
 
+def is_change_log(name: str) -> bool:
+    """Return whether this is the name of a change log (`.cdc`)."""
+    match = _LOG.fullmatch(name)
+    return match is not None and bool(match[5])
+
+
 def parse_instant(name: str) -> Instant | None:
     """Return the instant of a timeline file with this name, or None if it is not an instant file name.
 
@@ -112,9 +118,16 @@ def pending_name(instant: Instant, action: Action) -> str:
     return f"{instant.requested}.{action}{_SUFFIX_OF_STATE[instant.state]}"
 
 
-def marker_name(base_file_path: str, kind: Literal["CREATE", "MERGE"]) -> str:
-    """Return the marker name of a data file: CREATE for a new file group, MERGE for a new version of a file group."""
-    return f"{base_file_path}.marker.{kind}"
+#: The kinds of the markers of log files: Hudi 0.15 writes APPEND, Hudi 1.x writes CREATE.
+LogMarker = Literal["CREATE", "APPEND"]
+
+
+def marker_name(path: str, kind: Literal["CREATE", "MERGE", "APPEND"]) -> str:
+    """Return the marker name of a data file.
+
+    CREATE is for a new file group, MERGE for a new version of a file group; see `LogMarker` for log files.
+    """
+    return f"{path}.marker.{kind}"
 
 
 def marker_batch_name(number: int) -> str:

@@ -139,6 +139,8 @@ class GroupTask:
         value: The large value of the spread column if the task inserts only rows with this value; otherwise None.
         other_matches: Matches files that may contain a stored row for a key that a log deletes. The flag is True for a
             file that precedes `matches_file`.
+        log_slice: The instant in the name of the log file, if it is not the instant of the write (version 6).
+        log_version: The first free version of the log files with this instant.
     """
 
     partition: str
@@ -156,6 +158,13 @@ class GroupTask:
     resize: str | None = None
     value: str | None = None
     other_matches: tuple[tuple[str, bool], ...] = ()
+    log_slice: str | None = None
+    log_version: int = 1
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """The partition path and the id of the file group."""
+        return self.partition, self.file_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Table version 6, which Hudi 0.14 and 0.15 write: instants in `.hoodie`, commits in JSON, log files that grow.
 
-Only reading is implemented: `is_writable` is false, and every write and service refuses such a table.
+Merge-on-read tables, tables with a metadata table, and archives are read only: `writes_logs`, `writes_metadata_table`
+and `archives` are false, and writes and services refuse them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,27 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakehouse.core.format.file_names import pending_name, require_instant_time
+from lakehouse.core.format.file_names import LogMarker, pending_name, require_instant_time
 from lakehouse.core.format.log.delete_block import DeletedKeys
 from lakehouse.core.format.log.delete_objects import decode_any_deletes
 from lakehouse.core.format.metadata.schema import HUDI_1_0, RecordSchema
 from lakehouse.core.format.timeline.commit_metadata import encode_json_commit
-from lakehouse.core.format.timeline.rollback import decode_rollback_plan, logs_to_roll_back
+from lakehouse.core.format.timeline.rollback import decode_slice_rollback_plan
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State
+
+_GENERATOR_TYPE = "hoodie.table.keygenerator.type"
+#: Properties that Hudi 0.15 does not read. With `timeline.path` Hudi 1.2 is not affected either.
+_SINCE_HUDI_1 = frozenset(
+    {_GENERATOR_TYPE, "hoodie.table.initial.version", "hoodie.timeline.path", "hoodie.timeline.history.path"}
+)
+_GENERATOR_CLASSES = {
+    "SIMPLE": "SimpleKeyGenerator",
+    "COMPLEX": "ComplexKeyGenerator",
+    "TIMESTAMP": "TimestampBasedKeyGenerator",
+    "NON_PARTITION": "NonpartitionedKeyGenerator",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +40,20 @@ class LayoutV6:
 
     version: int = 6
     timeline_layout: int = 1
-    is_writable: bool = False
+    is_writable: bool = True
     has_completion_times: bool = False
+    writes_logs: bool = True
+    writes_metadata_table: bool = False
+    archives: bool = False
+    stores_partition_types: bool = False
+    log_marker: LogMarker = "APPEND"
     appends_to_logs: bool = True
+    has_clustering_action: bool = False
+    names_logs_by_slice: bool = True
     prefixes_single_key: bool = False
     has_merge_properties: bool = False
     prefers_strategy: bool = False
+    has_merge_modes: bool = False
     has_merge_strategies: bool = False
     ordering_property: str = "hoodie.table.precombine.field"
     index_version: str = "V1"
@@ -42,10 +63,21 @@ class LayoutV6:
         """The records of the metadata table; older releases wrote a subset."""
         return HUDI_1_0
 
-    @property
-    def new_table_properties(self) -> Mapping[str, str]:
-        """No property depends on the version alone."""
-        return {}
+    def stored_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties without those of Hudi 1.x, and with the key generator as a class.
+
+        Raises UnsupportedError for a CUSTOM key generator, because the types of its columns are not stored.
+        """
+        stored = {key: value for key, value in properties.items() if key not in _SINCE_HUDI_1}
+        generator = properties.get(_GENERATOR_TYPE, "")
+        if generator not in _GENERATOR_CLASSES:
+            raise UnsupportedError(
+                f"key generator {generator}: a table of version {self.version} does not store the types of its "
+                "partition columns, so other writers would build other partition paths; partition by one TIMESTAMP "
+                "column and a record key of one column, or by plain columns, or create a table of version 9"
+            )
+        stored["hoodie.table.keygenerator.class"] = f"org.apache.hudi.keygen.{_GENERATOR_CLASSES[generator]}"
+        return {**stored, "hoodie.table.base.file.format": "PARQUET", "hoodie.populate.meta.fields": "true"}
 
     def timeline_folder(self, timeline_path: str) -> str:
         """Return the folder that contains all files of Hudi for the table; `timeline_path` has no effect."""
@@ -58,6 +90,10 @@ class LayoutV6:
             return f"{instant.requested}.{instant.action.completed_as}"
         action = Action.REPLACECOMMIT if instant.action is Action.CLUSTERING else instant.action
         return pending_name(instant, action)
+
+    def stored_action(self, action: str) -> str:
+        """Return the action; a clustering is a replacecommit."""
+        return Action.REPLACECOMMIT.value if action == Action.CLUSTERING else action
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
         """Return the content of a completed commit or replacecommit, in JSON."""
@@ -72,13 +108,5 @@ class LayoutV6:
         return decode_any_deletes(content, ordering)
 
     def decode_rollback_plan(self, data: bytes, *, base_path: str) -> RollbackPlan:
-        """Decode a rollback plan; one that rolls back rows appended to an older log file is refused."""
-        plan = decode_rollback_plan(data, base_path=base_path)
-        logs = logs_to_roll_back(data, base_path=base_path)
-        if logs:
-            raise UnsupportedError(
-                f"the rollback of {plan.target} needs rollback blocks in log files of table version {self.version}; "
-                "run it with Hudi",
-                logs=logs,
-            )
-        return plan
+        """Decode a rollback plan; rows in log files are rolled back by command blocks."""
+        return decode_slice_rollback_plan(data, base_path=base_path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakehouse.core.format.file_names import pending_name, require_instant_time
+from lakehouse.core.format.file_names import LogMarker, pending_name, require_instant_time
 from lakehouse.core.format.log.delete_block import DeletedKeys, decode_deletes
 from lakehouse.core.format.metadata.schema import CURRENT, HUDI_1_0, RecordSchema
 from lakehouse.core.format.timeline.commit_metadata import encode_avro_commit
@@ -25,10 +25,18 @@ class LayoutV8:
     timeline_layout: int = 2
     is_writable: bool = True
     has_completion_times: bool = True
+    writes_logs: bool = True
+    writes_metadata_table: bool = True
+    archives: bool = True
+    stores_partition_types: bool = True
+    log_marker: LogMarker = "CREATE"
     appends_to_logs: bool = False
+    has_clustering_action: bool = True
+    names_logs_by_slice: bool = False
     prefixes_single_key: bool = False
     has_merge_properties: bool = False
     prefers_strategy: bool = True
+    has_merge_modes: bool = True
     has_merge_strategies: bool = True
     ordering_property: str = "hoodie.table.precombine.field"
     index_version: str = "V1"
@@ -38,10 +46,9 @@ class LayoutV8:
         """The records without types of values."""
         return HUDI_1_0
 
-    @property
-    def new_table_properties(self) -> Mapping[str, str]:
-        """No property depends on the version alone."""
-        return {}
+    def stored_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties unchanged."""
+        return dict(properties)
 
     def timeline_folder(self, timeline_path: str) -> str:
         """Return the folder of the timeline."""
@@ -61,6 +68,10 @@ class LayoutV8:
                 action=str(action),
             )
         return f"{instant.requested}_{instant.completed}.{action}"
+
+    def stored_action(self, action: str) -> str:
+        """Return the action itself."""
+        return action
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
         """Return the content of a completed commit or replacecommit, in Avro."""
@@ -95,7 +106,6 @@ class LayoutV9(LayoutV8):
         """The records with types of values."""
         return CURRENT
 
-    @property
-    def new_table_properties(self) -> Mapping[str, str]:
-        """The table format, which version 9 stores."""
-        return {"hoodie.table.format": "native"}
+    def stored_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties with the table format, which version 9 stores."""
+        return {**properties, "hoodie.table.format": "native"}

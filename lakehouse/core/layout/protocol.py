@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from lakehouse.core.format.file_names import LogMarker
 from lakehouse.core.format.log.delete_block import DeletedKeys
 from lakehouse.core.format.metadata.schema import RecordSchema
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
@@ -37,8 +38,39 @@ class TableLayout(Protocol):
         """
 
     @property
+    def writes_logs(self) -> bool:
+        """Whether this package writes merge-on-read tables of the version."""
+
+    @property
+    def writes_metadata_table(self) -> bool:
+        """Whether this package maintains the metadata table of the version."""
+
+    @property
+    def archives(self) -> bool:
+        """Whether this package archives timelines of the version."""
+
+    @property
+    def stores_partition_types(self) -> bool:
+        """Whether properties store the type of each partition column of a CUSTOM key generator."""
+
+    @property
+    def log_marker(self) -> LogMarker:
+        """The kind of the markers of log files and change logs."""
+
+    @property
     def appends_to_logs(self) -> bool:
         """Whether a later commit may append a block to a log file, so that a log file grows."""
+
+    @property
+    def has_clustering_action(self) -> bool:
+        """Whether pending clusterings have an action of their own. Otherwise they are replacecommits with a plan."""
+
+    @property
+    def names_logs_by_slice(self) -> bool:
+        """Whether the name of a log file contains the base instant of its slice, not the instant of its commit.
+
+        Then a log file cannot be deleted together with its commit, and the writes of a file group must be in order.
+        """
 
     @property
     def prefixes_single_key(self) -> bool:
@@ -51,6 +83,10 @@ class TableLayout(Protocol):
     @property
     def prefers_strategy(self) -> bool:
         """Whether a merge strategy id decides before the payload class if no merge mode is declared."""
+
+    @property
+    def has_merge_modes(self) -> bool:
+        """Whether a table stores its merge mode. Otherwise the payload class is the only property of the merge."""
 
     @property
     def has_merge_strategies(self) -> bool:
@@ -68,9 +104,11 @@ class TableLayout(Protocol):
     def metadata_schema(self) -> RecordSchema:
         """The records of the metadata table that the first release with this table version writes."""
 
-    @property
-    def new_table_properties(self) -> Mapping[str, str]:
-        """The properties of a new table that only depend on the version."""
+    def stored_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties of a new table, with the names that releases with this version write and read.
+
+        `properties` have the names of Hudi 1.x. Raises UnsupportedError for a table that those releases would misread.
+        """
 
     def timeline_folder(self, timeline_path: str) -> str:
         """Return the folder of the timeline, relative to the table; `timeline_path` is `hoodie.timeline.path`."""
@@ -81,6 +119,9 @@ class TableLayout(Protocol):
         Raises CorruptTableError for an instant that has no file, or without the completion time that its file name
         needs.
         """
+
+    def stored_action(self, action: str) -> str:
+        """Return the name of a pending action in plans of rollbacks and restores."""
 
     def encode_commit(self, metadata: CommitMetadata, *, replace: bool = False) -> bytes:
         """Return the content of a completed commit, or of a completed replacecommit if `replace` is set.

@@ -13,6 +13,8 @@ _LAYOUTS: dict[int, TableLayout] = {layout.version: layout for layout in (Layout
 SUPPORTED_VERSIONS = tuple(_LAYOUTS)
 WRITABLE_VERSIONS = tuple(version for version, layout in _LAYOUTS.items() if layout.is_writable)
 
+#: The layout of new tables.
+NEWEST: TableLayout = LayoutV9()
 #: The layout of the log files that a table had before Hudi upgraded it to a version with completion times.
 BEFORE_UPGRADE: TableLayout = LayoutV6()
 

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import path_of, type_of
 from lakehouse.core.format.arrow_expression import (
     ExpressionCall,
     ExpressionField,
@@ -31,7 +32,6 @@ from lakehouse.core.format.arrow_expression import (
     decode_expression,
     fields_of,
 )
-from lakehouse.core.planning.column_path import path_of, type_of
 from lakehouse.core.planning.predicate import check_columns
 from lakehouse.errors import UserError
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Operator, Or, Predicate, StartsWith

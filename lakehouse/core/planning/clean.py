@@ -88,11 +88,10 @@ class CleanState:
     pinned: frozenset[str] = frozenset()
 
 
-def clean_due(timeline: Timeline, policy: CleanPolicy, last: CleanMetadata | None, since: str) -> CleanDue:
-    """Return whether a clean is due, from the timeline and the newest completed clean.
-
-    `since` is the instant time from which on a policy by hours retains writes.
-    """
+def clean_due(
+    timeline: Timeline, policy: CleanPolicy, last: CleanMetadata | None, since: str, exported: str | None = None
+) -> CleanDue:
+    """Return whether a clean is due, from the timeline and the newest completed clean; see `horizon_of`."""
     writes = timeline.writes()
     commits = sum(write.requested > last.last_completed for write in writes) if last is not None else len(writes)
     pending = timeline.where(action=Action.CLEAN, pending=True)
@@ -101,21 +100,26 @@ def clean_due(timeline: Timeline, policy: CleanPolicy, last: CleanMetadata | Non
     counted = f"{commits} writes since {f'the clean {last.start_time}' if last is not None else 'the first one'}"
     if commits < policy.max_commits:
         return CleanDue(due=False, reason=f"{counted}; due after {policy.max_commits}", commits=commits)
-    horizon = horizon_of(timeline, policy, since)
+    horizon = horizon_of(timeline, policy, since, exported)
     if horizon is None:
         return CleanDue(due=False, reason=f"{counted}; all of them are retained", commits=commits)
     retained = f"; the earliest write retained is {horizon.earliest.requested}" if horizon.earliest is not None else ""
     return CleanDue(due=True, reason=f"{counted}{retained}", commits=commits)
 
 
-def horizon_of(timeline: Timeline, policy: CleanPolicy, since: str) -> Horizon | None:
+def horizon_of(timeline: Timeline, policy: CleanPolicy, since: str, exported: str | None = None) -> Horizon | None:
     """Return the horizon of the policy, or None if all writes stay readable.
 
-    `since` is the instant time from which on a policy by hours retains writes.
+    Args:
+        timeline: The active timeline.
+        policy: The policy of the clean.
+        since: The instant time from which on a policy by hours retains writes.
+        exported: Requested time from which on views of other formats may lack writes. Readers of these views need
+            their files, as a pending write does. None: there are no views.
     """
     writes = timeline.writes().instants
     if policy.policy == FILE_VERSIONS:
-        pending = _first_pending(timeline, _MAY_READ)
+        pending = _earlier(_first_pending(timeline, _MAY_READ), exported)
         if pending is None:
             return Horizon(requested=_AFTER_ALL, completed=_AFTER_ALL)
         bound = _last_before(writes, pending)
@@ -125,7 +129,7 @@ def horizon_of(timeline: Timeline, policy: CleanPolicy, since: str) -> Horizon |
         earliest = writes[count] if count > 0 else None
     else:
         earliest = next((write for write in writes if write.requested >= since), None)
-    pending = _first_pending(timeline, _MAY_READ | _COMPACTIONS)
+    pending = _earlier(_first_pending(timeline, _MAY_READ | _COMPACTIONS), exported)
     if earliest is not None and pending is not None and pending < earliest.requested:
         earliest = _last_before(writes, pending)
     return None if earliest is None else replace(_horizon(earliest, pending), earliest=earliest)
@@ -254,6 +258,10 @@ def _horizon(earliest: Instant, pending: str | None) -> Horizon:
 
 def _first_pending(timeline: Timeline, actions: Collection[Action]) -> str | None:
     return min((instant.requested for instant in timeline.where(action=actions, pending=True)), default=None)
+
+
+def _earlier(first: str | None, second: str | None) -> str | None:
+    return min((time for time in (first, second) if time is not None), default=None)
 
 
 def _last_before(writes: Sequence[Instant], requested: str) -> Instant | None:

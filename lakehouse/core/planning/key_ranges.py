@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.planning.literals import literal
+from lakehouse.core.expressions.literals import literal
 from lakehouse.core.planning.predicate import Range
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import WriteStat

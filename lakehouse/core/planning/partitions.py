@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.literals import literal, typed_comparison, typed_list
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
-from lakehouse.core.planning.literals import literal, typed_comparison, typed_list
 from lakehouse.core.planning.predicate import check_columns
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
 from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path, segment, unescape

@@ -17,11 +17,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.planning.column_path import type_of
-from lakehouse.core.planning.literals import typed_comparison, typed_list
+from lakehouse.core.expressions.column_path import type_of
+from lakehouse.core.expressions.literals import typed_comparison, typed_list
 from lakehouse.core.planning.predicate import function_of, result_field
 from lakehouse.core.rows.result_values import NoValuesError
-from lakehouse.model.predicate import And, Applied, Call, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
+from lakehouse.model.predicate import (
+    And,
+    Applied,
+    Call,
+    Comparison,
+    Evaluated,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
 
 Flags = np.ndarray[Any, Any]
 
@@ -94,6 +106,8 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
             matched = may_match(part, ranges, schema, rows)
             flags = flags & matched if isinstance(where, And) else flags | matched
         return flags
+    if isinstance(where, Evaluated):
+        return np.ones(rows, bool) if where.implied is None else may_match(where.implied, ranges, schema, rows)
     if isinstance(where, Applied):
         return may_match(where.part, *_of_call(where.call, ranges, schema), rows)
     if isinstance(where, Not) and isinstance(where.part, Applied):

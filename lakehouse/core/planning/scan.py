@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import root_of, type_of
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
-from lakehouse.core.planning.column_path import root_of, type_of
 from lakehouse.core.planning.key_ranges import typed_bounds
 from lakehouse.core.planning.partitions import partition_ranges
 from lakehouse.core.planning.predicate import Range, check_columns
@@ -23,7 +23,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.predicate import And, In, Predicate, columns_of
+from lakehouse.model.predicate import And, In, Predicate, columns_of, statistics_condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +172,11 @@ def plan_scan(
     selected = columns_of_slices
     if where is not None:
         check_columns(where, full)
-        recorded = recorded_ranges(columns_of_slices.files, ranges, where, full)
+    pruning = statistics_condition(where)
+    if pruning is not None:
+        recorded = recorded_ranges(columns_of_slices.files, ranges, pruning, full)
         selected = columns_of_slices.filter(
-            columns_of_slices.any_file(files_that_may_match(columns_of_slices.files, recorded, where, full, keys))
+            columns_of_slices.any_file(files_that_may_match(columns_of_slices.files, recorded, pruning, full, keys))
         )
     return ScanPlan(
         slices=selected,

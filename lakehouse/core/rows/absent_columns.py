@@ -2,7 +2,8 @@
 
 The batch has one additional control column of bits:
 
-    __lacks   int64    bit i is set if the row lacks the columns of group i; null counts as 0
+    __lacks   int64    bit i is set if the row lacks the columns of group i; null counts as 0. Bit 62 is set if the row
+                       is a delete, which adds no column to the table, unlike `_hoodie_is_deleted`
 
 Columns that are absent in the same rows form one group, so a batch from files with k different sets of columns has few
 groups.
@@ -20,6 +21,8 @@ from lakehouse.errors import UserError
 
 LACKS = "__lacks"
 _MOST_GROUPS = 62
+#: The bits of a row that is a delete.
+DELETE_BIT = 1 << _MOST_GROUPS
 
 #: The columns of each group, by the number of its bit.
 Groups = tuple[frozenset[str], ...]
@@ -47,6 +50,12 @@ def bits_of(rows: pa.Table) -> np.ndarray:
     if LACKS not in rows.column_names:
         return np.zeros(rows.num_rows, np.int64)
     return np.asarray(pc.fill_null(rows.column(LACKS), 0).to_numpy(), dtype=np.int64)
+
+
+def marked_deleted(rows: pa.Table) -> np.ndarray:
+    """Return the mask of rows whose control column marks them as deletes."""
+    marked: np.ndarray = (bits_of(rows) & DELETE_BIT) != 0
+    return marked
 
 
 def lacking_columns(groups: Groups, bits: int) -> frozenset[str]:

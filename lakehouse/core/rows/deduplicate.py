@@ -21,7 +21,7 @@ from lakehouse.core.rows.log_entries import ColumnSets, Control, record_entries
 from lakehouse.core.rows.ordering import ordering_columns
 from lakehouse.core.rows.record_merge import delete_flags
 from lakehouse.errors import UserError
-from lakehouse.model.merge import MergeMode, MergeRule
+from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 _LOWEST = np.iinfo(np.int64).min
 
@@ -48,6 +48,8 @@ def combine(
     codes, distinct = _codes(rows, keys)
     if distinct == rows.num_rows:
         return rows
+    if rule.combines_whole:
+        rule = replace(rule, partial=PartialMode.NONE)
     deleted = delete_flags(rows) if deletes_yield else None
     if deleted is not None and deleted.any():
         remaining = ~deleted

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.rows.absent_columns import LACKS, marked_deleted
 from lakehouse.core.rows.ordering import at_least, ordering_columns, without_ordering
 from lakehouse.errors import UserError
 from lakehouse.model.merge import MergeRule, require_runnable
@@ -74,10 +75,10 @@ def _is_boolean(kind: pa.DataType) -> bool:
 def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarray:
     """Return the mask of data rows that are flagged as deletes (DATA-1).
 
-    A row is a delete by `_hoodie_is_deleted` if `table` has that column, by the delete marker of the table, or by the
-    operation D or -U.
+    A row is a delete by `_hoodie_is_deleted` if `table` has that column, by the delete marker of the table, by the
+    operation D or -U, or by the control column of its batch.
     """
-    deleted = np.zeros(rows.num_rows, dtype=bool)
+    deleted = marked_deleted(rows) if LACKS in rows.column_names else np.zeros(rows.num_rows, dtype=bool)
     if DELETED_COLUMN in table.names:
         flags = delete_flags(rows)
         deleted = deleted if flags is None else deleted | flags

@@ -13,8 +13,10 @@ from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.column_groups import GROUPS_PROPERTY, groups_text, parse_groups
 from lakehouse.model.merge import (
+    BY_PAYLOAD,
     GROUP_MERGER,
     MERGER_PROPERTY,
+    STRATEGIES,
     UNAVAILABLE,
     MergeMode,
     MergeRule,
@@ -23,11 +25,6 @@ from lakehouse.model.merge import (
 )
 
 _COMMIT, _EVENT = MergeMode.COMMIT_TIME_ORDERING, MergeMode.EVENT_TIME_ORDERING
-_STRATEGIES = {
-    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": _EVENT,
-    "ce9acb64-bde0-424c-9b91-f6ebba25356d": _COMMIT,
-}
-_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _MODEL = "org.apache.hudi.common.model."
 _PROPERTY = "hoodie.record.merge.property."
 _DELETE_FIELD, _DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
@@ -44,7 +41,9 @@ _DMS = MergeRule(mode=_COMMIT, delete_field="Op", delete_marker="D")
 _DEBEZIUM = MergeRule(mode=_EVENT, delete_field="_change_operation_type", delete_marker="d")
 # Payload classes of mode CUSTOM with known semantics. A rule without ordering columns uses the table's columns.
 _PAYLOADS = {
-    f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(mode=_COMMIT, partial=PartialMode.IGNORE_DEFAULTS),
+    f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(
+        mode=_COMMIT, partial=PartialMode.IGNORE_DEFAULTS, combines_whole=True
+    ),
     f"{_MODEL}PartialUpdateAvroPayload": MergeRule(mode=_EVENT, partial=PartialMode.IGNORE_DEFAULTS),
     f"{_MODEL}AWSDmsAvroPayload": _DMS,
     "org.apache.hudi.payload.AWSDmsAvroPayload": _DMS,
@@ -54,6 +53,12 @@ _PAYLOADS = {
     f"{_MODEL}debezium.MySqlDebeziumAvroPayload": replace(_DEBEZIUM, ordering=("_event_seq",), by_parts=True),
     **{payload: MergeRule(mode=mode) for payload, mode in _MODES.items()},
 }
+#: The ordering columns of a payload class in tables with a property for each setting.
+_LEGACY_ORDERING = {
+    f"{_MODEL}debezium.MySqlDebeziumAvroPayload": ("_event_bin_file", "_event_pos"),
+    f"{_MODEL}debezium.PostgresDebeziumAvroPayload": ("_event_lsn",),
+}
+PAYLOAD_PROPERTY, LEGACY_PAYLOAD_PROPERTY = "hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"
 
 
 def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
@@ -73,7 +78,7 @@ def declared_mode(raw: Mapping[str, str], layout: TableLayout) -> MergeMode:
         return MergeMode(mode) if mode in MergeMode.__members__ else MergeMode.CUSTOM
     payload, strategy = _payload(raw), _strategy(raw)
     by_payload = _MODES.get(payload, MergeMode.CUSTOM) if payload else None
-    by_strategy = _STRATEGIES.get(strategy, MergeMode.CUSTOM) if strategy else None
+    by_strategy = STRATEGIES.get(strategy, MergeMode.CUSTOM) if strategy else None
     implied = (by_strategy or by_payload) if layout.prefers_strategy else (by_payload or by_strategy)
     return implied or (_EVENT if ordering_fields(raw) else _COMMIT)
 
@@ -100,6 +105,50 @@ def parse_merge_rule(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
     return _with_delete_marker(rule, raw)
 
 
+def payload_rule(payload: str, ordering: tuple[str, ...], layout: TableLayout) -> MergeRule:
+    """Return the merge rule of a new table with `layout` that declares a payload class, as Hudi 1.2 creates it.
+
+    Raises:
+        UnsupportedError: The class cannot be translated; the message has the way out.
+        UserError: The class orders by other columns than `ordering`, or it needs an ordering column.
+    """
+    rule = _PAYLOADS.get(payload)
+    if rule is None:
+        raise UnsupportedError(
+            f"payload class {payload} is code of the JVM that cannot run here. Payload classes with known semantics "
+            f"are {', '.join(sorted({name.rpartition('.')[2] for name in _PAYLOADS}))}. Write the merge as a Python "
+            "function: Table.create(merger='package.module:function')",
+            payload=payload,
+        )
+    own = rule.ordering
+    if layout.has_merge_properties:
+        own = _LEGACY_ORDERING.get(payload, ())
+        rule = replace(rule, by_parts=False, combines_whole=False)
+    if own and ordering not in ((), own, rule.ordering):
+        raise UserError(
+            f"payload class {payload} orders versions by {', '.join(own)}, not by {', '.join(ordering)}; remove the "
+            "ordering column"
+        )
+    rule = replace(rule, ordering=own or ordering)
+    if rule.mode is _EVENT and not rule.ordering:
+        raise UserError(f"payload class {payload} needs an ordering column")
+    return rule
+
+
+def payload_properties(payload: str, rule: MergeRule, layout: TableLayout) -> dict[str, str]:
+    """Return the merge properties of a new table with the `payload_rule` of a payload class."""
+    if layout.has_merge_properties:
+        return {**merge_properties(rule, layout), LEGACY_PAYLOAD_PROPERTY: payload}
+    mode = _MODES.get(payload, MergeMode.CUSTOM)
+    strategy = next((key for key, merged in STRATEGIES.items() if merged is mode), BY_PAYLOAD)
+    raw = {PAYLOAD_PROPERTY: payload}
+    if layout.has_merge_modes:
+        raw |= {"hoodie.record.merge.mode": mode.value, "hoodie.record.merge.strategy.id": strategy}
+    if rule.ordering:
+        raw[layout.ordering_property] = ",".join(rule.ordering)
+    return raw
+
+
 def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     """Return the merge properties for a new table with `layout`; `parse_merge_rule` is the inverse.
 
@@ -109,7 +158,7 @@ def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     """
     if rule.mode is MergeMode.CUSTOM and not rule.merger:
         raise UserError("record merge mode CUSTOM needs a merger: package.module:function")
-    raw = {"hoodie.record.merge.mode": rule.mode.value}
+    raw = {"hoodie.record.merge.mode": rule.mode.value} if layout.has_merge_modes else {}
     if rule.ordering:
         raw[layout.ordering_property] = ",".join(rule.ordering)
     if rule.merger:
@@ -120,16 +169,17 @@ def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
     if layout.has_merge_properties:
         return {**raw, **_settings(rule)}
     _refuse_settings(rule, layout)
+    if not rule.merger and layout.has_merge_modes:
+        raw["hoodie.record.merge.strategy.id"] = next(key for key, mode in STRATEGIES.items() if mode is rule.mode)
     if not rule.merger:
-        raw["hoodie.record.merge.strategy.id"] = next(key for key, mode in _STRATEGIES.items() if mode is rule.mode)
         event = rule.mode is _EVENT
         payload = "DefaultHoodieRecordPayload" if event else "OverwriteWithLatestAvroPayload"
-        raw["hoodie.compaction.payload.class"] = _MODEL + payload
+        raw[PAYLOAD_PROPERTY] = _MODEL + payload
     return raw
 
 
 def _payload(raw: Mapping[str, str]) -> str:
-    return raw.get("hoodie.compaction.payload.class", "")
+    return raw.get(PAYLOAD_PROPERTY, "")
 
 
 def _strategy(raw: Mapping[str, str]) -> str:
@@ -139,7 +189,7 @@ def _strategy(raw: Mapping[str, str]) -> str:
 def _rule_of_payload(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
     payload, strategy = _payload(raw), _strategy(raw)
     # Tables with a custom merger also declare a payload class, which has no effect.
-    if strategy not in ("", _BY_PAYLOAD) and layout.has_merge_strategies:
+    if strategy not in ("", BY_PAYLOAD) and layout.has_merge_strategies:
         foreign = f"merge strategy {strategy}"
     elif payload in _PAYLOADS:
         return _PAYLOADS[payload]
@@ -188,6 +238,11 @@ def _refuse_settings(rule: MergeRule, layout: TableLayout) -> None:
         "a delete marker column": rule.delete_field is not None,
         "several ordering columns": len(rule.ordering) > 1,
         "ordering by parts of one column": rule.by_parts,
+        "a merger or column groups": bool(rule.merger) and not layout.has_merge_strategies,
+        # Hudi 0.15 compares ordering values among log records, whatever the payload class is.
+        "ordering columns with merge mode COMMIT_TIME_ORDERING": bool(rule.ordering)
+        and rule.mode is _COMMIT
+        and not layout.has_merge_modes,
     }
     for feature, is_declared in features.items():
         if is_declared:

@@ -20,13 +20,21 @@ from lakehouse.core.layout.registry import (
     has_completion_times,
     table_layout,
 )
-from lakehouse.core.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
+from lakehouse.core.state.merge_config import (
+    declared_mode,
+    merge_properties,
+    ordering_fields,
+    parse_merge_rule,
+    payload_properties,
+)
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
 from lakehouse.model.table_identity import TABLE_ID, TableIdentity
 from lakehouse.spec.function import is_allowed
+from lakehouse.spec.options.deletes import DELETE_RETENTION
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 
 INITIAL_VERSION = "hoodie.table.initial.version"
 CDC_ENABLED, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
@@ -169,12 +177,61 @@ def stored_format(timestamp: TimestampFormat) -> TimestampFormat:
 
 
 def require_writable(config: TableConfig, root: str) -> None:
-    """Raise UnsupportedError if the table at `root` has a version that this package does not write."""
-    if not config.layout.is_writable:
-        names = " and ".join(map(str, WRITABLE_VERSIONS))
+    """Raise UnsupportedError if this package does not write the table at `root`; the message contains the way out."""
+    problem = write_refusal(config)
+    if problem is not None:
+        raise UnsupportedError(f"{root}: {problem}")
+
+
+def require_indexes(config: TableConfig, root: str) -> None:
+    """Raise UnsupportedError if this package does not maintain metadata tables, so also no indexes, for the version."""
+    if not config.layout.writes_metadata_table:
         raise UnsupportedError(
-            f"{root}: tables of version {config.version} can be read but not written; versions {names} can be written"
+            f"{root}: indexes are stored in the metadata table, and for tables of version {config.version} it is not "
+            "maintained here; use an index that needs none, such as SIMPLE, BLOOM or BUCKET"
         )
+
+
+def write_refusal(config: TableConfig) -> str | None:
+    """Return why this package does not write a table of this version and kind, and the way out; None if it does."""
+    layout, version = config.layout, f"of version {config.version}"
+    if not layout.is_writable:
+        names = " and ".join(map(str, WRITABLE_VERSIONS))
+        return f"tables {version} can be read but not written; versions {names} can be written"
+    if config.is_merge_on_read and not layout.writes_logs:
+        return f"merge-on-read tables {version} can be read but not written; upgrade the table with Apache Hudi 1.x"
+    if config.metadata_partitions and not layout.writes_metadata_table:
+        return (
+            f"the metadata table of a table {version} can be read but not maintained. Remove it by `lakehouse metadata "
+            "rebuild --option hoodie.metadata.enable=false`, and set hoodie.metadata.enable=false in all other writers"
+        )
+    features = {
+        "consistent hashing": stored_index_type(config.raw).has_ring,
+        "bucket counts per partition": bool(config.raw.get(EXPRESSIONS)),
+        "remembered deletes": config.raw.get(DELETE_RETENTION, "").strip() not in ("", "0"),
+    }
+    if not layout.has_completion_times and (feature := next((name for name, used in features.items() if used), "")):
+        return f"{feature} are not written in tables {version}; create a table of version 9, or leave the option out"
+    has_types = layout.stores_partition_types or ":" in config.raw.get("hoodie.table.partition.fields", "")
+    if config.keys.generator is KeyGeneratorType.CUSTOM and not has_types:
+        return (
+            f"a table {version} does not store the types of its partition columns, so the partition paths of its "
+            "CUSTOM key generator are unknown; write it with the writer that created it"
+        )
+    return _timestamp_refusal(config)
+
+
+def _timestamp_refusal(config: TableConfig) -> str | None:
+    """Return why partition paths of a TIMESTAMP key generator are unknown. Hudi 0.15 stores formats but no type."""
+    names = [prefix + "timestamp.type" for prefix in _TIMEBASED]
+    if config.keys.timestamp is None or config.layout.stores_partition_types:
+        return None
+    if any(name in config.raw for name in names):
+        return None
+    return (
+        f"the properties have no {names[0]}, so it is unknown how partition paths are built from the partition "
+        "column. Add it to .hoodie/hoodie.properties, with the value that the other writers of the table use"
+    )
 
 
 def require_mergeable(config: TableConfig) -> None:
@@ -192,10 +249,13 @@ def new_table_properties(
     create_schema: str | None,
     extra: Mapping[str, str],
     table_type: str = COPY_ON_WRITE,
+    payload: str = "",
 ) -> dict[str, str]:
-    """Return the properties of a new table, as Hudi 1.x writes them (TL-2.4).
+    """Return the properties of a new table, as Hudi writes them for its version (TL-2.4, V6-1).
 
-    Raises UnsupportedError if the version has no properties for `rule`.
+    `payload` is its payload class.
+
+    Raises UnsupportedError if the version has no properties for `rule` or `keys`.
     """
     raw = {
         "hoodie.table.name": name,
@@ -207,23 +267,24 @@ def new_table_properties(
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         "hoodie.archivelog.folder": "archived",
-        "hoodie.table.recordkey.fields": ",".join(keys.record_key_fields),
         "hoodie.table.keygenerator.type": keys.generator.value,
-        **merge_properties(rule, layout),
+        **(payload_properties(payload, rule, layout) if payload else merge_properties(rule, layout)),
         "hoodie.datasource.write.hive_style_partitioning": str(keys.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(keys.url_encode).lower(),
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.table.checksum": str(table_checksum("default", name)),
     }
+    if keys.record_key_fields:
+        # Hudi generates keys if the property is absent.
+        raw["hoodie.table.recordkey.fields"] = ",".join(keys.record_key_fields)
     if keys.partition_fields:
         raw["hoodie.table.partition.fields"] = _partition_fields_text(keys)
     if keys.consistent_timestamps:
         raw["hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"] = "true"
-    raw |= layout.new_table_properties
     if create_schema:
         raw["hoodie.table.create.schema"] = create_schema
-    return {**raw, **_timestamp_properties(keys.timestamp), **extra}
+    return layout.stored_properties({**raw, **_timestamp_properties(keys.timestamp), **extra})
 
 
 _TIMEBASED = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")

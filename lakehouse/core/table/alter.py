@@ -21,7 +21,8 @@ from lakehouse.core.planning.schema_changes import (
     SchemaChange,
     SetComment,
 )
-from lakehouse.core.table.writes import Outcome, WriteCall, commit_metadata_of, settled, with_overrides
+from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.core.table.writes import commit_metadata_of, settled, with_overrides
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.policies import Policies

@@ -1,7 +1,8 @@
 """Check the arguments of the public methods before anything runs, so that mistakes get clear errors.
 
-`checks_arguments` compares the arguments of a call with the signature of the method: unknown and missing names, and
-values of another type than annotated. Arguments that take one string or several are checked by `text_list`.
+`WriteCall` declares the arguments that all write methods take. `checks_arguments` compares the arguments of a call
+with the signature of the method: unknown and missing names, and values of another type than annotated. Arguments that
+take one string or several are checked by `text_list`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,34 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from functools import lru_cache, wraps
 from types import SimpleNamespace, UnionType
-from typing import Any, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypedDict, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
 
+from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.display import one_line, some
 from lakehouse.model.instant import Instant
+
+Outcome = Committed | NothingToDo
+
+
+class WriteCall(TypedDict, total=False):
+    """Keyword arguments that all write methods take in addition to the rows.
+
+    `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
+    `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
+    commit; otherwise ConflictError is raised and nothing is committed.
+    """
+
+    commit_metadata: Mapping[str, str] | None
+    options: Mapping[str, str]
+    allow_empty: bool
+    precondition: Precondition | None
+
 
 ClassT = TypeVar("ClassT", bound=type)
 #: Examples for arguments whose type does not show the expected notation.

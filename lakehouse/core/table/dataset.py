@@ -29,6 +29,7 @@ from lakehouse.core.operations.read.row_count import commit_time_batches, count_
 from lakehouse.core.operations.read.scan import Scan
 from lakehouse.core.planning.arrow_filter import filter_columns, pruning_predicate
 from lakehouse.core.planning.scan import chosen_columns
+from lakehouse.core.state.file_system_view import Group
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.display import Readable, Shown, count_text, sentence
 
@@ -62,14 +63,22 @@ class DatasetScanner(Readable):
         """Return the planned read, with the columns of the result and of the filter; no data file is opened."""
         return self._plan(self.filter)
 
-    def pruned_batches(self, condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """Return the rows as record batches, at least those that meet a further condition, which only prunes.
+    def pruned_plan(self, condition: pc.Expression | None) -> Scan | ChangeScan:
+        """Return the planned read of at least the rows that meet a further condition, which only prunes files.
 
-        The caller filters the rows. It may have other rules for NaN than Arrow: the rows with NaN are returned if
-        NaN is the greatest number.
+        The caller filters the rows. It may have other rules for NaN than Arrow.
         """
         conditions = [each for each in (self.filter, condition) if each is not None]
-        return self._batches(self._plan(reduce(and_, conditions) if conditions else None).batches())
+        return self._plan(reduce(and_, conditions) if conditions else None)
+
+    @property
+    def has_condition(self) -> bool:
+        """Whether the rows must meet a condition of the dataset or of its scan."""
+        return self.filter is not None or self.read.request.where is not None
+
+    def planned_batches(self, planned: Scan | ChangeScan) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a planned read as record batches."""
+        return self._batches(planned.batches())
 
     def _plan(self, pruning: pc.Expression | None) -> Scan | ChangeScan:
         names = _read_columns(self.dataset_schema, self.projection, self.projected_schema, self.filter)
@@ -249,6 +258,15 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def __reduce__(self) -> NoReturn:
         raise _unsupported("it cannot be sent to another process; send the location of the table")
+
+    @property
+    def read(self) -> PinnedRead:
+        """The version that the dataset reads."""
+        return self._read
+
+    def without(self, groups: frozenset[Group]) -> TableDataset:
+        """Return a dataset without the rows of some file groups."""
+        return TableDataset(replace(self._read, excluded=groups), self._filters)
 
     def __repr__(self) -> str:
         table = self._read.table

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
     from lakehouse.core.operations.validate.validate import validate
     from lakehouse.core.operations.write.write import write
+    from lakehouse.core.table.input_rows import InputRules, has_rows, input_batch
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata
     from lakehouse.core.table.services import TableServices
 
 __all__ = [
+    "InputRules",
     "TableInspection",
     "TableMetadata",
     "TableServices",
@@ -32,6 +34,8 @@ __all__ = [
     "create_table",
     "delete_savepoint",
     "describe",
+    "has_rows",
+    "input_batch",
     "partition_expiry",
     "restore",
     "roll_back_expired_writes",
@@ -53,6 +57,7 @@ _MODULES = {
     "lakehouse.core.operations.validate.validate": ("validate",),
     "lakehouse.core.operations.write.write": ("write",),
     "lakehouse.core.table.alter": ("AlterBuilder",),
+    "lakehouse.core.table.input_rows": ("InputRules", "has_rows", "input_batch"),
     "lakehouse.core.table.inspection": ("TableInspection",),
     "lakehouse.core.table.metadata": ("TableMetadata",),
     "lakehouse.core.table.services": ("TableServices",),

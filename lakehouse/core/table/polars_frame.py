@@ -3,6 +3,9 @@
 `polars.scan_pyarrow_dataset` passes a condition to the dataset as an expression of Arrow, which differs for NaN and for
 nulls in `~is_in`. Here Polars itself filters each batch, and the expression of Arrow is only used to prune.
 
+The native reader of Polars reads the files whose rows it returns exactly (`read.plain_files`), after the condition has
+pruned them. All other slices are streamed by the dataset.
+
 Polars has no public call that translates a condition. But it translates the conditions on a dataset, so a dataset
 without rows receives the translated condition.
 """
@@ -17,6 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from lakehouse.core.operations.read.cdc import ChangeScan
+from lakehouse.core.operations.read.plain_files import divided
+from lakehouse.core.operations.read.scan import Scan
 from lakehouse.core.table.dataset import TableDataset
 from lakehouse.errors import UserError
 
@@ -35,11 +41,8 @@ def polars_frame(dataset: TableDataset) -> Any:
         columns = list(dataset.schema.names) if with_columns is None else with_columns
         read = columns if predicate is None else list(dict.fromkeys((*columns, *predicate.meta.root_names())))
         pruning = None if predicate is None else _arrow_condition(dataset.schema, predicate)
-        batches = dataset.scanner(read, batch_size=batch_size).pruned_batches(pruning)
         missing = n_rows
-        for batch in batches:
-            frame = polars.from_arrow(batch)
-            frame = frame if predicate is None else frame.filter(predicate)
+        for frame in frames(read, predicate, pruning, batch_size):
             frame = frame.select(columns) if missing is None else frame.select(columns).head(missing)
             if frame.height:
                 yield frame
@@ -47,6 +50,24 @@ def polars_frame(dataset: TableDataset) -> Any:
                 missing -= frame.height
                 if missing <= 0:
                     return
+
+    def frames(read: list[str], predicate: Any, pruning: Any, batch_size: int | None) -> Iterator[Any]:
+        """Yield the rows that meet the condition, with the columns of the result and of the condition."""
+        scanner = dataset.scanner(read, batch_size=batch_size)
+        planned: Scan | ChangeScan | None = scanner.pruned_plan(pruning)
+        if read and isinstance(planned, Scan) and not scanner.has_condition:
+            parts = divided(planned, is_filtered_later=True)
+            if parts.paths:
+                # Later files may have more columns, which the read does not need.
+                options = {"hive_partitioning": False, "glob": False, "extra_columns": "ignore"}
+                files = polars.scan_parquet(list(parts.paths), **options).select(read)
+                if files.collect_schema() == polars.Schema({name: schema[name] for name in read}):
+                    files = files if predicate is None else files.filter(predicate)
+                    yield from files.collect_batches(maintain_order=True)
+                    planned = parts.rest
+        for batch in () if planned is None else scanner.planned_batches(planned):
+            frame = polars.from_arrow(batch)
+            yield frame if predicate is None else frame.filter(predicate)
 
     schema = polars.from_arrow(dataset.schema.empty_table()).schema
     return plugins.register_io_source(source, schema=schema)

@@ -71,6 +71,46 @@ class TableScan(Readable):
         batches = scan.batches(threads=threads) if isinstance(scan, Scan) else scan.batches()
         return pa.Table.from_batches(batches, scan.schema)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a stream of Arrow's C interface.
+
+        With it `pyarrow.table(scan)`, `polars.from_arrow(scan)`, `duckdb.from_arrow(scan)`, pandas, nanoarrow and the
+        write methods of another table take a scan. The rows are streamed, and each use reads them again.
+        """
+        scan = self.plan()
+        reader = pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, *, threads: int | None = None) -> Any:
+        """Return all rows as a `pandas.DataFrame`; `threads` as in `to_batches`.
+
+        Raises UserError if pandas is not installed.
+        """
+        try:
+            import_module("pandas")
+        except ImportError as error:
+            raise UserError(f"to_pandas() needs pandas ({error}): pip install pandas") from error
+        return self.to_arrow(threads=threads).to_pandas()
+
+    def to_duckdb(self, connection: Any = None, name: str | None = None) -> Any:
+        """Return the rows as a relation of DuckDB, which reads them when a query runs.
+
+        Columns and filters of a query reach the scan, as for `to_pyarrow_dataset`, and the relation reads one version
+        of the table. The rows are streamed.
+
+            orders = table.scan().to_duckdb(name="orders")
+            duckdb.sql("SELECT city, sum(amount) FROM orders WHERE day >= '2026-01-01' GROUP BY city")
+
+        Args:
+            connection: A connection of DuckDB; by default the connection of `duckdb.sql`.
+            name: The name of a view of the connection on these rows, for queries in SQL.
+
+        Raises:
+            UserError: DuckDB is not installed, or the table lacks a column of the scan.
+        """
+        module = import_module("lakehouse.core.table.duckdb_relation")
+        return module.duckdb_relation(self, connection, name)
+
     def to_pyarrow_dataset(self) -> TableDataset:
         """Return the rows as a `pyarrow.dataset.Dataset`, which DuckDB, Polars and others read lazily.
 
@@ -90,6 +130,10 @@ class TableScan(Readable):
         module = import_module("lakehouse.core.table.dataset")
         dataset: TableDataset = module.TableDataset(PinnedRead.of(self.table, self.request))
         return dataset
+
+    def to_dataset(self) -> TableDataset:
+        """Return the result of `to_pyarrow_dataset`."""
+        return self.to_pyarrow_dataset()
 
     def to_polars(self) -> Any:
         """Return the rows as a `polars.LazyFrame`, which Polars reads when a query is collected.

@@ -116,7 +116,7 @@ class Table(TableWrites, Readable):
         location: str | PathLike[str],
         *,
         name: str,
-        record_key: str | Sequence[str],
+        record_key: str | Sequence[str] = (),
         partition_by: str | Sequence[str] = (),
         ordering: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
@@ -131,22 +131,26 @@ class Table(TableWrites, Readable):
         unavailable_value: str | None = None,
         delete_field: str | None = None,
         delete_marker: str | None = None,
+        payload_class: str | None = None,
         table_id: str | None = None,
         options: Mapping[str, str] | None = None,
+        store_options: bool = True,
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         env: Env | None = None,
     ) -> Table:
-        """Create a table and open it; name, location and record key are required.
+        """Create a table and open it; name and location are required.
 
         As in Hudi, the record key is unique in each partition, not in the whole table: a row whose partition changed
         becomes a second row. The key is unique in the table with a global index (`hoodie.index.type=GLOBAL_SIMPLE`) or
         without partitions. `validate(keys="global")` finds keys that are in several partitions.
 
+        Without a record key, as in Hudi, each inserted row gets a generated key, and the table has no upserts.
+
         Args:
             location: URL or path of the table.
             name: Name of the table.
-            record_key: Column or columns that identify a record.
+            record_key: Column or columns that identify a record. Leave it out for rows that are only appended.
             partition_by: Column or columns of the partition path.
             ordering: Column or columns that decide which version of a record is newer.
             schema: Data columns; without it the first write declares them.
@@ -163,8 +167,12 @@ class Table(TableWrites, Readable):
             unavailable_value: Value for "not available"; by default the marker of Debezium.
             delete_field: Column that marks deletes: a row is a delete if its value is `delete_marker`.
             delete_marker: Value of `delete_field` in deletes.
+            payload_class: Payload class of Hudi, such as the full name of PartialUpdateAvroPayload, in place of
+                `merge_mode`, `partial_update` and the delete marker.
             table_id: Id of a table that is created again in place of a lost one.
-            options: hoodie.* options that the table stores.
+            options: hoodie.* options of the table, its writes and services.
+            store_options: Store the options as defaults of everybody who opens the table; otherwise only those that
+                must not change are stored, and the others have an effect on the returned object.
             storage_options: Options of the storage, such as credentials.
             exist_ok: Open the table if it exists already.
             env: Storage, clock, timers and ids; by default provided by this machine.
@@ -189,10 +197,12 @@ class Table(TableWrites, Readable):
             unavailable_value=unavailable_value,
             delete_field=delete_field,
             delete_marker=delete_marker,
+            payload_class=payload_class,
             table_type=table_type,
             cdc=cdc,
             table_id=table_id,
             options=option_texts(options or {}),
+            stores_options=store_options,
         )
         if schema is not None:
             plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)

@@ -1,12 +1,15 @@
 """TableWrites: the methods of a table that write rows.
 
-Arrow input is processed in this process, a Spark DataFrame on its session. Both run the same operations.
+A Spark DataFrame is processed on its session. Other rows become Arrow data (`input_rows`), which is processed in this
+process. Both run the same operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, TypedDict, Unpack
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -14,14 +17,14 @@ from lakehouse.core.engine.adapters import frame_engine, is_frame
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.queries import SNAPSHOT, Query, ScanRequest
+from lakehouse.core.operations.load.table import LoadedTable, stored_options
+from lakehouse.core.operations.read.queries import Query, ScanRequest
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
-from lakehouse.core.table.arguments import option_texts, refuse_keys
+from lakehouse.core.table.arguments import Outcome, WriteCall, option_texts, refuse_keys
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, UserError
@@ -30,22 +33,14 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.texts import text_list
 from lakehouse.spec.options.parser import check_known
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.schema import NEW_COLUMN
 
-Outcome = Committed | NothingToDo
-
-
-class WriteCall(TypedDict, total=False):
-    """Keyword arguments that all write methods take in addition to the rows.
-
-    `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
-    `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
-    commit; otherwise ConflictError is raised and nothing is committed.
-    """
-
-    commit_metadata: Mapping[str, str] | None
-    options: Mapping[str, str]
-    allow_empty: bool
-    precondition: Precondition | None
+if TYPE_CHECKING:
+    # Imported with the first rows that are not Arrow data.
+    from lakehouse.core.operations.placement.protocol import WriteRequest
+    from lakehouse.core.table.input_rows import InputRules
+    from lakehouse.core.table.merge import MergeBuilder
+    from lakehouse.core.table.statements import TableAccess
 
 
 class TableWrites:
@@ -84,8 +79,8 @@ class TableWrites:
     def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Delete rows by their keys.
 
-        `keys` is a frame with the record key columns, one record key (a string), or a list of record keys. Without
-        partition columns in the frame, all partitions are searched.
+        `keys` are rows with the record key columns, in any form that `upsert` takes, one record key (a string), or a
+        list of record keys. Without partition columns in the rows, all partitions are searched.
         """
         if isinstance(keys, str):
             keys = [keys]
@@ -94,20 +89,88 @@ class TableWrites:
                 reason = "the list of keys is empty, so there is no row to delete"
                 return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
             keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
-        elif not is_frame(keys):
+        elif not is_frame(keys) and not operations.has_rows(keys):
             raise refuse_keys(keys, self.refresh())
         return self._write(Operation.DELETE, keys, call)
 
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
-        """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
-        fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
-        if with_overrides(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # The ordering column is read, because a tombstone must hide versions up to the version that the scan
-            # returned.
-            fields = (*fields, *self.config.merge_rule.compared)
-        columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
-        scan = self._scan(self.refresh(), SNAPSHOT, columns, where).plan()
-        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)
+        """Delete the rows that meet a condition; their keys are streamed from the files into the write.
+
+        The write fails with ConflictError if another writer changes the files that were read.
+        """
+        return self._statement("delete", {}, where, call)
+
+    def update(self, set: Mapping[str, Any], where: str | None = None, **call: Unpack[WriteCall]) -> Outcome:
+        """Set columns of the rows that meet a condition, or of all rows.
+
+        Args:
+            set: Values by column: a string is an SQL expression over the columns of the row, such as `"price * 1.1"`
+                or `"'text'"`; other values are literals.
+            where: SQL condition on the rows.
+            **call: See `WriteCall`.
+
+        Returns:
+            The commit, or `NothingToDo` if no row meets the condition. `ignored_updates` counts rows whose new ordering
+            value is lower than the stored one: every reader of the table prefers the stored row.
+
+        Raises:
+            UserError: A name or a type does not fit, a value overflows, or the update changes a key or a partition.
+            ConflictError: Another writer changed the files that were read, several times.
+        """
+        return self._statement("update", set, where, call)
+
+    # parameters: the names of both sides are part of the interface of deltalake
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str],
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+    ) -> MergeBuilder:
+        """Return a MERGE of the rows of a source; `execute` runs it in one commit.
+
+        Args:
+            source: Arrow data, an object with `__arrow_c_stream__`, a table or a scan of one. It must fit into a
+                quarter of the memory budget.
+            on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
+            source_alias: The name of the source in the texts of the statement.
+            target_alias: The name of this table in the texts of the statement.
+        """
+        module = import_module("lakehouse.core.table.merge")
+        builder: MergeBuilder = module.MergeBuilder(
+            table=self._access(),
+            source=source,
+            on=on if isinstance(on, str) else tuple(text_list(on, "on", ordered=True)),
+            source_alias=source_alias,
+            target_alias=target_alias,
+        )
+        return builder
+
+    def _access(self) -> TableAccess:
+        module = import_module("lakehouse.core.table.statements")
+        access: TableAccess = module.TableAccess(
+            location=self.location, refresh=self.refresh, policies_of=self._policies_of, write=self._write_request
+        )
+        return access
+
+    def _policies_of(self, call: WriteCall) -> Policies:
+        commit_metadata_of(call.get("commit_metadata"))
+        return with_overrides(self._policies, call.get("options") or {})
+
+    def _write_request(self, loaded: LoadedTable, policies: Policies, request: WriteRequest) -> Outcome:
+        engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
+        return settled(operations.write(loaded, engine, policies, request))
+
+    def _statement(self, verb: str, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:
+        """Run UPDATE or DELETE: a statement without a source."""
+        merge = import_module("lakehouse.core.table.merge")
+        loaded, policies = self.refresh(), self._policies_of(call)
+        if table_schema(loaded) is None:
+            raise UserError(f"{self.location}: the table has no rows yet, so there is nothing to {verb}")
+        run = merge.without_source(self._access(), loaded, policies, merge.clause(verb, values), where)
+        outcome: Outcome = run.execute(loaded, policies, call)
+        return outcome
 
     def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Replace the partitions that occur in `rows` by the rows."""
@@ -146,7 +209,7 @@ class TableWrites:
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         policies = with_overrides(self._policies, call.get("options") or {})
-        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
+        batch = rows if isinstance(rows, SourceBatch) else self._batch(operation, rows, policies, call)
         batch.require(operation)
         request = operations.WriteRequest(
             operation=operation,
@@ -159,6 +222,24 @@ class TableWrites:
         )
         engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
         return settled(operations.write(self.refresh(), engine, policies, request))
+
+    def _batch(self, operation: Operation, rows: Any, policies: Policies, call: WriteCall) -> SourceBatch:
+        """Return rows of any kind in a form that an engine reads."""
+        if is_frame(rows):
+            return SourceBatch(rows)
+        return operations.input_batch(rows, partial(self._input_rules, operation, policies, call))
+
+    def _input_rules(self, operation: Operation, policies: Policies, call: WriteCall) -> InputRules:
+        """Return how rows without declared types are converted."""
+        table, policy = self.refresh(), policies.schema
+        options = {**stored_options(table.config), **(call.get("options") or {})}
+        return operations.InputRules(
+            schema=table_schema(table),
+            # Arrow data adds columns by default. A key of a dict is more often misspelt than new.
+            adds_columns=policy.new_column != "add" or options.get(NEW_COLUMN, "").strip().lower() == "add",
+            separates_absent=operation is Operation.UPSERT and policy.missing == "keep",
+            budget_bytes=policies.write.memory_budget_bytes,
+        )
 
 
 def with_overrides(policies: Policies, options: Mapping[str, str]) -> Policies:

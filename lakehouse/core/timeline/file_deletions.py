@@ -27,6 +27,7 @@ LOG_INFIX = ".log."
 _LEFTOVERS = re.compile(
     r"\.hoodie/(?:"
     r"(?:\.temp|\.staging)/\d+/.+"
+    r"|\.staging/frames/[0-9a-z-]+/[^/]+"
     r"|\.heartbeat/\d+"
     r"|\.schema/\d+(?:_\d+)?\.schemacommit"
     r"|\.tombstones/\d+_\d+_[0-9a-z-]+\.parquet"

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.commit_files import COMMIT_FILES, decode_files, files_of
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_summary
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace, decode_summary
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
@@ -86,6 +86,8 @@ class TimelineStore:
             self.unfinished = tuple(file for file in files if is_temporary(file.name))
         listed, timeline = self._listed
         new = {name: parse_instant(name) for name in names if name not in listed}
+        if new and not self._config.layout.has_clustering_action:
+            new = self._with_clusterings(new, names)
         if len(listed) + len(new) > len(names):
             # Files were deleted, for example by an archive or a rollback.
             parsed = {name: listed[name] if name in listed else new[name] for name in names}
@@ -95,6 +97,21 @@ class TimelineStore:
             timeline = _furthest(timeline, new.values())
             self._listed = {**listed, **new}, timeline
         return timeline
+
+    def _with_clusterings(self, new: dict[str, Instant | None], names: Collection[str]) -> dict[str, Instant | None]:
+        """Return new instants; a pending replacecommit with a clustering plan gets the action CLUSTERING."""
+        result = dict(new)
+        for name, instant in new.items():
+            if instant is None or instant.is_completed or instant.action is not Action.REPLACECOMMIT:
+                continue
+            completed = replace(instant, state=State.COMPLETED)
+            if self._config.layout.instant_name(completed) in names:
+                continue
+            plan = self.read(instant, State.REQUESTED)
+            with suppress(CorruptTableError):
+                if plan and decode_requested_replace(plan):
+                    result[name] = replace(instant, action=Action.CLUSTERING)
+        return result
 
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return completed instants with their metadata, in the order of `instants`."""
@@ -423,6 +440,9 @@ class TimelineStore:
         completion = max(self.new_instant_time(timeline), _next(after) if after else "")
         moved = timeline.transition(instant, State.COMPLETED, completion).current(instant)
         assert moved is not None
+        if not self._config.layout.has_completion_times:
+            # The name of the file contains no completion time, so the instant has none when it is loaded again.
+            moved = replace(moved, completed=None)
         pending = frozenset(self.pending_files(moved))
         is_guarded = True
 

@@ -90,7 +90,15 @@ def create_declared_table(
             return existing
     available = declared_columns(spec) if columns is None else columns_of(normalise(columns))
     check_units(spec, options, available)
-    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **declared_fields(spec, available))
+    # The spec, whose options change, gives its options to each run.
+    table = Table.create(
+        spec.location,
+        options=options,
+        store_options=False,
+        env=env,
+        exist_ok=exist_ok,
+        **declared_fields(spec, available),
+    )
     _check_agreement(spec, options, table.config, table)
     return table
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.services.partition_purge import purge_table
-from lakehouse.core.state.table_config import TableConfig, identity_of
+from lakehouse.core.state.table_config import TableConfig, identity_of, write_refusal
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import assign_table_id, read_properties
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 def assigned_identity(env: Env, config: TableConfig, *, new_id: bool = False) -> TableIdentity:
     """Return the identity of a table; a table without id gets one in its properties.
 
-    Without write access, or if this table version cannot be written, the identity has no id. `new_id` replaces the id.
+    Without write access, or if the table can only be read, the identity has no id, and a warning contains the reason.
+    `new_id` replaces the id.
 
     Raises:
         RetryableError: Another writer is changing the properties.
@@ -43,12 +44,11 @@ def assigned_identity(env: Env, config: TableConfig, *, new_id: bool = False) ->
     identity, root = config.identity, env.storage.root
     if identity.id and not new_id:
         return identity
-    if not config.layout.is_writable:
+    refusal = write_refusal(config)
+    if refusal is not None:
         if new_id:
-            raise UnsupportedError(
-                f"{root}: --new-id writes the id to the properties of the table, and tables of version "
-                f"{config.version} can be read but not written. Upgrade the table with Apache Hudi first"
-            )
+            raise UnsupportedError(f"{root}: --new-id writes the id to the properties of the table, and {refusal}")
+        logger.warning("%s can be read but neither written nor serviced: %s", root, refusal)
         return identity
     try:
         return replace(identity, id=assign_table_id(env, replaces=identity.id))

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.jobs.report_stores import open_report_store
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
-from lakehouse.spec.report_store import JobDocument, ReportStore
+from lakehouse.spec.report_store import JobDocument, JobDocuments
 from lakehouse.spec.reports_folder import is_folder
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def watch_task(environ: Mapping[str, str]) -> None:
     watch(target=_watch, args=(is_gone, pause_s), name="watch of the task", daemon=True).start()
 
 
-def _store_with_heartbeat(task: TaskProcess, environ: Mapping[str, str]) -> ReportStore:
+def _store_with_heartbeat(task: TaskProcess, environ: Mapping[str, str]) -> JobDocuments:
     """Return the store of the task's documents; raise UserError if it has no heartbeat of the task."""
     store = open_report_store(task.heartbeat, environ)
     if JobDocument.HEARTBEAT not in store.read(JobDocument.HEARTBEAT):
@@ -72,7 +72,7 @@ def _looks_at_processes(task: TaskProcess) -> Callable[[], bool]:
     return lambda: task.has_ended
 
 
-def _looks_at_store(store: ReportStore, task: TaskProcess, pause_s: float) -> Callable[[], bool]:
+def _looks_at_store(store: JobDocuments, task: TaskProcess, pause_s: float) -> Callable[[], bool]:
     """Return a function that is called every `pause_s` seconds, and that returns True when the job must end."""
     seen, unchanged = "", 0
 

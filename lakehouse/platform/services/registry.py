@@ -12,10 +12,13 @@ from typing import Any
 
 from lakehouse.core.operations.services.service import Service
 from lakehouse.core.table.services import TableService, TableServices
-from lakehouse.platform.services import metastore_sync
+from lakehouse.platform.services import metastore_sync, table_export
 from lakehouse.spec.table.services import service_spec
 
-PLATFORM_IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {"sync": metastore_sync}
+PLATFORM_IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
+    "export": table_export,
+    "sync": metastore_sync,
+}
 
 
 def table_service(services: TableServices, name: str) -> TableService[Any, Any, Any]:

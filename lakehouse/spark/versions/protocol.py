@@ -50,6 +50,14 @@ class SparkVersion(Protocol):
         """Register `format("lakehouse")` with a session if it exists, and set the Python of its workers."""
         ...
 
+    def require_stream_writer(self) -> None:
+        """Raise UserError if this version has no streaming writer of Arrow batches."""
+        ...
+
+    def stream_writer(self, write: Any, key: str) -> Any:
+        """Return the writer of one batch of a stream."""
+        ...
+
     def dataset(self, spark: SparkSession, java_session: Any, plan: Any) -> Any:
         """Return the Java Dataset of a logical plan in a Java session of this JVM."""
         ...

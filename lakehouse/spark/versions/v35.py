@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
+from lakehouse.errors import UserError
 from lakehouse.spark.json_pattern import token_pattern
+from lakehouse.spark.source_options import NAME
 from lakehouse.spark.versions.protocol import SocketSettings
 from lakehouse.spark.worker_python import set_worker_python
 from lakehouse.spark.workers import map_in_arrow, task_numbers
@@ -24,12 +28,52 @@ SOCKETS: SocketSettings | None = None
 JSON_SETTINGS: Mapping[str, str] = {}
 #: Spark's JSON parser refuses deeper objects.
 _DEPTH = 1_000
+#: Readers and writers with `format`, and the call to use instead.
+_WAYS: dict[Any, str] = {
+    DataFrameReader: "lakehouse.spark.read(spark, path, options)",
+    DataFrameWriter: "lakehouse.spark.write(df, path, options, mode=...)",
+    DataStreamReader: "lakehouse.spark.read(spark, path, options) with an incremental query",
+    DataStreamWriter: "foreachBatch(lambda df, id: lakehouse.spark.write(df, path, options, batch_id=id))",
+}
 _FLAT_OBJECT = r"\{[^{}]*+\}"
 
 
 def register(spark: SparkSession) -> None:
-    """Set the Python of the session's workers; Spark 3.5 has no Python data sources."""
+    """Set the Python of the session's workers; Spark 3.5 has no Python data sources.
+
+    Spark would answer `format("lakehouse")` with "Failed to find the data source"; it is refused with the way out.
+    """
     set_worker_python(spark)
+    for kind, way in _WAYS.items():
+        if not isinstance(kind.format, _RefusedFormat):
+            kind.format = _RefusedFormat(kind.format, way)
+
+
+class _RefusedFormat:
+    """The method `format` of a reader or writer, which refuses one name."""
+
+    def __init__(self, original: Any, way: str) -> None:
+        self._original, self._way = original, way
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return partial(self, instance) if instance is not None else self
+
+    def __call__(self, instance: Any, source: str) -> Any:
+        if source.lower() == NAME:
+            raise UserError(
+                f'Spark 3.5 has no format("{NAME}"), because it has no Python data sources. Call {self._way}'
+            )
+        return self._original(instance, source)
+
+
+def require_stream_writer() -> None:
+    """Raise UserError: there are no Python data sources."""
+    raise UserError(f"Spark 3.5 has no streaming writer. Call {_WAYS[DataStreamWriter]}")
+
+
+def stream_writer(write: Any, key: str) -> Any:
+    """Raise UserError."""
+    require_stream_writer()
 
 
 def dataset(spark: SparkSession, java_session: Any, plan: Any) -> Any:

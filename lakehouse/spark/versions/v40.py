@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from lakehouse.errors import UserError
 from lakehouse.spark import source
 from lakehouse.spark.versions.protocol import SocketSettings
 
@@ -27,6 +28,19 @@ JSON_SETTINGS: Mapping[str, str] = {"spark.sql.variant.allowDuplicateKeys": "fal
 def register(spark: SparkSession) -> None:
     """Register `format("lakehouse")`."""
     source.register(spark)
+
+
+def require_stream_writer() -> None:
+    """Raise UserError: a streaming writer of Spark 4.0 gets its rows one by one."""
+    raise UserError(
+        'writeStream.format("lakehouse") needs Spark 4.1, because Spark 4.0 passes rows one by one to a streaming '
+        "writer. Write the stream by foreachBatch(lambda df, id: lakehouse.spark.write(df, path, options, batch_id=id))"
+    )
+
+
+def stream_writer(write: Any, key: str) -> Any:
+    """Raise UserError."""
+    require_stream_writer()
 
 
 def dataset(spark: SparkSession, java_session: Any, plan: Any) -> Any:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from lakehouse.spark.staged_writer import StagedWrite
+from lakehouse.spark.stream_writer import LakehouseStreamWriter
 from lakehouse.spark.versions.protocol import SocketSettings
 from lakehouse.spark.versions.v40 import (
     HAS_DATA_SOURCE,
@@ -33,6 +37,8 @@ __all__ = [
     "rebalanced",
     "register",
     "repeats_nested_key",
+    "require_stream_writer",
+    "stream_writer",
     "to_arrow",
     "to_ddl",
     "try_cast",
@@ -44,3 +50,12 @@ SOCKETS: SocketSettings | None = SocketSettings(
     switch="PYSPARK_UDS_MODE",
     most_characters=61,
 )
+
+
+def require_stream_writer() -> None:
+    """Do nothing: this version passes Arrow batches to a streaming writer."""
+
+
+def stream_writer(write: StagedWrite, key: str) -> Any:
+    """Return the writer of one batch of a stream."""
+    return LakehouseStreamWriter(write, key)

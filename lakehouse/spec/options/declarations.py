@@ -11,6 +11,9 @@ from lakehouse.spec.options.creation import CREATE_DECLARATIONS
 from lakehouse.spec.options.policies import POLICIES, Policies
 from lakehouse.spec.options.values import declared_options
 
+#: The policies that only table services use, except for some options that writes use.
+_SERVICES = ("compaction", "archive", "clean", "ttl", "sync", "orphans", "validation", "clustering")
+_OF_WRITES = frozenset({"hoodie.clustering.updates.strategy"})
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "text"}
 
 
@@ -31,6 +34,22 @@ def declared_keys() -> frozenset[str]:
 def canonical_key(key: str) -> str:
     """Return the key under which an option is declared; `key` may be an alias."""
     return _aliases().get(key, key)
+
+
+def service_of(key: str) -> str:
+    """Return the service whose runs alone use an option, or an empty string if writes or reads use it, too."""
+    return _services().get(canonical_key(key), "")
+
+
+@cache
+def _services() -> Mapping[str, str]:
+    defaults = Policies()
+    return {
+        declared.metadata["key"]: name.replace("_", " ")
+        for name in _SERVICES
+        for declared, _ in declared_options(getattr(defaults, name))
+        if declared.metadata["key"] not in _OF_WRITES
+    }
 
 
 @cache

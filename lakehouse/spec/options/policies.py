@@ -13,6 +13,7 @@ from lakehouse.spec.options.clustering import ClusteringPolicy
 from lakehouse.spec.options.compaction import CompactionPolicy, LogPolicy
 from lakehouse.spec.options.deletes import DeletePolicy
 from lakehouse.spec.options.event_time import EventTimePolicy
+from lakehouse.spec.options.export import ExportPolicy
 from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.indexing import IndexingPolicy
 from lakehouse.spec.options.lock_providers import PROVIDER_KEY
@@ -46,6 +47,7 @@ class Policies:
     event_time: EventTimePolicy = field(default_factory=EventTimePolicy)
     deletes: DeletePolicy = field(default_factory=DeletePolicy)
     sync: SyncPolicy = field(default_factory=SyncPolicy)
+    export: ExportPolicy = field(default_factory=ExportPolicy)
     partitions: PartitionPolicies = field(default_factory=PartitionPolicies)
     orphans: OrphansPolicy = field(default_factory=OrphansPolicy)
     validation: ValidationPolicy = field(default_factory=ValidationPolicy)

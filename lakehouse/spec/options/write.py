@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from lakehouse.model.keys import KEY_ENCODING, KeyEncoding
 from lakehouse.spec.options.option import option
 
 _MB = 1024 * 1024
+DUPLICATES, DROP_DUPLICATES = "hoodie.datasource.insert.dup.policy", "hoodie.datasource.write.insert.drop.duplicates"
 BATCHED, DIRECT = "TIMELINE_SERVER_BASED", "DIRECT"
+
+
+class InsertDuplicates(StrEnum):
+    """What an insert does with rows whose key exists already; values of `hoodie.datasource.insert.dup.policy`."""
+
+    NONE = "none"
+    DROP = "drop"
+    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +46,14 @@ class WritePolicy:
     combine_before_insert: bool = option(
         "hoodie.combine.before.insert", False, "Also combine rows of one key in a batch on insert and bulk_insert."
     )
+    duplicates: str = option(
+        DUPLICATES,
+        "none",
+        "What insert does with rows whose key is repeated in the batch or exists in the table: insert them (none), "
+        "leave them out and count them (drop), or refuse the batch (fail).",
+        choices=tuple(InsertDuplicates),
+    )
+    drop_duplicates: bool = option(DROP_DUPLICATES, False, f"The same as {DUPLICATES}=drop.")
     bloom_enabled: bool = option(
         "hoodie.parquet.bloom.filter.enabled",
         True,
@@ -86,3 +104,9 @@ class WritePolicy:
     def marks_each_file(self) -> bool:
         """Whether each data file gets its own marker file."""
         return self.markers_type == DIRECT
+
+    @property
+    def insert_duplicates(self) -> InsertDuplicates:
+        """The policy of inserts for keys that exist already."""
+        policy = InsertDuplicates(self.duplicates.lower())
+        return InsertDuplicates.DROP if self.drop_duplicates and policy is InsertDuplicates.NONE else policy

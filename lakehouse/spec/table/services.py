@@ -157,6 +157,18 @@ SERVICE_SPECS = (
         pattern_advice="declare a rule of the table with `lakehouse ttl policy set --pattern`, such as --partition-age",
     ),
     ServiceSpec(
+        name="export",
+        options="export",
+        text="Keep Iceberg and Delta views of the newest version of a table",
+        doc="Export: keeps views of tables for readers of Apache Iceberg and Delta Lake, next to the data.\n\n"
+        "A table whose spec sets `services.export.formats` is due after each write that a view lacks. A run adds and "
+        "removes the files that changed in one snapshot, so a second run changes nothing. The views of merge-on-read "
+        "tables show base files only.",
+        work="writes the metadata of the views; no data file is written{time}",
+        deadline_s=2 * _HOUR_S,
+        needs_spark=False,
+    ),
+    ServiceSpec(
         name="clean",
         options="clean",
         text="Remove files that no retained write needs",

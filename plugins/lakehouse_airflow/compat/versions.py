@@ -50,6 +50,21 @@ def version_problem(version_text: str | None) -> str:
     return f"Airflow {version_text} is not supported; supported are the versions {supported_text()}"
 
 
+def package_problem() -> str:
+    """Return which installed package breaks a part of this Airflow and what to do, or an empty string."""
+    if installed_line() != (3, 2):
+        return ""
+    try:
+        svcs = version("svcs")
+    except PackageNotFoundError:
+        return ""
+    # Airflow 3.2 drops the object that owns the lifespan of its in-process API. Since 26.2, svcs removes the registry
+    # of an app when its lifespan is collected.
+    if line_of(svcs) < (26, 2):
+        return ""
+    return f"`airflow dags test` of Airflow 3.2 fails with svcs {svcs}: run pip install 'svcs<26.2'"
+
+
 def installed_line() -> tuple[int, int]:
     """Return the line of the installed Airflow. An unsupported version counts as the nearest supported line."""
     text = airflow_version()

@@ -15,7 +15,7 @@ from lakehouse_airflow.submission.protocol import (
     ApplicationStatus,
     JobRequest,
     Prepared,
-    SubmissionChoice,
+    ServiceSubmission,
     merged,
     provider_module,
     remote_application,
@@ -26,12 +26,8 @@ _HOOKS = "airflow.providers.databricks.hooks.databricks"
 _WAITING = ("PENDING", "QUEUED", "BLOCKED", "WAITING_FOR_RETRY")
 
 
-class DatabricksSubmission:
+class DatabricksSubmission(ServiceSubmission):
     """Runs of Databricks. Settings: `new_cluster`, the definition of the cluster; `run`, additional fields."""
-
-    def __init__(self, choice: SubmissionChoice, program: Any = None) -> None:
-        del program
-        self._choice = choice
 
     def prepare(self, request: JobRequest) -> Prepared:
         """Return the run: a Python script on a new cluster with the variables of the job."""

@@ -12,7 +12,7 @@ from lakehouse_airflow.submission.protocol import (
     ApplicationStatus,
     JobRequest,
     Prepared,
-    SubmissionChoice,
+    ServiceSubmission,
     merged,
     provider_module,
     remote_application,
@@ -30,15 +30,11 @@ _STATES = {
 }
 
 
-class DataprocSubmission:
+class DataprocSubmission(ServiceSubmission):
     """Jobs of a Dataproc cluster.
 
     Settings: `project`, `region`, `cluster_name`; `job`, additional fields of the job.
     """
-
-    def __init__(self, choice: SubmissionChoice, program: Any = None) -> None:
-        del program
-        self._choice = choice
 
     def prepare(self, request: JobRequest) -> Prepared:
         """Return the job. Its driver runs on YARN in cluster mode."""

@@ -17,7 +17,7 @@ from lakehouse_airflow.submission.protocol import (
     ApplicationStatus,
     JobRequest,
     Prepared,
-    SubmissionChoice,
+    ServiceSubmission,
     merged,
     provider_module,
     remote_application,
@@ -46,12 +46,8 @@ _TRANSIENT = ("ThrottlingException", "InternalServerException", "InternalServerE
 _MISSING = ("ResourceNotFoundException",)
 
 
-class EmrSubmission:
+class EmrSubmission(ServiceSubmission):
     """Steps of an EMR cluster. Setting: `cluster_id`, such as `j-2AXXXXXXGAPLF`."""
-
-    def __init__(self, choice: SubmissionChoice, program: Any = None) -> None:
-        del program
-        self._choice = choice
 
     def prepare(self, request: JobRequest) -> Prepared:
         """Return the step: spark-submit in cluster mode on the cluster."""
@@ -120,15 +116,11 @@ class EmrSubmission:
         return Application(ids={"cluster": cluster, "step": step}, link=link)
 
 
-class EmrServerlessSubmission:
+class EmrServerlessSubmission(ServiceSubmission):
     """Job runs of an EMR Serverless application.
 
     Settings: `application_id`, `execution_role_arn`; `job_run`, additional fields of the job run.
     """
-
-    def __init__(self, choice: SubmissionChoice, program: Any = None) -> None:
-        del program
-        self._choice = choice
 
     def prepare(self, request: JobRequest) -> Prepared:
         """Return the arguments of `start_job_run`."""

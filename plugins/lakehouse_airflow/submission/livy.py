@@ -12,7 +12,7 @@ from lakehouse_airflow.submission.protocol import (
     ApplicationStatus,
     JobRequest,
     Prepared,
-    SubmissionChoice,
+    ServiceSubmission,
     merged,
     provider_module,
     remote_application,
@@ -32,12 +32,8 @@ _STATES = {
 _BATCHES = 100
 
 
-class LivySubmission:
+class LivySubmission(ServiceSubmission):
     """Batches of Livy. Setting: `batch`, additional fields of the batch, such as `queue` or `numExecutors`."""
-
-    def __init__(self, choice: SubmissionChoice, program: Any = None) -> None:
-        del program
-        self._choice = choice
 
     def prepare(self, request: JobRequest) -> Prepared:
         """Return the body of the batch. Its variables are set for drivers on YARN and on Kubernetes."""

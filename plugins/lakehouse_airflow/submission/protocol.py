@@ -168,6 +168,14 @@ class Submission(Protocol):
         ...
 
 
+class ServiceSubmission:
+    """Base of submissions by requests to a service, which start no spark-submit."""
+
+    def __init__(self, choice: SubmissionChoice, program: Any = None) -> None:
+        del program
+        self._choice = choice
+
+
 def provider_module(name: str, *, extra: str) -> Any:
     """Import a module of an Airflow provider; raise UserError with the extra that installs it."""
     try:

@@ -23,7 +23,7 @@ from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess
 from lakehouse.spec.job_command import JobCommand
-from lakehouse.spec.report_store import JobDocument, ReportStore, sibling
+from lakehouse.spec.report_store import JobDocument, JobDocuments, sibling
 from lakehouse_airflow.compat import AirflowException, timezone
 from lakehouse_airflow.job_reports import decoded_report
 from lakehouse_airflow.submission.choice import open_submission
@@ -78,7 +78,7 @@ class ClusterJob:
     """
 
     choice: SubmissionChoice
-    store: ReportStore
+    store: JobDocuments
     lost_after_s: int
     program: Callable[..., object] | None = None
 

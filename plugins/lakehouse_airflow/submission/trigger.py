@@ -10,7 +10,7 @@ from typing import Any
 
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS
-from lakehouse.spec.report_store import ReportStore
+from lakehouse.spec.report_store import JobDocuments
 from lakehouse.spec.reports_folder import is_folder
 from lakehouse_airflow.compat import BaseOperatorLink, BaseTrigger, TriggerEvent
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables
@@ -23,7 +23,7 @@ from lakehouse_airflow.submission.tasks import ClusterJob, StatusWatch, Submissi
 _KILLS: set[asyncio.Task[None]] = set()
 
 
-def store_at(address: str, storage: str) -> ReportStore:
+def store_at(address: str, storage: str) -> JobDocuments:
     """Return the store of a job, with the credentials of jobs. `storage` contains storage settings as JSON."""
     if is_folder(address):
         return job_store(address, "", {})

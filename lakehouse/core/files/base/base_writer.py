@@ -8,7 +8,7 @@ a task may have many more writers than a process may have open files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -30,6 +30,7 @@ from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.casting import writable
 from lakehouse.core.rows.event_time import EventTimes
+from lakehouse.core.rows.numbered_texts import numbered_texts
 from lakehouse.core.storage.protocol import OutputFile
 from lakehouse.model.commit import ColumnBounds, WriteStat
 from lakehouse.model.files import BaseFile
@@ -41,7 +42,6 @@ _SAMPLE_ROWS = 4_000
 _DICTIONARY_RATIO = 0.2
 _CODECS = {"none": "NONE"}
 #: Digits of sequence numbers that are copied from a table.
-_LOW_DIGITS = 4
 #: The columns of smaller row groups are not divided over threads.
 _SHARED_BYTES = 4 << 20
 # Ids of the schema and of the column orders in a Parquet footer.
@@ -354,34 +354,6 @@ def ensure_partition(context: WriteContext, partition: str) -> None:
 def _constant(value: str, rows: int) -> pa.Array:
     indices = pa.array(np.zeros(rows, dtype=np.int32))
     return pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.string()))
-
-
-def numbered_texts(prefix: str, first: int, count: int) -> pa.Array:
-    """Return `count` strings: the prefix, which is ASCII, and the numbers from `first` on."""
-    # Numbers with equally many digits form a matrix of characters, which is much faster than a cast of each number.
-    parts, start, stop = [], first, first + count
-    while start < stop:
-        digits = len(str(start))
-        end = min(stop, 10**digits)
-        width, low = len(prefix) + digits, min(digits, _LOW_DIGITS)
-        texts = np.empty((end - start, width), np.uint8)
-        for begin in range(start - start % 10**low, end, 10**low):
-            # Only the last digits differ in this block.
-            block = slice(max(begin, start), min(begin + 10**low, end))
-            rows = texts[block.start - start : block.stop - start]
-            rows[:, :-low] = np.frombuffer(f"{prefix}{begin:0{digits}}"[:-low].encode(), np.uint8)
-            rows[:, -low:] = _digits()[block.start - begin : block.stop - begin, -low:]
-        offsets = np.arange(0, (end - start + 1) * width, width, dtype=np.int32)
-        parts.append(pa.StringArray.from_buffers(end - start, pa.py_buffer(offsets), pa.py_buffer(texts)))
-        start = end
-    return parts[0] if len(parts) == 1 else pa.concat_arrays([*parts, pa.array([], pa.string())])
-
-
-@cache
-def _digits() -> np.ndarray:
-    """Return the last digits of the numbers 0, 1, ... as characters."""
-    numbers = np.arange(10**_LOW_DIGITS)[:, None] // 10 ** np.arange(_LOW_DIGITS)[::-1] % 10
-    return (numbers + ord("0")).astype(np.uint8)
 
 
 def _is_stored_as_integer(kind: pa.DataType) -> bool:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakehouse.core.files.base.base_writer import BaseFileWriter
 from lakehouse.core.files.base.file_bloom_filter import complete_small
 from lakehouse.core.files.stage.markers import TaskMarkers, base_marker
-from lakehouse.core.files.stage.staging import KEY, keyed_rows
+from lakehouse.core.files.stage.staging import KEY, keyed_rows, with_generated_keys
 from lakehouse.core.files.stage.write_context import MIN_KEYS_PER_FILE, Batches, WriteContext, give_back
 from lakehouse.core.format.arrow_versions import size_bytes
 from lakehouse.core.rows.record_merge import says_deleted
@@ -47,6 +47,7 @@ def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
     files = _NewFiles(context, attempt)
     written = 0
     try:
+        batches = with_generated_keys(context, attempt, batches)
         with closing(ahead(attempt.threads, _pieces(context, attempt.threads, batches))) as pieces:
             for piece in pieces:
                 files.expect(name for name in piece.starting if name not in writers)

@@ -127,6 +127,9 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
 
 def completes_rows(context: WriteContext) -> bool:
     """Return whether a partial update writes all columns of its rows, completed with the stored values."""
+    if context.table_layout.names_logs_by_slice:
+        # Hudi 0.15 cannot read blocks with partial rows.
+        return context.incoming.keeps
     if context.incoming.lacks:
         return not context.incoming.reads_no_rows
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}

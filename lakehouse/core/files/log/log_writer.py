@@ -27,7 +27,7 @@ from lakehouse.core.files.keys.key_lookup import LOST, MOVED_OUT, read_matches
 from lakehouse.core.files.keys.key_matches import DELETED, without_held
 from lakehouse.core.files.log.log_bounds import deletes_only
 from lakehouse.core.files.log.log_reader import SliceContext
-from lakehouse.core.files.stage.markers import TaskMarkers, first_log, group_markers, mark_log
+from lakehouse.core.files.stage.markers import TaskMarkers, first_log, group_markers, log_attempt, mark_log
 from lakehouse.core.files.stage.staging import KEY, StagedReader
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro, with_meta_fields
@@ -54,7 +54,7 @@ _CODECS = {"none": "NONE"}
 
 def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
     """Append the rows of the task to its file group, and return the write statistics of its log files."""
-    gaps = partial_rows(context, read, task)
+    gaps, attempt = partial_rows(context, read, task), log_attempt(context, attempt)
     markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
     first = first_log(context, attempt, task)
     writer = LogWriter(markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps, first=first)
@@ -64,6 +64,8 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
             writer.revived += 0 if kind is None else int((kind == DELETED).sum())
         if task.resize is not None:
             return [_as_copy(stat) for stat in writer.finish()]
+        if task.log_slice is not None:
+            return _with_named_slice(task.file_slice, task.log_slice, writer.finish())
         return _with_base_slice(task.file_slice, writer.finish())
     finally:
         writer.discard()
@@ -83,6 +85,20 @@ def _with_base_slice(file_slice: FileSlice | None, stats: list[WriteStat]) -> li
         names.append(stat.path.rpartition("/")[2])
         extended = replace(stat, base_file=base.name if base else "", log_files=tuple(names))
         results.append(replace(extended, prev_commit=file_slice.base_instant))
+    return results
+
+
+def _with_named_slice(file_slice: FileSlice | None, named: str, stats: list[WriteStat]) -> list[WriteStat]:
+    """Add the slice with the base instant `named` to write statistics, as Hudi 0.15 does.
+
+    While a compaction is pending, the slice is named after it and has no base file yet.
+    """
+    base = None if file_slice is None else file_slice.base
+    names = [] if file_slice is None else [log.name for log in file_slice.logs if log.instant == named]
+    base_file, results = base.name if base is not None and base.instant == named else "", []
+    for stat in stats:
+        names.append(stat.path.rpartition("/")[2])
+        results.append(replace(stat, prev_commit=named, base_file=base_file, log_files=tuple(names)))
     return results
 
 

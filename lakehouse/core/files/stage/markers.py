@@ -171,7 +171,7 @@ def read_listed_markers(
 def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[str]:
     """Return the markers of the files that an attempt of this task creates first; it may create more."""
     if task.appends:
-        return [marker_name(first_log(context, attempt, task).path, "CREATE")]
+        return [marker_name(first_log(context, attempt, task).path, context.table_layout.log_marker)]
     base = base_marker(context, attempt, task.partition, task.file_id, is_new=task.base is None)
     if context.cdc is None or task.base is None:
         return [base]
@@ -184,7 +184,8 @@ def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFi
     Copies for a resize are named after it. Because all writers use this name, the version distinguishes their files. It
     is the number of milliseconds since the resize was requested, so the files are also in the order of the writes.
     """
-    instant, version = context.instant, 1
+    instant, version = task.log_slice or context.instant, task.log_version
+    attempt = log_attempt(context, attempt)
     if task.resize is not None:
         instant, version = task.resize, max(_milliseconds(context.instant) - _milliseconds(task.resize), 1)
     return LogFile(
@@ -194,6 +195,13 @@ def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFi
         version=version,
         write_token=attempt.token,
     )
+
+
+def log_attempt(context: WriteContext, attempt: Attempt) -> Attempt:
+    """Return the attempt whose token a log file gets; it is unique in the slice if all writes use one name."""
+    if not context.table_layout.names_logs_by_slice or attempt.instant:
+        return attempt
+    return replace(attempt, instant=context.instant)
 
 
 def _milliseconds(instant: str) -> int:
@@ -231,14 +239,15 @@ def log_marker(
         write_token=attempt.token,
         suffix=suffix,
     )
-    return marker_name(log.path, "CREATE")
+    return marker_name(log.path, context.table_layout.log_marker)
 
 
 def mark_log(markers: TaskMarkers, log: LogFile, first: int = 1) -> None:
     """Mark a log file, and in advance as many later versions as there were since version `first`."""
     later = range(log.version + 1, 2 * log.version - first + 1)
-    ahead = [marker_name(replace(log, version=version).path, "CREATE") for version in later]
-    markers.mark(marker_name(log.path, "CREATE"), ahead=ahead)
+    kind = markers.context.table_layout.log_marker
+    ahead = [marker_name(replace(log, version=version).path, kind) for version in later]
+    markers.mark(marker_name(log.path, kind), ahead=ahead)
 
 
 def is_marker_type(path: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakehouse.core.files.stage.staging import KEY, keyed, set_aside, stage_keyed
+from lakehouse.core.files.stage.staging import KEY, keyed, set_aside, stage_keyed, with_generated_keys
 from lakehouse.core.files.stage.write_context import Batches, WriteContext
 from lakehouse.core.format.java_hash import string_hashes
 from lakehouse.core.index.write_tasks import StagedRun
@@ -77,7 +77,7 @@ def write_parts(context: WriteContext, ways: int, attempt: Attempt, batches: Bat
     Within a part, rows with the same key are combined.
     """
     pending, size, incoming, number = list[pa.Table](), 0, 0, 0
-    for batch in batches:
+    for batch in with_generated_keys(context, attempt, batches):
         if not batch.num_rows:
             continue
         rows = keyed(context, batch)

@@ -32,6 +32,7 @@ from lakehouse.core.rows.keys import (
     refuse_long_keys,
     required_columns,
 )
+from lakehouse.core.rows.numbered_texts import numbered_texts
 from lakehouse.core.rows.record_merge import says_deleted, with_delete_flags
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.errors import UserError
@@ -54,8 +55,29 @@ RUN_BATCH_ROWS = 65_536
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
     """Write the rows of one shard as runs. If duplicates are combined, each key occurs exactly once in all runs."""
     with scratch_directory("lakehouse-spill-") as directory:
+        batches = with_generated_keys(context, attempt, batches)
         incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
         yield from stage_keyed(context, attempt, incoming, Path(directory))
+
+
+def with_generated_keys(context: WriteContext, attempt: Attempt, batches: Batches) -> Batches:
+    """Return the batches of a task with the column of the record key, if the table has no key columns.
+
+    As in Hudi, a key is `<instant>_<task>_<row>`, where rows are counted in the task. Only one attempt of a task is
+    used, so the keys of a write are unique.
+    """
+    return _with_keys(context, attempt, batches) if context.incoming.generates_keys else batches
+
+
+def _with_keys(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[pa.RecordBatch]:
+    prefix, first = f"{context.instant}_{attempt.partition}_", 0
+    for batch in batches:
+        # Rows of a scan contain the keys of another table.
+        names = [name for name in batch.schema.names if name != KEY]
+        columns = [batch.column(name) for name in names]
+        keys = numbered_texts(prefix, first, batch.num_rows)
+        yield pa.RecordBatch.from_arrays([*columns, keys], names=[*names, KEY])
+        first += batch.num_rows
 
 
 def stage_keyed(
@@ -113,7 +135,7 @@ def keyed_rows(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> tuple
     table = table if context.incoming.deletes_only else with_delete_flags(table, context.schema)
     # Keys are built from converted values. An int32 and an int64, or times of different units, must give one key.
     data = _aligned(table, _named_columns(context, table) if context.incoming.deletes_only else context.schema, context)
-    if context.incoming.deletes_only and KEY in table.column_names:
+    if KEY in table.column_names and (context.incoming.deletes_only or context.keys.generates_keys):
         keys = table.column(KEY)
     else:
         refuse_ambiguous_keys(data, context.keys)

@@ -32,6 +32,8 @@ import pyarrow as pa
 
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.index.write_tasks import StagingLayout
+from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.layout.registry import NEWEST
 from lakehouse.core.rows.absent_columns import Groups
 from lakehouse.core.storage.path_limits import partition_limits
 from lakehouse.core.storage.protocol import Storage
@@ -154,6 +156,7 @@ class Incoming:
         reads_no_rows: Whether rows are appended without reading stored rows.
         completes: Whether partial rows in log files are completed with the stored values. Apache Hudi reads partial
             rows of a table with column ids as if the other columns were null.
+        generates_keys: Whether each row gets a new record key.
     """
 
     deletes_only: bool = False
@@ -164,6 +167,7 @@ class Incoming:
     lacks: Groups = ()
     reads_no_rows: bool = False
     completes: bool = False
+    generates_keys: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -196,6 +200,7 @@ class WriteContext:
         indexed: The columns whose bounds are reported in write statistics; None without a metadata table.
         rounds: Whether numbers of the batch may lose digits in the types of the table.
         known_partitions: Partitions whose metadata file exists.
+        table_layout: The behaviour that depends on the table version.
     """
 
     storage: Storage
@@ -217,6 +222,7 @@ class WriteContext:
     indexed: tuple[str, ...] | None = None
     rounds: bool = False
     known_partitions: frozenset[str] = frozenset()
+    table_layout: TableLayout = NEWEST
 
     def with_incoming(self, **changes: Any) -> WriteContext:
         """Return the settings with fields of `incoming` changed."""

@@ -20,10 +20,10 @@ def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
     requests = [
         {
             "partitionPath": request.partition,
-            "fileId": "",
-            "latestBaseInstant": "",
+            "fileId": request.file_id,
+            "latestBaseInstant": request.base_instant,
             "filesToBeDeleted": absolute_paths(base_path, request.files),
-            "logBlocksToBeDeleted": {},
+            "logBlocksToBeDeleted": dict(request.logs),
         }
         for request in plan.requests
     ]
@@ -51,14 +51,35 @@ def decode_rollback_plan(data: bytes, *, base_path: str) -> RollbackPlan:
     return RollbackPlan(target=instant["commitTime"], action=instant["action"], requests=tuple(requests))
 
 
-def logs_to_roll_back(data: bytes, *, base_path: str) -> tuple[str, ...]:
-    """Return the log files in a version 6 rollback plan that get a rollback block and are not deleted."""
-    requests = read_record(data, ROLLBACK_PLAN)["RollbackRequests"] or ()
-    return tuple(
-        log
-        for request in requests
-        for log in _logs_of(request["logBlocksToBeDeleted"] or (), base_path, request["partitionPath"])
-    )
+def decode_slice_rollback_plan(data: bytes, *, base_path: str) -> RollbackPlan:
+    """Decode a rollback plan of version 6: log blocks are rolled back by command blocks in their slices (V6-6.2).
+
+    The file id and the base instant of a request determine the slice; the log files in it have several forms.
+
+    Raises CorruptTableError for a path outside its partition, and for log blocks of an unknown slice.
+    """
+    record = read_record(data, ROLLBACK_PLAN)
+    instant = record["instantToRollback"]
+    if instant is None:
+        raise CorruptTableError("the rollback plan has no instant to roll back")
+    requests = []
+    for request in record["RollbackRequests"] or ():
+        partition, logs = request["partitionPath"], request["logBlocksToBeDeleted"] or {}
+        paths = relative_paths(base_path, partition, request["filesToBeDeleted"], what="rollback")
+        if paths:
+            requests.append(RollbackRequest(partition=partition, files=paths))
+        if not logs:
+            continue
+        file_id, base_instant = request["fileId"] or "", request["latestBaseInstant"] or ""
+        if not file_id or not base_instant:
+            raise CorruptTableError(
+                f"the rollback plan of {instant['commitTime']} rolls back log blocks of an unknown file group in "
+                f"{partition!r}: {sorted(logs)[0]}"
+            )
+        names = {key.rpartition("/")[2]: int(size or 0) for key, size in logs.items()}
+        own = {name: size for name, size in names.items() if name.startswith(".")}
+        requests.append(RollbackRequest(partition=partition, file_id=file_id, base_instant=base_instant, logs=own))
+    return RollbackPlan(target=instant["commitTime"], action=instant["action"], requests=tuple(requests))
 
 
 def _logs_of(keys: Iterable[str], base_path: str, partition: str) -> Iterator[str]:
@@ -84,13 +105,13 @@ def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> b
 def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, Any]:
     """Return the Avro record of a completed rollback, which restore metadata contains, too."""
     partitions: dict[str, dict[str, Any]] = {}
-    for partition in sorted({*metadata.deleted, *metadata.failed}):
+    for partition in sorted({*metadata.deleted, *metadata.failed, *metadata.command_logs, *metadata.failed_logs}):
         partitions[partition] = {
             "partitionPath": partition,
             "successDeleteFiles": absolute_paths(base_path, metadata.deleted.get(partition, ())),
             "failedDeleteFiles": absolute_paths(base_path, metadata.failed.get(partition, ())),
-            "rollbackLogFiles": {},
-            "logFilesFromFailedCommit": {},
+            "rollbackLogFiles": _absolute_sizes(base_path, metadata.command_logs.get(partition, {})),
+            "logFilesFromFailedCommit": _absolute_sizes(base_path, metadata.failed_logs.get(partition, {})),
         }
     return {
         "startRollbackTime": metadata.start_time,
@@ -101,6 +122,10 @@ def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, 
         "version": 1,
         "instantsRollback": [{"commitTime": metadata.target, "action": metadata.action}],
     }
+
+
+def _absolute_sizes(base_path: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    return dict(zip(absolute_paths(base_path, sizes), sizes.values(), strict=True))
 
 
 def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata:

@@ -30,6 +30,7 @@ from lakehouse.core.files.stage.markers import (
 from lakehouse.core.format.file_names import MARKERS_TYPE, instant_of, marked_file, write_token_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.named_logs import deletable_strays, is_named_by_slice, is_own_log, keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.tombstones import TOMBSTONES, forgotten_at
 from lakehouse.core.state.file_system_view import first_write
@@ -131,8 +132,15 @@ def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str])
     """Return the instants that the file names of a write may contain: its own first, then earlier resizes.
 
     A write may copy rows to log files that are named after a pending bucket resize (MDT-12.5). The resize may be
-    completed or undone by now.
+    completed or undone by now. In version 6 log files are named after their slice, and tokens show whose they are.
     """
+    if keeps_logs(table):
+        own = {
+            instant_of(f.rpartition("/")[2])
+            for f in files
+            if is_named_by_slice(f, requested) and is_own_log(f, requested)
+        }
+        return [requested, *sorted(instant for instant in own if instant is not None)]
     resizes = set()
     for instant in {instant_of(file.rpartition("/")[2]) for file in files} - {None, requested}:
         assert instant is not None, "the set has no None"
@@ -194,7 +202,7 @@ def delete_unreported(
         stray += [path for path in files if path not in written and ours(path) and write_token_of(path) not in ended]
         if all(ours(path) for path in files):
             done.append(marker)
-    delete_files(table, requested, stray)
+    delete_files(table, requested, deletable_strays(table, requested, stray))
     return done
 
 
@@ -320,7 +328,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
         named = _written(table.store.commit(instant).stats)
     else:
         return
-    marked = marked_files(table, requested).values()
+    marked = deletable_strays(table, requested, marked_files(table, requested).values())
     delete_files(table, requested, [path for path in marked if path not in named])
 
 

@@ -27,6 +27,7 @@ class Precondition:
         timeline: The timeline that the caller read. The other attributes concern later commits, which are not on it.
         marks: Extra metadata that no later commit may contain: values by key; None means any value.
         source: The commit from which the plan was read; it must not have been undone.
+        reads: Function that returns how a later commit changed rows which the caller read, or None.
         untouched: Partitions into which no later commit may write rows; rewrites by table services are allowed.
         confirm: Function that is called after all rows were read and before the lock is taken. An error in it ends the
             write.
@@ -36,6 +37,7 @@ class Precondition:
     marks: Mapping[str, str | None]
     source: Instant | None = None
     untouched: frozenset[str] = frozenset()
+    reads: Callable[[CommitMetadata], str | None] | None = None
     confirm: Callable[[], None] | None = None
 
 
@@ -51,6 +53,9 @@ def precondition_conflict(precondition: Precondition, table: LoadedTable, timeli
         if touched and metadata.operation not in REWRITES:
             reason = f"{instant.requested} wrote to {min(touched)!r} after this write was planned"
             return Conflict(winner=instant, reason=reason, final=True)
+        change = None if precondition.reads is None else precondition.reads(metadata)
+        if change is not None:
+            return Conflict(winner=instant, reason=f"{instant.requested} {change}", final=True)
     if precondition.source is not None:
         source = precondition.source.requested
         current = timeline.find(source)

@@ -11,6 +11,8 @@ from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
+#: The number of duplicates that an insert dropped, in the extra metadata of its commit.
+DROPPED_KEY = "lakehouse.insert.duplicates.dropped"
 #: Maximum number of write statistics whose partitions the repr lists.
 _SHOWN_STATS = 100
 
@@ -43,7 +45,8 @@ class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
     `dropped` contains a reason for each plan that a table service dropped before this commit. `left_out` contains the
-    reasons why the service skipped parts of its plan.
+    reasons why the service skipped parts of its plan. `ignored_updates` is the number of updates of a MERGE or UPDATE
+    without effect, because the stored row has a greater ordering value.
     """
 
     instant: Instant
@@ -51,6 +54,7 @@ class Committed(Readable):
     conflicts: int = 0
     dropped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    ignored_updates: int = 0
 
     @property
     def rows(self) -> int:
@@ -80,11 +84,24 @@ class Committed(Readable):
         """The number of rows that were dropped because they are older than a tombstone with their key."""
         return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
 
+    @property
+    def duplicates_dropped(self) -> int:
+        """The number of rows that an insert dropped because their key existed already."""
+        return int(self.metadata.extra.get(DROPPED_KEY, 0))
+
     def _shown(self) -> Shown:
         kind, requested, metadata = _kind(self), self.instant.requested, self.metadata
         late = count_text(self.late_rows_dropped, "late row") if self.late_rows_dropped else ""
+        dropped = self.duplicates_dropped
         lost = count_text(self.conflicts, "conflict") if self.conflicts else ""
-        line = sentence(metadata.summary, f"{late} dropped" if late else "", f"after {lost}" if lost else "")
+        ignored = count_text(self.ignored_updates, "update") + " without effect" if self.ignored_updates else ""
+        line = sentence(
+            metadata.summary,
+            f"{late} dropped" if late else "",
+            f"{count_text(dropped, 'duplicate')} dropped" if dropped else "",
+            ignored,
+            f"after {lost}" if lost else "",
+        )
         partitions = tuple(dict.fromkeys(stat.partition for stat in metadata.stats[:_SHOWN_STATS] if stat.partition))
         return Shown(
             f"{kind} {requested}: {line}",
@@ -116,11 +133,13 @@ class NothingToDo(Readable):
     code: NothingToDoReason
     reason: str
     late_rows_dropped: int = 0
+    duplicates_dropped: int = 0
     dropped: tuple[str, ...] = ()
+    ignored_updates: int = 0
 
     def _shown(self) -> Shown:
-        late = self.late_rows_dropped
-        facts = {"code": self.code, "reason": self.reason, **({"late_rows_dropped": late} if late else {})}
+        counts = {"late_rows_dropped": self.late_rows_dropped, "duplicates_dropped": self.duplicates_dropped}
+        facts = {"code": self.code, "reason": self.reason, **{name: rows for name, rows in counts.items() if rows}}
         return Shown(f"nothing to do: {self.reason}", facts)
 
 

@@ -67,7 +67,7 @@ def _metadata_of_new_table(env: Env, properties: Mapping[str, str], policies: Po
     """Create the metadata table, and return the table properties that refer to it."""
     config = parse_table_config(properties, env.storage.root)
     names = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, config)]
-    if not policies.transaction.metadata.enable or not names:
+    if not policies.transaction.metadata.enable or not names or not config.layout.writes_metadata_table:
         return {}
     declared = config.create_schema
     table = TableFiles(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
-from lakehouse.core.operations.load.table import STORED_OPTIONS
+from lakehouse.core.operations.load.table import OPTION_PREFIX, OWN_OPTIONS, STORED_OPTIONS
 from lakehouse.core.rows.custom_merger import load_merger
+from lakehouse.core.state.merge_config import payload_rule
 from lakehouse.core.state.table_config import (
     CDC_ENABLED,
     CDC_MODE,
     COPY_ON_WRITE,
     TABLE_TYPES,
     new_table_properties,
+    parse_table_config,
+    require_writable,
 )
-from lakehouse.errors import UnsupportedError, UserError, nearest
+from lakehouse.errors import SettingError, UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -28,6 +31,7 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.secrets import holds_secret, is_secret
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
@@ -47,8 +51,9 @@ class TableDeclaration:
 
     Attributes:
         name: The name of the table.
-        record_key: The columns of the record key. It is unique in each partition, as in Hudi; with a global index
-            (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique in the table.
+        record_key: The columns of the record key; empty for generated keys. It is unique in each partition, as in Hudi;
+            with a global index (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique
+            in the table.
         partition_by: Column names, or `column:SIMPLE` / `column:TIMESTAMP`.
         ordering: The ordering columns, compared as a tuple; the version with the greater value is newer.
         schema: Avro JSON of the data columns; None takes the schema of the first batch.
@@ -65,10 +70,12 @@ class TableDeclaration:
         unavailable_value: The value that means "not available"; None means the marker of Debezium.
         delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
         delete_marker: The value of `delete_field` in deletes.
+        payload_class: A payload class of Hudi, which stands for the merge mode and the settings of merging.
         table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
         cdc: The content of change logs (a CdcMode); None means no change logs.
         table_id: The table id, for a table that is created again in place of a lost one; None for a new id.
         options: `hoodie.*` options for the table and its writes.
+        stores_options: Whether the table stores the options of writes and services as defaults.
     """
 
     name: str
@@ -85,10 +92,12 @@ class TableDeclaration:
     unavailable_value: str | None = None
     delete_field: str | None = None
     delete_marker: str | None = None
+    payload_class: str | None = None
     table_type: str = COPY_ON_WRITE
     cdc: str | None = None
     table_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    stores_options: bool = True
 
     def __post_init__(self) -> None:
         for name in ("record_key", "partition_by", "ordering"):
@@ -160,8 +169,6 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     """
     if not declaration.name:
         raise UserError("a table needs a name")
-    if not declaration.record_key:
-        raise UserError(f"table {declaration.name!r} needs a record key: at least one column")
     if declaration.timestamp is not None and declaration.timestamp.type == BY_COLUMN:
         raise UserError(
             f"table {declaration.name!r}: the type of the TIMESTAMP column in {', '.join(declaration.partition_by)} "
@@ -172,22 +179,26 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
-        versions = " and ".join(map(str, WRITABLE_VERSIONS))
+        versions = ", ".join(map(str, WRITABLE_VERSIONS))
         raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
     layout = table_layout(int(version))
-    return new_table_properties(
+    properties = new_table_properties(
         name=declaration.name,
         layout=layout,
         keys=declared_keys(declaration, layout),
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
+        payload=declaration.payload_class or "",
         extra=_index_properties(declaration)
         | _cdc_properties(declaration)
         | _delete_properties(declaration)
         | _statistics_properties(declaration)
+        | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
+    require_writable(parse_table_config(properties, declaration.name), f"table {declaration.name!r}")
+    return properties
 
 
 def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConfig:
@@ -203,7 +214,7 @@ def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConf
     generator = _generator(declaration.key_generator) if declaration.key_generator else _inferred(declaration, types)
     if generator is KeyGeneratorType.TIMESTAMP:
         types = tuple("TIMESTAMP" for _ in types)
-    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) != 1:
+    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) > 1:
         raise UserError(
             f"key generator {generator} takes one record key column, not {', '.join(declaration.record_key)}"
         )
@@ -230,6 +241,8 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
 
     Raises UserError for contradictory values, and for a merger that cannot be loaded.
     """
+    if declaration.payload_class:
+        return _payload_rule(declaration)
     groups = _groups(declaration)
     ordering, merger = declaration.ordering_columns, GROUP_MERGER if groups else declaration.merger
     default = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
@@ -271,6 +284,38 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
     )
 
 
+def _payload_rule(declaration: TableDeclaration) -> MergeRule:
+    """Return the rule of the declared payload class; raise UserError if it contradicts another merge setting."""
+    assert declaration.payload_class is not None
+    layout = table_layout(int(declaration.options.get(_VERSION, "9")))
+    rule = payload_rule(declaration.payload_class, declaration.ordering_columns, layout)
+    others: dict[str, tuple[object, object]] = {
+        "merge_mode": (declaration.merge_mode and declaration.merge_mode.upper(), rule.mode.value),
+        "partial_update": (declaration.partial_update and declaration.partial_update.upper(), rule.partial.value),
+        "unavailable_value": (declaration.unavailable_value, rule.unavailable),
+        "delete_field": (declaration.delete_field, rule.delete_field),
+        "delete_marker": (declaration.delete_marker, rule.delete_marker),
+        "merger": (declaration.merger, None),
+        "column_groups": (declaration.column_groups or None, None),
+    }
+    for name, (declared, implied) in others.items():
+        if name == "delete_field" and declared and rule.delete_field is None and not layout.has_merge_properties:
+            raise UnsupportedError(f"a table of version {layout.version} cannot declare {name}; version 9 can")
+        if name in ("delete_field", "delete_marker") and declared and rule.delete_field is None:
+            continue
+        if declared and declared != implied:
+            raise UserError(
+                f"{name}={declared!r} contradicts payload_class={declaration.payload_class!r}, which implies "
+                f"{implied!r}; keep one",
+                argument=name,
+            )
+    if bool(declaration.delete_field) != bool(declaration.delete_marker):
+        raise UserError("delete_field and delete_marker belong together: a column, and its value in deletes")
+    if declaration.delete_field and rule.delete_field is None:
+        return replace(rule, delete_field=declaration.delete_field, delete_marker=declaration.delete_marker)
+    return rule
+
+
 def _groups(declaration: TableDeclaration) -> ColumnGroups:
     """Return the declared column groups; raise UserError if they contradict the other columns or settings."""
     if not declaration.column_groups:
@@ -306,6 +351,12 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
             f"{KeyEncoding.CHECKED}",
             option=KEY_ENCODING,
         )
+    if stored_index_type(stored).hashes_keys and not declaration.record_key:
+        raise UserError(
+            f"{INDEX_TYPE}=BUCKET hashes the columns of the record key, and table {declaration.name!r} has none: name "
+            "them in record_key, or leave the option out",
+            option=INDEX_TYPE,
+        )
     if parse_rules(declaration.options.get(EXPRESSIONS, "")):
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
@@ -329,6 +380,27 @@ def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
     """Return the properties that list the columns with statistics in the metadata table, if declared."""
     keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
     return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
+
+
+def _option_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the properties with the options of writes and services.
+
+    Raises SettingError for a secret, which a table never stores.
+    """
+    if not declaration.stores_options:
+        return {}
+    stored = {}
+    for key, value in declaration.call_options().items():
+        if key in (*OWN_OPTIONS, EXPRESSIONS):
+            continue
+        if is_secret(key) and holds_secret(value):
+            raise SettingError(
+                f"option {key} is a secret, which a table does not store. Write ${{NAME}} of an environment variable "
+                "or file:/path, or give the option to Table.open(...)",
+                setting=key,
+            )
+        stored[OPTION_PREFIX + key] = value
+    return stored
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
@@ -359,9 +431,9 @@ def _inferred(declaration: TableDeclaration, types: tuple[str, ...]) -> KeyGener
     if not types:
         return KeyGeneratorType.NON_PARTITION
     if "TIMESTAMP" in types:
-        single = len(types) == 1 and len(declaration.record_key) == 1
+        single = len(types) == 1 and len(declaration.record_key) <= 1
         return KeyGeneratorType.TIMESTAMP if single else KeyGeneratorType.CUSTOM
-    single = len(types) == 1 and len(declaration.record_key) == 1
+    single = len(types) == 1 and len(declaration.record_key) <= 1
     return KeyGeneratorType.SIMPLE if single else KeyGeneratorType.COMPLEX
 
 

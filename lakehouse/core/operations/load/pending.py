@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakehouse.core.format.timeline.commit_metadata import decode_requested_replace
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import Group
@@ -58,6 +58,13 @@ def pending_compactions(table: LoadedTable) -> dict[Group, str]:
         for operation in decode_compaction_plan(data).operations:
             held[(operation.partition, operation.file_id)] = instant.requested
     return held
+
+
+def profiled_groups(table: LoadedTable, pending: Instant) -> frozenset[Group]:
+    """Return the file groups that a pending write changes, by the profile in its inflight file; empty before it."""
+    data = table.store.read(pending, State.INFLIGHT)
+    stats = decode_commit(data).stats if data else ()
+    return frozenset((stat.partition, stat.file_id) for stat in stats if stat.file_id)
 
 
 def planned_groups(table: LoadedTable) -> frozenset[Group]:

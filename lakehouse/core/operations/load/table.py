@@ -36,8 +36,13 @@ STORED_OPTIONS = (
     HASH_FIELD,
     KEY_ENCODING,
 )
-#: Write options that the table stores as defaults for all writers; a caller may override them.
+#: Start of the properties that store the other options of a new table, as defaults of everybody who opens it. Under
+#: their own names Hudi would read them, and it does not accept all values that are accepted here.
+OPTION_PREFIX = "lakehouse.option."
+#: Write options that the table stores under their own names as defaults for all writers; a caller may override them.
 _SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
+#: All options that are stored under their own names.
+OWN_OPTIONS = (*STORED_OPTIONS, *_SHARED_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +150,10 @@ def require_merger(config: TableConfig) -> None:
 
 def stored_options(config: TableConfig) -> dict[str, str]:
     """Return the write options that the table stores."""
-    stored = {key: config.raw[key] for key in (*STORED_OPTIONS, *_SHARED_OPTIONS) if key in config.raw}
+    start = len(OPTION_PREFIX)
+    others = {key[start:]: value for key, value in config.raw.items() if key.startswith(OPTION_PREFIX)}
+    own = {key: config.raw[key] for key in OWN_OPTIONS if key in config.raw}
+    stored = {**others, **own}
     return {**stored, EXPRESSIONS: config.raw[MADE_WITH]} if MADE_WITH in config.raw else stored
 
 

@@ -30,6 +30,7 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
         schema=schema,
         avro_schema=arrow_to_avro(schema, table=config.name),
         keys=config.keys,
+        table_layout=config.layout,
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
@@ -45,8 +46,6 @@ def require_writes(table: LoadedTable) -> None:
     if not config.populate_meta_fields:
         raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
     require_mergeable(config)
-    if not config.keys.record_key_fields:
-        raise UnsupportedError(f"{root}: tables without record key fields are read only here")
 
 
 def bytes_per_row(table: LoadedTable, policies: Policies) -> float:

@@ -69,7 +69,7 @@ def _stored_index(
         name=index_name(name),
         kind=kind,
         state=_state(part),
-        columns=tuple(config.keys.record_key_fields) if name == RECORD_INDEX else columns,
+        columns=config.keys.record_key_fields if name == RECORD_INDEX else columns,
         expression="" if definition is None else expression_of(definition),
         partition=name,
         bytes=None if part is None else part.bytes,

@@ -30,7 +30,7 @@ from lakehouse.core.planning.indexing import FILES, declared_partitions, in_buil
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import RetryableError
+from lakehouse.errors import RetryableError, UnsupportedError
 from lakehouse.model.display import Readable, Shown, count_text, sentence, some
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
@@ -74,7 +74,11 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
 
     The lock is held meanwhile, so writers wait before they commit. Raises RetryableError while an index build is
     active or a restore is not finished, and UnsupportedError for a table version that is not written.
+
+    For a table version whose metadata table is not maintained it is removed, if the options switch it off.
     """
+    if not table.config.layout.writes_metadata_table:
+        return _removed(table, policies)
     require_writable(table.config, table.env.storage.root)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.refresh()
@@ -111,6 +115,28 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
         left_out=files.left_out,
         undecided=files.undecided,
     )
+
+
+def _removed(table: LoadedTable, policies: Policies) -> Rebuilt:
+    """Remove the metadata table, and build none. Raises UnsupportedError unless the options switch it off."""
+    root = table.env.storage.root
+    if policies.transaction.metadata.enable:
+        raise UnsupportedError(
+            f"{root}: the metadata table of a table of version {table.config.version} is not maintained here; "
+            "hoodie.metadata.enable=false removes it, and readers list storage instead. Switch it off in all other "
+            "writers of the table, too"
+        )
+    with table_lock(table.env, policies.transaction) as lock:
+        now = table.refresh()
+        now.store.refuse_during_restore(now.timeline)
+        listed = listed_in(now)
+        lock.check()
+        for plan in now.timeline.where(action=Action.INDEXING, pending=True):
+            now.store.remove_pending(plan)
+        drop_metadata(now.env)
+    dropped = tuple(sorted({*listed.usable, *listed.building}))
+    logger.info("%s: removed the metadata table with %s", root, ", ".join(dropped))
+    return Rebuilt(partitions=(), files=0, dropped=dropped)
 
 
 def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Definition]) -> tuple[str, ...]:

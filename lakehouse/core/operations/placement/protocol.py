@@ -61,6 +61,10 @@ class WriteRequest:
         deletes_yield: Whether deletes are dropped if the batch contains other rows with the same key, regardless of
             their order.
         cut_times: Counter of rows whose times lose digits when the frame is read.
+        incoming: The number of rows before those with one key were combined, as the only value of a list; it is counted
+            when they are staged.
+        sets_columns: Whether the rows set columns of stored rows, as UPDATE and MERGE do: the other columns keep their
+            values whatever the options say, and are no drift.
         near: The storage with small files of the write in memory, if all its tasks run in this process.
     """
 
@@ -72,7 +76,9 @@ class WriteRequest:
     precondition: Precondition | None = None
     columns: BatchColumns | None = None
     deletes_yield: bool = False
+    sets_columns: bool = False
     cut_times: CutTimes = field(default_factory=CutTimes)
+    incoming: list[int] = field(default_factory=lambda: [0])
     near: NearFiles | None = None
 
     @property

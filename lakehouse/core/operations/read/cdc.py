@@ -39,7 +39,7 @@ from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Instant
-from lakehouse.model.predicate import Predicate, columns_of
+from lakehouse.model.predicate import Predicate, columns_of, statistics_condition
 
 #: Formats of incremental reads: the newest rows, or change data.
 LATEST_STATE, CDC = FORMATS = ("latest_state", "cdc")
@@ -181,7 +181,7 @@ def _in_partitions(
     table: LoadedTable, changes: tuple[FileGroupChange, ...], where: Predicate | None, full: pa.Schema
 ) -> tuple[FileGroupChange, ...]:
     """Return the changes in partitions that can contain rows of a condition; all if rows may change partitions."""
-    partitions = partition_filter(where, full, table.config.path_keys)
+    partitions = partition_filter(statistics_condition(where), full, table.config.path_keys)
     if partitions is None:
         return changes
     selected = partitions.select(pa.array([change.partition for change in changes], pa.string())).tolist()

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import root_of, type_of
+from lakehouse.core.expressions.literals import typed_list
 from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
@@ -32,8 +34,6 @@ from lakehouse.core.metadata.read.layers import sorted_keys
 from lakehouse.core.metadata.read.table import COLUMN_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.column_path import root_of, type_of
-from lakehouse.core.planning.literals import typed_list
 from lakehouse.core.planning.predicate import function_of as called_function
 from lakehouse.core.planning.predicate import result_field
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, matches_of_leaves, may_match

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakehouse.core.expressions.column_path import path_of, root_of, type_of
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
@@ -18,7 +19,6 @@ from lakehouse.core.format.unaligned import load
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.column_path import path_of, root_of, type_of
 from lakehouse.core.planning.ranges import ColumnRanges
 from lakehouse.core.rows.stored_names import is_evolved, statistics_name
 from lakehouse.core.state.data_files import members, one_array

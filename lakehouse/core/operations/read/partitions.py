@@ -18,6 +18,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.expressions.column_path import type_of
 from lakehouse.core.files.keys.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.metadata.read.table import RECORD_INDEX, MetadataTable
@@ -26,7 +27,6 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
-from lakehouse.core.planning.column_path import type_of
 from lakehouse.core.planning.partitions import PartitionFilter, values_of
 from lakehouse.core.planning.ranges import may_match
 from lakehouse.core.planning.scan import PlanStep

@@ -11,10 +11,12 @@ from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, query_schema, with_bound
 from lakehouse.core.operations.read.cdc import ChangeScan, plan_change_read
+from lakehouse.core.operations.read.plain_files import without
 from lakehouse.core.operations.read.queries import Changes, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, plan_row_read
 from lakehouse.core.planning.predicate import check_columns, parse_predicate
 from lakehouse.core.planning.scan import chosen_columns
+from lakehouse.core.state.file_system_view import Group
 from lakehouse.errors import CleanedHistoryError, UserError
 from lakehouse.model.predicate import And, Predicate
 
@@ -29,6 +31,7 @@ class PinnedRead:
         bounded: The query with its bound.
         schema: The columns of the result.
         table_schema: All columns of the table, meta columns first; None for a read of changes.
+        excluded: The partitions and file ids of file groups that other readers read.
     """
 
     table: LoadedTable
@@ -36,6 +39,7 @@ class PinnedRead:
     bounded: BoundedQuery
     schema: pa.Schema
     table_schema: pa.Schema | None
+    excluded: frozenset[Group] = frozenset()
 
     @classmethod
     def of(cls, table: LoadedTable, request: ScanRequest) -> PinnedRead:
@@ -92,7 +96,7 @@ class PinnedRead:
                     "the dataset was made: call scan() again",
                     column=field.name,
                 )
-        return scan
+        return without(scan, self.excluded) if self.excluded else scan
 
     def _require_version(self, table: LoadedTable) -> None:
         """Raise UserError if a restore removed the newest write of the version; older writes may be archived."""

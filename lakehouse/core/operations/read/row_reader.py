@@ -18,17 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.engine.streams import Source, read_in_threads
+from lakehouse.core.expressions.column_path import root_of
 from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.files.log.slice_reader import read_slice
-from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.planning.predicate import matching
 from lakehouse.core.planning.ranges import ColumnRanges, may_match
 from lakehouse.core.planning.scan import ScanPlan
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
-from lakehouse.model.predicate import Predicate, columns_of
+from lakehouse.model.predicate import Predicate, columns_of, statistics_condition
 
 #: A plan with fewer bytes is read by one thread: starting threads takes longer.
 _FEW_BYTES = 1 << 20
@@ -189,7 +189,7 @@ class _FilteredFile:
         at_once = self.reader.rows_within(self.context.budget_bytes // 8, read)
         for number in self._groups_that_may_match(groups, tested):
             rows_of_group = self.reader.statistics.row_group(number).num_rows
-            if len(others) and rows_of_group <= at_once:
+            if len(others) and len(tested) and rows_of_group <= at_once:
                 yield from _as_batches(self._tested_first(number, tested, others))
                 continue
             for rows in self.reader.batches(read, at_once, [number]):
@@ -219,7 +219,10 @@ class _FilteredFile:
         ranges = {
             field.name: stated for field in tested if (stated := _group_ranges(self.reader, groups, field)) is not None
         }
-        flags = may_match(self.where, ranges, self.context.table, len(groups)) if ranges else np.ones(len(groups), bool)
+        pruning = statistics_condition(self.where)
+        if not ranges or pruning is None:
+            return list(groups)
+        flags = may_match(pruning, ranges, self.context.table, len(groups))
         return [number for number, flag in zip(groups, flags.tolist(), strict=True) if flag]
 
 

@@ -58,7 +58,7 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.instant import Action
 from lakehouse.model.keys import KeyGeneratorType
-from lakehouse.model.predicate import Predicate
+from lakehouse.model.predicate import Predicate, statistics_condition
 
 _ATTEMPTS = 4
 #: Maximum number of file groups from an index for which no statistics are read.
@@ -177,12 +177,14 @@ def plan_row_read(
 
 def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
+    # Rows answer all of the condition. Files are excluded by the part that statistics and indexes answer.
+    pruning = None if where is None else statistics_condition(where)
     base_files_only = isinstance(query, ReadOptimized)
     if isinstance(query, Incremental):
-        selection = _select_range(table, query, request, where)
+        selection = _select_range(table, query, request, pruning)
     else:
         version = query.version if isinstance(query, ReadOptimized) else query
-        selection = _select_version(table, _timeline_version(table, version), request, where)
+        selection = _select_version(table, _timeline_version(table, version), request, pruning)
     table, schema = selection.table, selection.schema if selection.schema is not None else pa.schema([])
     slices, steps = selection.slices, selection.steps
     if base_files_only:
@@ -195,7 +197,8 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     remaining, pruned = slices, tuple[PlanStep, ...]()
     if where is not None:
         check_columns(where, with_meta_fields(schema))
-        given = PruneInput(table=table, where=where, schema=schema)
+    if pruning is not None:
+        given = PruneInput(table=table, where=pruning, schema=schema)
         # Reading statistics for a few file groups from an index costs more requests than reading the groups.
         if not (selection.is_located and len(slices) <= _FEW_LOCATED):
             remaining, pruned = prune(given, slices)

@@ -311,7 +311,7 @@ def _undone(table: LoadedTable) -> set[str]:
 
 def _require_archive(table: LoadedTable) -> None:
     root = table.env.storage.root
-    if not table.config.layout.has_completion_times:
+    if not table.config.layout.archives:
         raise UnsupportedError(
             f"{root}: only Hudi can archive a timeline of table version {table.config.version}; upgrade the table with "
             "Hudi, or archive it there"

@@ -67,6 +67,7 @@ from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.claims import check_claim
+from lakehouse.core.timeline.exported_views import exported_before
 from lakehouse.core.timeline.file_deletions import check_data_files, check_partitions, delete_data_files
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.model.attempt import Attempt
@@ -115,7 +116,9 @@ class Cleaned(Readable):
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> CleanDue:
     """Return whether a clean is due, and why; reads the timeline and the metadata of the last clean."""
     del request  # pins keep files, but do not change whether a clean is due
-    return clean_due(table.timeline, policies.clean, last_clean(table), _since(table, policies.clean))
+    return clean_due(
+        table.timeline, policies.clean, last_clean(table), _since(table, policies.clean), _exported(table, policies)
+    )
 
 
 def last_clean(table: LoadedTable) -> CleanMetadata | None:
@@ -251,7 +254,7 @@ def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> Cl
     require_writable(table.config, table.env.storage.root)
     pins, published = frozenset(pinned), read_pins(table.env)
     all_pins = pins | published.names
-    horizon = horizon_of(table.timeline, policies.clean, _since(table, policies.clean))
+    horizon = horizon_of(table.timeline, policies.clean, _since(table, policies.clean), _exported(table, policies))
     if horizon is None:
         return None
     visible = load_visible(table, completions=True)
@@ -309,6 +312,11 @@ def _check_plan(table: LoadedTable, requested: str, stored: CleanPlan) -> None:
 
 def _since(table: LoadedTable, policy: CleanPolicy) -> str:
     return table.store.time_text(table.env.clock.now_ms() - policy.hours_retained * _HOUR_MS)
+
+
+def _exported(table: LoadedTable, policies: Policies) -> str | None:
+    """Return the time from which on the declared views may lack writes; None without declared views."""
+    return exported_before(table.env, policies.export.names) if policies.export.names else None
 
 
 def _held(table: LoadedTable) -> dict[Group, str]:

@@ -88,7 +88,7 @@ from lakehouse.core.planning.clustering import (
 from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
-from lakehouse.core.state.table_config import require_mergeable
+from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.attempt import Attempt
@@ -296,7 +296,12 @@ def require_recorded_writes(table: LoadedTable, policies: Policies, before: Inst
 
 
 def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
-    """Return whether a completed replacecommit was planned as a clustering, as the names of its timeline files show."""
+    """Return whether a completed replacecommit was planned as a clustering, as the names of its timeline files show.
+
+    Without an action of its own, its metadata shows it.
+    """
+    if not table.config.layout.has_clustering_action:
+        return table.store.summary(instant).operation == Operation.CLUSTER
     return any(pending.action is Action.CLUSTERING for pending in table.store.pending_files(instant))
 
 
@@ -359,10 +364,7 @@ def _task(
 def require_clusterable(table: LoadedTable, policies: Policies) -> None:
     """Raise UnsupportedError for a table whose file groups cannot be replaced by new ones."""
     root = table.env.storage.root
-    if not table.config.layout.is_writable:
-        raise UnsupportedError(
-            f"{root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
-        )
+    require_writable(table.config, root)
     require_mergeable(table.config)
     placement = placement_of(policies.index.index_type)
     if not placement.fixes_groups and policies.clustering.buckets:

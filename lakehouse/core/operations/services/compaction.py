@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from lakehouse.core.files.log.compactor import CompactionContext, compact_slice
 from lakehouse.core.format.timeline.compaction import encode_compaction_plan
+from lakehouse.core.operations.commit.cleanup import marked_files
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.load.pending import planned_groups
+from lakehouse.core.operations.load.listing import parse_data_file
+from lakehouse.core.operations.load.named_logs import keeps_logs
+from lakehouse.core.operations.load.pending import pending_writes, planned_groups, profiled_groups
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.resizes import groups_with_open_copies
 from lakehouse.core.operations.read.damage import checked_slices
@@ -24,10 +27,12 @@ from lakehouse.core.operations.services.partition_policies import sections_by_pa
 from lakehouse.core.operations.services.rewriting_service import RewritingService
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceRequest
 from lakehouse.core.planning.compaction import CompactionDue, compaction_due, plan_compaction
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.storage.protocol import FileInfo
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
-from lakehouse.model.instant import Action
+from lakehouse.model.instant import Action, Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
@@ -48,7 +53,7 @@ def _refusal(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
     slices = checked_slices(table, policies.write)
-    held = planned_groups(table) | groups_with_open_copies(table, slices)
+    held = planned_groups(table) | groups_with_open_copies(table, slices) | _groups_of_pending_writes(table)
     return plan_compaction(
         slices,
         held,
@@ -58,6 +63,24 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
         max_file_bytes=policies.write.max_file_bytes,
         policy_of=sections_by_partition(policies, "compaction", lambda own: own.compaction),
     )
+
+
+def _groups_of_pending_writes(table: LoadedTable) -> frozenset[Group]:
+    """Return the file groups that pending writes change, if log files are named after their slice.
+
+    Rows that are committed after the plan to a log file of the older slice would be lost (V6-5.6). A write that has not
+    begun sees the plan.
+    """
+    if not keeps_logs(table):
+        return frozenset()
+    return frozenset(group for pending in pending_writes(table) for group in _changed_groups(table, pending))
+
+
+def _changed_groups(table: LoadedTable, pending: Instant) -> frozenset[Group]:
+    """Return the file groups of the profile and of the markers of a pending write."""
+    marked = marked_files(table, pending.requested).values()
+    files = [parse_data_file(table, FileInfo(path=path, size_bytes=0, modified_ms=0), False) for path in marked]
+    return profiled_groups(table, pending) | {(f.partition, f.file_id) for f in files if f is not None}
 
 
 def _compact(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> list[WriteStat]:

@@ -41,6 +41,7 @@ from lakehouse.core.operations.services.rewrite import (
 )
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.planning.key_ranges import ranges_extra
+from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
@@ -168,10 +169,7 @@ def require_merge_on_read(table: LoadedTable) -> None:
         raise UnsupportedError(
             f"{table.env.storage.root} is a copy-on-write table: it has no logs, so there is nothing to compact"
         )
-    if not table.config.layout.is_writable:
-        raise UnsupportedError(
-            f"{table.env.storage.root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
-        )
+    require_writable(table.config, table.env.storage.root)
 
 
 def _task(

@@ -53,7 +53,7 @@ from lakehouse.core.planning.indexing import (
     missing_partitions,
     plan_index,
 )
-from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.state.table_config import require_indexes, require_writable
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
@@ -82,7 +82,8 @@ class Indexed(Readable):
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexDue:
     """Return whether declared indexes are not built yet. Reads the index definitions if the table has any."""
     del request
-    return index_due(_declared(table, policies), listed_in(table), table.timeline)
+    declared = _declared(table, policies) if table.config.layout.writes_metadata_table else ()
+    return index_due(declared, listed_in(table), table.timeline)
 
 
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexPlan | NothingToDo:
@@ -91,6 +92,7 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
     Raises UnsupportedError for an index that this package cannot build.
     """
     del request
+    require_indexes(table.config, table.env.storage.root)
     return _plan(table, policies)
 
 
@@ -100,6 +102,7 @@ def schedule(
     """Put a plan on the timeline; from here on all commits maintain the indexes that it builds."""
     del request
     require_writable(table.config, table.env.storage.root)
+    require_indexes(table.config, table.env.storage.root)
     table.store.refuse_during_restore(table.timeline)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.refresh()
@@ -124,6 +127,7 @@ def run(
     if a file of the snapshot was cleaned meanwhile, or if a restore is not finished.
     """
     require_writable(table.config, table.env.storage.root)
+    require_indexes(table.config, table.env.storage.root)
     table = table.refresh()
     table.store.refuse_during_restore(table.timeline)
     if request.instant is not None:

@@ -30,6 +30,7 @@ from lakehouse.core.operations.services.partition_policies import sections_by_pa
 from lakehouse.core.operations.services.rewriting_service import RewritingService
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceRequest
 from lakehouse.core.planning.compaction import LogCompactionDue, log_compaction_due, plan_log_compaction
+from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import Operation
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import FileSlice
@@ -39,6 +40,7 @@ from lakehouse.spec.options.policies import Policies
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> LogCompactionDue:
     """Return whether a log compaction should be planned; reads the timeline only."""
+    _require(table)
     return log_compaction_due(compaction.due(table, policies, request), policies.compaction)
 
 
@@ -80,11 +82,21 @@ def _before_pending_writes(table: LoadedTable, slices: Sequence[FileSlice]) -> t
     return tuple(replace(s, logs=tuple(log for log in s.logs if log.instant < pending)) for s in slices)
 
 
+def _require(table: LoadedTable) -> None:
+    """Raise UnsupportedError for a copy-on-write table, and for a version whose readers read a merged log twice."""
+    require_merge_on_read(table)
+    if table.config.layout.names_logs_by_slice:
+        raise UnsupportedError(
+            f"{table.env.storage.root}: Hudi 0.15 reads a merged log in addition to the logs that it replaces, so log "
+            f"compaction is not available for tables of version {table.config.version}; run a compaction"
+        )
+
+
 _KIND = CompactionKind(action=Action.LOGCOMPACTION, operation=Operation.LOG_COMPACT, task=compact_logs)
 SERVICE = RewritingService(
     name="logcompaction",
     action=Action.LOGCOMPACTION,
-    require=lambda table, _policies: require_merge_on_read(table),
+    require=lambda table, _policies: _require(table),
     make_plan=_plan,
     no_groups="no file group that is free of other plans has enough log files",
     encode=lambda planned, _root: encode_compaction_plan(planned, log_compaction=True),

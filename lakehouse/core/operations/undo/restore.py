@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.restore import decode_restore_plan, encode_restore_metadata, encode_restore_plan
-from lakehouse.core.format.timeline.rollback import encode_rollback_plan
 from lakehouse.core.operations.commit.cleanup import (
     check_files_of_write,
     clean_up,
@@ -30,8 +29,10 @@ from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.named_logs import deletable, keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.undo.rollback import copies_of, delete_written
+from lakehouse.core.operations.undo.rollback import copies_of, delete_written, rollback_metadata, stored_rollback_plan
+from lakehouse.core.operations.undo.slice_logs import Slices, appended_slices, planned_slices
 from lakehouse.core.operations.undo.undo_checks import (
     completed_write,
     pending_action,
@@ -39,6 +40,7 @@ from lakehouse.core.operations.undo.undo_checks import (
     require_files,
     require_no_savepoint,
     require_own_logs,
+    written_by,
 )
 from lakehouse.core.planning.restore import instants_to_roll_back
 from lakehouse.core.state.table_config import require_writable
@@ -58,6 +60,8 @@ logger = logging.getLogger(__name__)
 _COMPACTIONS = (Action.COMPACTION, Action.COMMIT)
 #: Paths of the files with an instant in their names, by requested time of the instant.
 Written = Mapping[str, list[str]]
+#: The slices to which an instant appended log files, by requested time of the instant.
+Appended = Mapping[str, Slices]
 #: The instant of a rollback and its plan.
 Rollback = tuple[Instant, RollbackPlan]
 
@@ -118,7 +122,8 @@ def restore(
             plan = _plan(now, policy, to, force=force)
         else:
             # A publication may have been added in between; it does not change the timeline.
-            require_unpublished(now, [i for i in now.timeline if (i.requested, str(i.action)) in plan.instants])
+            stored = now.config.layout.stored_action
+            require_unpublished(now, [i for i in now.timeline if (i.requested, stored(i.action)) in plan.instants])
         _refuse_during_clean(now, policy, to)
         lock.check()
         requested = now.store.request(now.timeline, Action.RESTORE, encode_restore_plan(plan))
@@ -138,10 +143,12 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
     require_no_savepoint(table, undone)
     require_unpublished(table, undone)
     _require_timeline(table, target)
-    require_own_logs(table, undone, dropped=undone)
+    if not keeps_logs(table):
+        require_own_logs(table, undone, dropped=undone)
     if undone:
         require_files(table, undone, f"the restore to {to}")
-    return RestorePlan(target=to, instants=tuple((i.requested, str(i.action)) for i in undone))
+    layout = table.config.layout
+    return RestorePlan(target=to, instants=tuple((i.requested, layout.stored_action(i.action)) for i in undone))
 
 
 def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
@@ -149,7 +156,8 @@ def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
     undone = {requested for requested, _ in plan.instants}
     for instant in table.timeline.where(pending=True):
         if instant.requested in undone:
-            check_files_of_write(table, instant.requested, list(marked_files(table, instant.requested).values()))
+            marked = deletable(table, instant.requested, marked_files(table, instant.requested).values())
+            check_files_of_write(table, instant.requested, marked)
 
 
 def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
@@ -198,18 +206,20 @@ def _stored(table: LoadedTable, pending: Instant, to: str) -> RestorePlan:
 
 
 def _preview(table: LoadedTable, plan: RestorePlan, to: str) -> Restored:
-    written, rollbacks = _written(table, plan), []
+    written, appended, rollbacks = _written(table, plan), _appended(table, plan), []
     for requested, action in plan.instants:
         current = table.timeline.find(requested)
         name = Action(action) if current is None or not current.is_completed else pending_action(table, current)
-        rollbacks.append(plan_of_files(requested, name, written[requested]))
+        rollbacks.append(plan_of_files(requested, name, written[requested], appended.get(requested)))
     return Restored(target=to, rollbacks=tuple(rollbacks))
 
 
 def _written(table: LoadedTable, plan: RestorePlan) -> Written:
     """Return the files of each instant in the plan, from one listing and the markers of pending instants."""
     written: dict[str, list[str]] = {requested: [] for requested, _ in plan.instants}
-    is_compaction = _COMPACTIONS if table.config.is_merge_on_read else ()
+    # Log files that are named after a compaction contain rows of later writes, which the restore rolls back, too. If
+    # they stayed, they would be a slice without base file.
+    is_compaction = _COMPACTIONS if table.config.is_merge_on_read and not keeps_logs(table) else ()
     compactions = {requested for requested, action in plan.instants if action in is_compaction}
     for file in list_data_files(table, change_logs=True):
         # A compaction writes base files only. Log files with its time are of version 6.
@@ -217,11 +227,23 @@ def _written(table: LoadedTable, plan: RestorePlan) -> Written:
             written[file.instant].append(file.path)
     for instant in table.timeline.where(pending=True):
         if instant.requested in written:
-            written[instant.requested] += marked_files(table, instant.requested).values()
+            marked = marked_files(table, instant.requested).values()
+            written[instant.requested] += deletable(table, instant.requested, marked)
     for instant in table.timeline.writes():
         if instant.requested in written and table.config.is_merge_on_read:
-            written[instant.requested] += copies_of(table, instant)
+            written[instant.requested] += deletable(table, instant.requested, copies_of(table, instant))
     return written
+
+
+def _appended(table: LoadedTable, plan: RestorePlan) -> Appended:
+    """Return the slices to which the instants of the plan appended log files."""
+    if not keeps_logs(table):
+        return {}
+    return {
+        requested: appended_slices(table, current, marked_files(table, requested).values(), is_own=False)
+        for requested, _ in plan.instants
+        if (current := table.timeline.find(requested)) is not None
+    }
 
 
 def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, plan: RestorePlan, to: str) -> Restored:
@@ -233,14 +255,21 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
         _require_pending(table, table.store.load().current(pending), pending)
         drop_for_rebuild(table, lock)
     _drop_cleans(table, policy, pending, to)
-    run = _Run(table=table, policy=policy, pending=pending, written=_written(table, plan), rollbacks=_rollbacks(table))
+    run = _Run(
+        table=table,
+        policy=policy,
+        pending=pending,
+        written=_written(table, plan),
+        appended=_appended(table, plan),
+        rollbacks=_rollbacks(table),
+    )
     _check(run, plan)
     undone = {requested: done for requested, _ in plan.instants if (done := _roll_back(run, requested))}
     metadata = RestoreMetadata(
         start_time=pending.requested,
         seconds=(env.clock.now_ms() - started) / 1000,
         instants=plan.instants,
-        rollbacks={requested: (_metadata(made, undoing),) for requested, (undoing, made) in undone.items()},
+        rollbacks={requested: (done,) for requested, (_, done) in undone.items()},
     )
     with table_lock(env, policy) as lock:
         timeline = table.store.load()
@@ -251,17 +280,21 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     _remove_rollbacks(table, to, completed)
     rebuild_dropped(table, policy)
     logger.info("%s: restored to %s, %d instants undone", env.storage.root, to, len(plan.instants))
-    return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)
+    return Restored(target=to, rollbacks=tuple(made for made, _ in undone.values()), instant=completed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One execution of a restore: the pending instant, the files of its instants, and rollbacks that exist already."""
+    """One execution of a restore: the pending instant, the files of its instants, and rollbacks that exist already.
+
+    `appended` are the slices to which the instants appended log files that are not deleted.
+    """
 
     table: LoadedTable
     policy: TransactionPolicy
     pending: Instant
     written: Written
+    appended: Appended
     rollbacks: Mapping[str, Rollback]
 
 
@@ -274,8 +307,8 @@ def _check(run: _Run, plan: RestorePlan) -> None:
         check_files_of_write(run.table, requested, files)
 
 
-def _roll_back(run: _Run, requested: str) -> Rollback | None:
-    """Roll back one instant with its plan, and return the rollback. Return None if both are already deleted."""
+def _roll_back(run: _Run, requested: str) -> tuple[RollbackPlan, RollbackMetadata] | None:
+    """Roll back one instant, and return the plan and the result. Return None if both are already deleted."""
     table, store, done = run.table, run.table.store, run.rollbacks.get(requested)
     with table_lock(table.env, run.policy) as lock:
         timeline = store.load()
@@ -287,14 +320,21 @@ def _roll_back(run: _Run, requested: str) -> Rollback | None:
             done = _request_rollback(run, timeline, requested, name)
             if current.is_completed:
                 store.revert(current, name, check=lock.check)
+    command_logs: Mapping[str, Mapping[str, int]] = {}
     if current is not None and done is not None:
-        delete_written(table, *done, drop_plan=True)
+        command_logs = delete_written(table, *done, drop_plan=True)
     else:
         store.remove_unfinished(requested)
     # A writer that is still running may have created files since the listing.
-    delete_files(table, requested, list(marked_files(table, requested).values()))
+    delete_files(table, requested, deletable(table, requested, marked_files(table, requested).values()))
     clean_up(table, requested)
-    return done
+    if done is None:
+        return None
+    undoing, plan = done
+    plan = replace(plan, action=table.config.layout.stored_action(plan.action))
+    if command_logs:
+        clean_up(table, undoing.requested, staged=False)
+    return plan, rollback_metadata(plan, undoing, command_logs, seconds=0.0)
 
 
 def _request_rollback(run: _Run, timeline: Timeline, requested: str, action: Action) -> Rollback:
@@ -303,12 +343,15 @@ def _request_rollback(run: _Run, timeline: Timeline, requested: str, action: Act
     Its files are those in its plan, and newly listed files.
     """
     table, files, existing = run.table, run.written[requested], run.rollbacks.get(requested)
+    if keeps_logs(table):
+        # The rollbacks of later writes appended command blocks to log files that are named after this instant.
+        files = [*files, *written_by(requested, table, Action.COMMIT)]
     if existing is None or existing[0].is_completed:
-        plan = plan_of_files(requested, action, files)
-        data = encode_rollback_plan(plan, base_path=table.env.storage.root)
-        return table.store.request(timeline, Action.ROLLBACK, data), plan
+        plan = plan_of_files(requested, action, files, run.appended.get(requested))
+        return table.store.request(timeline, Action.ROLLBACK, stored_rollback_plan(table, plan)), plan
     planned = [path for request in existing[1].requests for path in request.files]
-    return existing[0], plan_of_files(requested, action, [*planned, *files])
+    slices = {**planned_slices([existing[1]]), **run.appended.get(requested, {})}
+    return existing[0], plan_of_files(requested, action, [*planned, *files], slices)
 
 
 def _require_pending(table: LoadedTable, current: Instant | None, pending: Instant) -> None:
@@ -327,13 +370,6 @@ def _rollbacks(table: LoadedTable) -> dict[str, Rollback]:
         if plan is not None:
             rollbacks[plan.target] = (undoing, plan)
     return rollbacks
-
-
-def _metadata(plan: RollbackPlan, undoing: Instant) -> RollbackMetadata:
-    deleted = {request.partition: request.files for request in plan.requests}
-    return RollbackMetadata(
-        start_time=undoing.requested, seconds=0.0, target=plan.target, action=plan.action, deleted=deleted
-    )
 
 
 def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant, to: str) -> None:

@@ -11,7 +11,7 @@ kept: it becomes requested again, and an executor that was running it loses its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -35,10 +35,16 @@ from lakehouse.core.operations.commit.clustering_conflicts import clustering_pla
 from lakehouse.core.operations.commit.completion import Completion, complete_action, drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.metadata import from_metadata
+from lakehouse.core.operations.load.named_logs import deletable
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.bucket_rules import delete_bucket_rules
 from lakehouse.core.operations.placement.rings import delete_rings
+from lakehouse.core.operations.undo.slice_logs import (
+    append_command_blocks,
+    appended_slices,
+    planned_slices,
+)
 from lakehouse.core.operations.undo.undo_checks import (
     pending_action,
     plan_of_files,
@@ -243,18 +249,20 @@ def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False)
     require_own_logs(table, [instant])
     requested = instant.requested
     files = list(marked_files(table, requested).values())
+    slices = appended_slices(table, instant, files, is_own=is_own)
+    files = deletable(table, requested, files)
     action = pending_action(table, instant) if instant.is_completed else instant.action
     if instant.is_completed:
         partitions = sorted({stat.partition for stat in table.store.commit(instant).stats})
         files += written_by(requested, table, action, partitions)
-        files += copies_of(table, instant)
+        files += deletable(table, requested, copies_of(table, instant))
     elif not is_own or (not files and instant.state is State.INFLIGHT):
         files += written_by(requested, table, action)
     if resize := _resize(table, instant):
         # The logs to which writes copied rows for the plan are deleted together with it.
         partitions = sorted({piece.partition for piece in resize.slices})
         files += written_by(requested, table, Action.CLUSTERING, partitions, copies=True)
-    plan = plan_of_files(requested, action, files)
+    plan = plan_of_files(requested, action, files, slices)
     check_rollback(table, plan)
     return plan
 
@@ -327,7 +335,11 @@ def _with_unplanned_files(table: LoadedTable, plan: RollbackPlan) -> RollbackPla
     if target is not None and (target.is_completed or target.action in SERVICE_ACTIONS):
         return plan
     files = [path for request in plan.requests for path in request.files]
-    return plan_of_files(plan.target, action, [*files, *written_by(plan.target, table, action)])
+    slices = planned_slices([plan])
+    if target is not None:
+        marked = marked_files(table, plan.target).values()
+        slices = {**slices, **appended_slices(table, target, marked, is_own=False)}
+    return plan_of_files(plan.target, action, [*files, *written_by(plan.target, table, action)], slices)
 
 
 def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
@@ -341,25 +353,36 @@ def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, Rollbac
     check_rollback(table, plan)
     existing = find_rollback(table, table.timeline, plan.target)
     if existing is None or existing.is_completed:
-        data = encode_rollback_plan(plan, base_path=table.env.storage.root)
+        data = stored_rollback_plan(table, plan)
         return table.store.request(table.timeline, Action.ROLLBACK, data), plan
     earlier = read_rollback_plan(table, existing)
-    files = [
-        path for made in (earlier, plan) if made is not None for request in made.requests for path in request.files
-    ]
-    combined = plan_of_files(plan.target, Action(plan.action), files)
+    plans = [plan] if earlier is None else [earlier, plan]
+    files = [path for made in plans for request in made.requests for path in request.files]
+    combined = plan_of_files(plan.target, Action(plan.action), files, planned_slices(plans))
     check_rollback(table, combined)
     return existing, combined
 
 
-def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, drop_plan: bool) -> None:
-    """Start a rollback and delete the data files of its target, then the pending files of the target."""
+def stored_rollback_plan(table: LoadedTable, plan: RollbackPlan) -> bytes:
+    """Return the content of a requested rollback."""
+    stored = replace(plan, action=table.config.layout.stored_action(plan.action))
+    return encode_rollback_plan(stored, base_path=table.env.storage.root)
+
+
+def delete_written(
+    table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, drop_plan: bool
+) -> dict[str, dict[str, int]]:
+    """Start a rollback and delete the data files of its target, then the pending files of the target.
+
+    Returns the log files with command blocks that roll back log files of the target, as sizes by path, by partition.
+    """
     check_rollback(table, plan)
     store = table.store
     if undoing.state is State.REQUESTED:
         store.start(undoing, b"")
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
+    command_logs = append_command_blocks(table, undoing.requested, plan)
     target = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     if target.action in (Action.REPLACECOMMIT, Action.CLUSTERING):
         delete_bucket_rules(table.env.storage, plan.target)
@@ -369,6 +392,7 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
     else:
         store.remove_pending(target)
     store.remove_unfinished(target.requested)
+    return command_logs
 
 
 def _execute(
@@ -387,25 +411,41 @@ def _execute(
         # The rows that writes copied for a resize are deleted, so its plan cannot be executed any more.
         drop = drop or _resize(table, target) is not None
     _roll_back_metadata(table, policy, undoing, plan)
-    delete_written(table, undoing, plan, drop_plan=drop)
-    metadata = RollbackMetadata(
-        start_time=undoing.requested,
-        seconds=(env.clock.now_ms() - started) / 1000,
-        target=plan.target,
-        action=plan.action,
-        deleted={request.partition: request.files for request in plan.requests},
-    )
+    command_logs = delete_written(table, undoing, plan, drop_plan=drop)
+    metadata = rollback_metadata(plan, undoing, command_logs, seconds=(env.clock.now_ms() - started) / 1000)
     with table_lock(env, policy) as lock:
         timeline = store.load()
         current = timeline.current(undoing)
         if current is not None and not current.is_completed:
-            data = encode_rollback_metadata(metadata, base_path=env.storage.root)
+            stored = replace(metadata, action=table.config.layout.stored_action(metadata.action))
+            data = encode_rollback_metadata(stored, base_path=env.storage.root)
             started_rollback = replace(undoing, state=State.INFLIGHT)
             complete_action(table, Completion(instant=started_rollback, timeline=timeline, data=data), lock)
     rebuild_dropped(table, policy)
+    if command_logs:
+        clean_up(table, undoing.requested, staged=False)
     # The claims on a plan are kept, so that a stale executor of the plan is refused.
     clean_up(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
+
+
+def rollback_metadata(
+    plan: RollbackPlan, undoing: Instant, command_logs: Mapping[str, Mapping[str, int]], *, seconds: float
+) -> RollbackMetadata:
+    """Return the metadata of a rollback that executed a plan and wrote these log files with command blocks."""
+    failed: dict[str, dict[str, int]] = {}
+    for (partition, _, _), logs in planned_slices([plan]).items():
+        paths = {f"{partition}/{name}".lstrip("/"): size for name, size in logs.items()}
+        failed.setdefault(partition, {}).update(paths)
+    return RollbackMetadata(
+        start_time=undoing.requested,
+        seconds=seconds,
+        target=plan.target,
+        action=plan.action,
+        deleted={request.partition: request.files for request in plan.requests if not request.base_instant},
+        command_logs=command_logs,
+        failed_logs=failed,
+    )
 
 
 def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:

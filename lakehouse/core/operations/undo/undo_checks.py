@@ -8,8 +8,10 @@ from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.named_logs import keeps_logs
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.undo.slice_logs import Slices
 from lakehouse.core.planning.restore import instants_to_roll_back, missing_files, without
 from lakehouse.core.planning.undone_copies import without_undone_copies
 from lakehouse.core.state.file_system_view import DataFile, first_write
@@ -30,15 +32,20 @@ _COMPACTIONS = (Action.COMPACTION, Action.COMMIT)
 _SHOWN = 5
 
 
-def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> RollbackPlan:
-    """Build the rollback plan that deletes these files of an instant."""
+# parameters: the instant, its files, and the slices of its log files
+def plan_of_files(requested: str, action: Action, files: Iterable[str], slices: Slices | None = None) -> RollbackPlan:
+    """Build the rollback plan that deletes these files of an instant, and appends command blocks to `slices`."""
     partitions: dict[str, set[str]] = {}
     for path in files:
         partitions.setdefault(path.rpartition("/")[0], set()).add(path)
     requests = tuple(
         RollbackRequest(partition=p, files=tuple(sorted(names))) for p, names in sorted(partitions.items())
     )
-    return RollbackPlan(target=requested, action=str(action), requests=requests)
+    appended = tuple(
+        RollbackRequest(partition=partition, file_id=file_id, base_instant=base_instant, logs=logs)
+        for (partition, file_id, base_instant), logs in sorted((slices or {}).items())
+    )
+    return RollbackPlan(target=requested, action=str(action), requests=(*requests, *appended))
 
 
 # parameters: the instant, the location of its files, and the kind of files to return
@@ -72,9 +79,12 @@ def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: 
     Such a log file may contain rows of several writes, so it cannot be deleted with one of them. `dropped` are instants
     whose plans are deleted: without a compaction readers do not find the log files that are named after it.
     """
-    if not (table.config.is_upgraded and table.config.is_merge_on_read):
+    if not table.config.is_merge_on_read or not (table.config.is_upgraded or keeps_logs(table)):
         return
     gone, plans = {i.requested for i in undone}, {i.requested for i in dropped if i.action in _COMPACTIONS}
+    if keeps_logs(table):
+        _require_no_named_logs(table, plans)
+        return
     for write, metadata in reversed(table.store.commits(table.timeline.writes().by_completion())):
         for path in (stat.path for stat in metadata.stats if LOG_INFIX in stat.path):
             named = instant_of(path.rpartition("/")[2]) or ""
@@ -96,6 +106,23 @@ def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: 
                     instant=named,
                     path=path,
                 )
+
+
+def _require_no_named_logs(table: LoadedTable, plans: Iterable[str]) -> None:
+    """Raise UnsupportedError if a log file is named after a compaction whose plan is dropped.
+
+    Command blocks roll back the log files of writes. But without the plan, these log files would be a slice without
+    base file, even if all their rows are rolled back.
+    """
+    for plan in sorted(plans):
+        named = [path for path in written_by(plan, table, Action.COMMIT) if LOG_INFIX in path]
+        if named:
+            raise UnsupportedError(
+                f"{table.env.storage.root}: the compaction {plan} cannot be dropped: {named[0]} is named after it, and "
+                "readers would lose its rows. Run the compaction first",
+                instant=plan,
+                path=named[0],
+            )
 
 
 def _is_resize(table: LoadedTable, requested: str) -> bool:
@@ -156,7 +183,8 @@ def remaining_commits(
     """Return the completed writes of a timeline, with the files that they list and that readers may need."""
     commits = table.store.commits(timeline.writes())
     # A log file of version 6 is named after the base instant of its slice, which may be on no timeline.
-    return list(commits) if table.config.is_upgraded else without_undone_copies(commits, timeline, listing)
+    is_named = table.config.is_upgraded or keeps_logs(table)
+    return list(commits) if is_named else without_undone_copies(commits, timeline, listing)
 
 
 def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:

@@ -26,6 +26,7 @@ from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.commit.completion import withdraw_record
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.named_logs import deletable_strays
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.undo.rollback import roll_back
@@ -88,8 +89,9 @@ def start_writing(
 
     The order does not matter, because no data file is created before all of them exist.
     """
-    profile = CommitMetadata(operation=attempt.write.request.operation.value, stats=profile_stats(tasks))
-    data = attempt.table.config.layout.encode_inflight(profile)
+    layout = attempt.table.config.layout
+    stats = profile_stats(tasks, inserts=not layout.has_completion_times)
+    data = layout.encode_inflight(CommitMetadata(operation=attempt.write.request.operation.value, stats=stats))
     requests = [*markers, lambda: _start(attempt, data)]
     send_all(attempt.table.env.storage, _call, requests)
 
@@ -150,7 +152,8 @@ def _delete_after_rollback(attempt: WriteAttempt, table: LoadedTable, current: I
     attempt.heartbeat.renew()
     written = list_data_files(table, change_logs=True)
     files = [file.path for file in written if file.instant == requested]
-    delete_files(table, requested, [*files, *marked_files(table, requested).values()])
+    marked = deletable_strays(table, requested, marked_files(table, requested).values())
+    delete_files(table, requested, [*files, *marked])
     clean_up(table, requested)
     _remove_pending(attempt, table, current)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -28,6 +29,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.write_settings import bytes_per_row, require_writes
 from lakehouse.core.operations.placement.protocol import Placement, PreparedWrite, WriteRequest
 from lakehouse.core.operations.placement.registry import placement_of
+from lakehouse.core.operations.write.insert_duplicates import insert_duplicates
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import ranges_extra
@@ -48,8 +50,10 @@ from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
+from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
+from lakehouse.spec.options.write import DUPLICATES, InsertDuplicates
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 
 _KEY = META_COLUMNS[2]
@@ -126,6 +130,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     """
     operation, frame, deletes_only = request.operation, request.frame, request.operation is Operation.DELETE
     require_writes(table)
+    _refuse_for_version(table, policies)
     config, declared = table.config, declared_schema(table)
     stored, history = (None, None) if declared is None else (declared.schema, declared.history)
     batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
@@ -137,6 +142,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         plan = replace(plan, schema=unnamed_so_far(plan.schema, stored))
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, plan.schema, event_time)
+    _check_generated_keys(table, operation, batch)
     context = WriteContext(
         storage=table.env.storage if request.near is None else cast(Storage, request.near),
         clock=table.env.clock,
@@ -145,6 +151,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         schema=plan.schema,
         avro_schema=arrow_to_avro(plan.schema, table=config.name),
         keys=keys,
+        table_layout=config.layout,
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
@@ -160,7 +167,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     )
     spread = None if batch is None or deletes_only else _spread(table, policies, of_table, plan.schema)
     context = _spreading(context, policies, spread)
-    if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
+    keeps = policies.schema.missing == "keep" or request.sets_columns
+    if operation is Operation.UPSERT and keeps and batch is not None:
         context = _keeping(context, request.columns, batch)
     check_partition_paths(context, frame)
     if policies.transaction.non_blocking:
@@ -174,9 +182,9 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         context=context,
         placement=placement,
         strategy=_strategy(policies, of_table),
-        shard_by=(_KEY,) if deletes_only and batch is not None and _KEY in batch.names else keys.record_key_fields,
+        shard_by=(_KEY,) if _has_keys(keys, operation, batch) else keys.record_key_fields,
         resizes=planned.resizes,
-        drift=plan.drift,
+        drift=() if request.sets_columns else plan.drift,
         spread=spread,
         history=history,
     )
@@ -184,13 +192,15 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
 
 def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
     """Return the properties of the requested rows; `batch` is their schema."""
-    operation = request.operation
+    operation, generates_keys = request.operation, table.config.keys.generates_keys
+    has_policy = insert_duplicates(policies.write, operation) is not InsertDuplicates.NONE and not generates_keys
     deletes_only = operation is Operation.DELETE
     return Incoming(
         deletes_only=deletes_only,
         ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
-        combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
+        combine=request.looks_up_keys or has_policy or (policies.write.combine_before_insert and not generates_keys),
         deletes_yield=request.deletes_yield,
+        generates_keys=generates_keys and not request.looks_up_keys,
     )
 
 
@@ -237,6 +247,26 @@ def _placement(placement: Placement, keys: KeyConfig, deleted: pa.Schema | None)
     return placement
 
 
+def _has_keys(keys: KeyConfig, operation: Operation, batch: pa.Schema | None) -> bool:
+    """Return whether the rows contain their record key: keys to delete, or rows whose key was generated."""
+    looks_up = operation is Operation.DELETE or (operation is Operation.UPSERT and keys.generates_keys)
+    return looks_up and batch is not None and _KEY in batch.names
+
+
+def _check_generated_keys(table: LoadedTable, operation: Operation, batch: pa.Schema | None) -> None:
+    """Raise UserError for a write by key to a table without key columns, unless its rows contain generated keys."""
+    keys = table.config.keys
+    if not keys.generates_keys or batch is None or operation not in (Operation.UPSERT, Operation.DELETE):
+        return
+    if not _has_keys(keys, operation, batch):
+        verb = "upsert" if operation is Operation.UPSERT else "delete by columns"
+        raise UserError(
+            f"{table.env.storage.root}: {verb} needs a record key, and the table has none: each row got a generated "
+            "key. Add rows by insert, change rows by update, merge or delete_where, or create a table with record_key",
+            operation=operation.value,
+        )
+
+
 def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
     """Return whether deletes provide ordering columns that the table compares. This requires tombstones.
 
@@ -251,6 +281,23 @@ def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema 
             "because of their types; delete by the key columns alone, or write rows that are marked as deletes"
         )
     return True
+
+
+def _refuse_for_version(table: LoadedTable, policies: Policies) -> None:
+    """Raise UnsupportedError for options that need completion times, which the table version does not have."""
+    config, root = table.config, table.env.storage.root
+    if config.layout.has_completion_times:
+        return
+    features = {
+        f"{DELETE_RETENTION} finds deletes": policies.deletes.retention_ms > 0,
+        "non-blocking concurrency control orders log files": policies.transaction.non_blocking,
+    }
+    for feature, is_wanted in features.items():
+        if is_wanted:
+            raise UnsupportedError(
+                f"{root}: {feature} by completion times, which tables of version {config.version} do not have; leave "
+                "the option out, or create a table of version 9"
+            )
 
 
 # parameters: the table, the batch, the schema that the table gets, and the options
@@ -300,6 +347,12 @@ def _check_non_blocking(
             f"{mode} allows upsert, insert and delete, which append logs; {operation.value} writes or replaces base "
             "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
         )
+    if insert_duplicates(policies.write, operation) is not InsertDuplicates.NONE:
+        raise UserError(
+            f"{DUPLICATES}={policies.write.insert_duplicates} needs conflict checks between writers, which {mode} "
+            "does not make; use OPTIMISTIC_CONCURRENCY_CONTROL",
+            option=DUPLICATES,
+        )
     marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
     if context.incoming.keeps and marks:
         raise UserError(
@@ -314,12 +367,33 @@ def _check_non_blocking(
         )
 
 
-def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
-    """Return the stats for the inflight file: the file groups that the write will change, for early detection."""
-    return tuple(
-        WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=before)
+def profile_stats(tasks: Sequence[GroupTask], *, inserts: bool = False) -> tuple[WriteStat, ...]:
+    """Return the stats for the inflight file: the file groups that the write will change, for early detection.
+
+    With `inserts` each partition also has a stat without file id, with the rows of new file groups (V6-3.4).
+    """
+    changed = [
+        WriteStat(
+            partition=task.partition,
+            file_id=task.file_id,
+            path="",
+            prev_commit=before,
+            num_updates=sum(entry.rows for entry in task.entries) if inserts else 0,
+        )
         for task in tasks
         if (before := _extended(task))
+    ]
+    if not inserts:
+        return tuple(changed)
+    new = Counter({task.partition: 0 for task in tasks})
+    for task in tasks:
+        new[task.partition] += 0 if _extended(task) else sum(entry.rows for entry in task.entries)
+    return (
+        *(
+            WriteStat(partition=partition, file_id="", path="", prev_commit=None, num_inserts=rows)
+            for partition, rows in new.items()
+        ),
+        *changed,
     )
 
 
@@ -352,7 +426,7 @@ def _schema(
     incoming = incoming_columns(batch, required=(*required_columns(keys), *rule.ordering))
     if stored is None:
         return SchemaPlan(schema=first_schema(incoming))
-    missing = policies.schema.missing
+    missing = "keep" if request.sets_columns else policies.schema.missing
     if missing == "keep" and operation is not Operation.UPSERT:
         # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"

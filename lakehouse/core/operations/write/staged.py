@@ -44,11 +44,14 @@ from lakehouse.core.operations.read.damage import ChangedWhileListedError, check
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
+from lakehouse.core.operations.write.insert_duplicates import counted, insert_duplicates
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
+from lakehouse.core.operations.write.slice_order import orders_writes, start_in_order, with_log_names
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.write import InsertDuplicates
 
 # Number of bytes that a task appends in about 0.1 s, the start time of a Spark task.
 _LIGHT_BYTES = 4 * 1024 * 1024
@@ -78,12 +81,26 @@ def stage(attempt: WriteAttempt) -> None:
 def _staged(write: PreparedWrite) -> list[StagedRun]:
     """Stage the rows of the request. Rows with the same key are grouped only if they are to be combined."""
     context, engine, frame = write.context, write.engine, write.request.frame
-    if not engine.divides(frame):
-        return engine.exchange(frame, partial(stage_shard, context), by=write.shard_by, hint="exact")
-    if not context.incoming.combine:
+    count, function = write.request.incoming, partial(stage_shard, context)
+    count[0] = 0
+    if context.incoming.generates_keys:
         return engine.exchange(frame, partial(stage_shard, context), by=(), hint="none")
+    if isinstance(engine, LocalEngine):
+        # The rows of this process are counted when they are read.
+        return engine.exchange(
+            frame,
+            lambda attempt, batches: function(attempt, counted(count, batches)),
+            by=write.shard_by,
+            hint="exact",
+        )
+    counts = insert_duplicates(write.policies.write, write.request.operation) is not InsertDuplicates.NONE
+    if not engine.divides(frame) and not counts:
+        return engine.exchange(frame, function, by=write.shard_by, hint="exact")
+    if not context.incoming.combine:
+        return engine.exchange(frame, function, by=(), hint="none")
     ways = ways_for(engine.parallelism)
     parts = engine.exchange(frame, partial(write_parts, context, ways), by=(), hint="none")
+    count[0] = sum(part.incoming for part in parts)
     tasks = plan_merges(parts, engine.parallelism)
     return [run for runs in engine.run(partial(merge_parts, context), tasks) for run in runs]
 
@@ -105,7 +122,8 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenRow
     conflict = None if search.listing is None else _changed_listing(write, search.listing, placed.tasks)
     if conflict is not None:
         return conflict
-    written = _write_groups(attempt, read, placed.tasks, staged_bytes=sum(run.size_bytes for run in runs))
+    tasks = with_log_names(write, placed.tasks)
+    written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
     return replace(written, resizes=placed.resizes) if isinstance(written, WrittenRows) else written
 
 
@@ -198,6 +216,11 @@ def _announce(
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
+    if orders_writes(write):
+        conflict = start_in_order(attempt, profile, tasks)
+        if conflict is None:
+            attempt.markers.announce(names)
+        return conflict
     if not write.detects_early:
         start_writing(attempt, profile, attempt.markers.requests(names))
         return None

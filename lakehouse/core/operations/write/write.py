@@ -22,6 +22,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.files.stage.near_files import NearFiles
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import (
@@ -39,29 +40,37 @@ from lakehouse.core.operations.commit.complete import (
 )
 from lakehouse.core.operations.commit.completion import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.index_staging import IndexStaging
-from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.commit.results import DROPPED_KEY, Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema_history import ids_of_write
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.by_files import KeyCheck
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, WriterPriority, abandon, start_writing
 from lakehouse.core.operations.write.ended_writes import EndedWrites
+from lakehouse.core.operations.write.insert_duplicates import insert_duplicates, unique_rows
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
+from lakehouse.core.operations.write.slice_order import SliceOrderCheck, orders_writes
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
 from lakehouse.core.planning.conflict import CONFLICTS_KEY, write_summary
 from lakehouse.core.planning.spread_history import SPREAD_KEY
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.timeline.file_deletions import LOG_INFIX
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+from lakehouse.core.timeline.table_properties import update_properties
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError
 from lakehouse.model.commit import REWRITES, CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.write import InsertDuplicates
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +92,7 @@ def write(
         CommitStateUnknownError: It is unknown whether the commit happened; nothing was deleted.
     """
     ended = EndedWrites(table, policies.transaction)
-    table = ended.prepare(table)
+    table = _with_ordering_property(ended.prepare(table), policies)
     if needs_rebuild(table):
         rebuild_dropped(table, policies.transaction)
         table = table.refresh()
@@ -133,11 +142,35 @@ def write(
             abandon(attempt, AbandonReason.CONFLICT)
 
 
+def _with_ordering_property(table: LoadedTable, policies: Policies) -> LoadedTable:
+    """Return the table, with its ordering column stored under the name that releases with its version read.
+
+    Hudi 1.2 stores another name in tables of version 6, and Hudi 0.15 then lets every later row win (V6-11.8).
+    """
+    config, root = table.config, table.env.storage.root
+    name = config.layout.ordering_property
+    if config.layout.has_merge_modes or not config.ordering_fields or config.raw.get(name):
+        return table
+    require_writable(config, root)
+    if len(config.ordering_fields) > 1:
+        raise UnsupportedError(
+            f"{root}: releases that read tables of version {config.version} order versions by one column, and the "
+            f"table declares {', '.join(config.ordering_fields)}; write it with Apache Hudi 1.x"
+        )
+    with table_lock(table.env, policies.transaction) as lock:
+        lock.check()
+        update_properties(table.env, {name: config.ordering_fields[0]})
+    logger.info("%s: stored %s=%s, which Hudi 0.15 reads", root, name, config.ordering_fields[0])
+    return table.refresh()
+
+
 def _is_service(table: LoadedTable, winner: Instant) -> bool:
     """Return whether the conflict is with a table service: its commit rewrote file groups, or its plan was undone."""
     current = table.reload().timeline.find(winner.requested)
     if current is None:
-        return winner.action is Action.CLUSTERING
+        return winner.action in (Action.CLUSTERING, Action.COMPACTION)
+    if winner.action in (Action.COMPACTION, Action.ROLLBACK):
+        return True
     return current.is_completed and table.store.commit(current).operation in REWRITES
 
 
@@ -268,11 +301,15 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """The rows that a strategy has written, with the deletes that it applied; `attempt` is the attempt as it ended."""
+    """The rows that a strategy has written, with the deletes that it applied; `attempt` is the attempt as it ended.
+
+    `duplicates` is the number of rows that an insert dropped because their key existed already.
+    """
 
     attempt: WriteAttempt
     rows: WrittenRows = field(default_factory=WrittenRows)
     applied: AppliedDeletes = field(default_factory=AppliedDeletes)
+    duplicates: int = 0
 
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
@@ -290,6 +327,8 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if request.replaces:
         write.placement.renew(write, {*replaced, *(stat.partition for stat in stats)})
     metadata = _commit_metadata(attempt, written.rows, replaced)
+    if written.duplicates:
+        metadata = replace(metadata, extra={**metadata.extra, DROPPED_KEY: str(written.duplicates)})
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
@@ -312,17 +351,20 @@ def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Wr
     if not _is_staged(attempt.write):
         return _Written(attempt=attempt, rows=WrittenRows(stats=_write_direct(attempt)))
     stage(attempt)
-    applied = AppliedDeletes(runs=attempt.staged) if deletes is None else deletes.applied(attempt.staged)
+    unique = unique_rows(attempt.write, attempt.staged, request.incoming[0])
+    applied = AppliedDeletes(runs=unique.runs) if deletes is None else deletes.applied(unique.runs)
     context = attempt.write.context.with_incoming(ordered_deletes=applied.are_ordered)
     attempt = replace(attempt, write=replace(attempt.write, context=context))
     outcome = write_staged(attempt, applied.runs)
     if isinstance(outcome, WrittenRows):
-        return _Written(attempt=attempt, rows=outcome, applied=applied)
+        return _Written(attempt=attempt, rows=outcome, applied=applied, duplicates=unique.dropped)
     if isinstance(outcome, Conflict):
         return outcome
     if request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or applied.files:
         start_writing(attempt, ())
-        return _Written(attempt=attempt, applied=applied)
+        return _Written(attempt=attempt, applied=applied, duplicates=unique.dropped)
+    if unique.dropped and not applied.late:
+        return _only_duplicates(unique.dropped)
     return outcome if not applied.late else _only_late_rows(applied.late)
 
 
@@ -336,6 +378,14 @@ def _write_direct(attempt: WriteAttempt) -> list[WriteStat]:
     by, least = write.context.keys.partition_fields, write.policies.spread.min_bytes
     task = partial(write_shard, write.context)
     return write.engine.exchange(write.request.frame, task, by=by, hint="balanced", least_bytes=least)
+
+
+def _only_duplicates(rows: int) -> NothingToDo:
+    return NothingToDo(
+        code=NothingToDoReason.NO_CHANGES,
+        reason=f"{rows} rows were dropped, because the table contains all keys of the batch",
+        duplicates_dropped=rows,
+    )
 
 
 def _only_late_rows(rows: int) -> NothingToDo:
@@ -385,6 +435,7 @@ def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDele
     """Return the checks whether the write may commit after other writes, cheapest first."""
     write, applied = written.attempt.write, written.applied
     shared, precondition = shared_columns(write), write.request.precondition
+    policy = insert_duplicates(write.policies.write, write.request.operation)
     # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.
     compared = written.attempt.staged if write.request.operation is Operation.DELETE else applied.runs
     rows = replace(written.rows, runs=applied.runs, compared=compared, records_deletes=deletes is not None)
@@ -400,9 +451,22 @@ def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDele
     return (
         *(() if precondition is None else (precondition_check(write.table, precondition),)),
         groups,
+        *_order_checks(written, metadata),
         *write.placement.conflicts(write, rows),
+        *((KeyCheck.of(write, rows),) if policy is not InsertDuplicates.NONE else ()),
         *(() if deletes is None else deletes.conflicts(applied.runs)),
     )
+
+
+def _order_checks(written: _Written, metadata: CommitMetadata) -> tuple[CommitCheck, ...]:
+    """Return the check that writes of one file group are in order, for tables that need it."""
+    if not orders_writes(written.attempt.write):
+        return ()
+    named: dict[Group, str | None] = {}
+    for stat in metadata.stats:
+        is_log = LOG_INFIX in stat.path
+        named[(stat.partition, stat.file_id)] = instant_of(stat.path.rpartition("/")[2]) if is_log else None
+    return (SliceOrderCheck.of(written.attempt, named),)
 
 
 def _prepared_commit(

@@ -173,7 +173,7 @@ def test_merge_mode_is_declared_or_follows_from_the_payload_class(properties: di
     [
         ({"name": ""}, "needs a name"),
         ({"record_key": ()}, "needs a record key"),
-        ({"options": {"hoodie.write.table.version": "6"}}, "versions 8 and 9 can be written"),
+        ({"options": {"hoodie.write.table.version": "7"}}, "versions 6, 8, 9 can be written"),
         ({"options": {"hoodie.parquet.max.filesize": "1"}}, "Did you mean 'hoodie.parquet.max.file.size'"),
         ({"merge_mode": MergeMode.EVENT_TIME_ORDERING}, "needs an ordering column"),
         ({"merge_mode": MergeMode.CUSTOM}, "CUSTOM needs a merger"),

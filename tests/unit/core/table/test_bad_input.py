@@ -14,7 +14,6 @@ from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.instant import Instant
-from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, base_files, batch, make_env, make_table, row, strays
 
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -326,15 +325,6 @@ def test_unknown_compaction_instant_is_named_with_the_pending_ones() -> None:
     table.services.compaction.run(instant=planned.requested)
     with pytest.raises(UserError, match=f"{planned.requested} is completed"):
         table.services.compaction.run(instant=planned.requested)
-
-
-def test_compaction_and_upsert_refuse_tables_of_version_six(tmp_path: Path) -> None:
-    fixture = next(table for table in load_fixture_tables() if table.name == "mor_v6_nonpartitioned")
-    table = Table.open(str(fixture.unpack(tmp_path)))
-    with pytest.raises(UnsupportedError, match="version 6 are read only here"):
-        table.services.compaction.run(force=True)
-    with pytest.raises(UnsupportedError, match="version 6 can be read but not written"):
-        table.upsert(table.scan().to_arrow())
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -67,18 +67,21 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
     ),
     "delete with a number": (lambda t: t.delete(3), ("keys is 3", "pyarrow.table({'id': [3]})")),
     "delete with a dictionary": (lambda t: t.delete({"id": [3]}), ("keys is {'id': [3]}", "pyarrow.table(")),
-    "delete with rows": (lambda t: t.delete([{"id": 3}]), ("of type dict", "pyarrow.table({'id': [1]})")),
+    "delete with mixed keys": (lambda t: t.delete(["3", 4]), ("contains 4", "pyarrow.table({'id': [4]})")),
     "delete with bytes": (lambda t: t.delete(b"3"), ("of type bytes", "id (int64)")),
     "delete with None": (lambda t: t.delete(None), ("keys is None",)),
     "delete with a condition": (lambda t: t.delete(where="id = 3"), ("Table.delete: unknown argument 'where'",)),
     "delete_where with a number": (lambda t: t.delete_where(3), ("where=3 is of type int", "such as where=")),
     "delete_where unknown column": (lambda t: t.delete_where("idd = 3"), ("'idd'", "Did you mean 'id'?")),
-    "upsert of a list": (lambda t: t.upsert([{"id": 1}]), ("not list", "pyarrow.Table.from_pylist(rows)")),
-    "upsert of batches": (lambda t: t.upsert(ROWS.to_batches()), ("pyarrow.Table.from_batches(rows)",)),
-    "upsert of columns": (lambda t: t.upsert({"id": [1]}), ("not dict", "pyarrow.table(rows)")),
-    "upsert of a path": (lambda t: t.upsert("orders.csv"), ("not str", "pyarrow.csv.read_csv(path)")),
-    "upsert of None": (lambda t: t.upsert(None), ("not NoneType", "pass the rows")),
-    "upsert of a generator": (lambda t: t.upsert(iter(ROWS.to_batches())), ("RecordBatchReader.from_batches",)),
+    "upsert of a wrong type": (lambda t: t.upsert([{"id": "x"}]), ("row 0, column 'id': 'x' is of type str", "int64")),
+    "upsert of a misspelt column": (lambda t: t.upsert([{"idd": 1}]), ("row 0, column 'idd'", "Did you mean 'id'?")),
+    "upsert of one row": (lambda t: t.upsert({"id": 1}), ("of type dict", "Pass [row] for one row")),
+    "upsert of columns": (lambda t: t.upsert({"id": [1]}), ("of type dict", "pyarrow.table(columns)")),
+    "upsert of a number": (lambda t: t.upsert(5), ("of type int", "dicts, dataclasses", "a Spark DataFrame")),
+    "upsert of values": (lambda t: t.upsert([1]), ("row 0 is 1", "a dataclass")),
+    "upsert of an array": (lambda t: t.upsert(pa.array([1])), ("of type Int64Array", "give a table")),
+    "upsert of a path": (lambda t: t.upsert("orders.csv"), ("of type str", "pyarrow.csv.read_csv(path)")),
+    "upsert of None": (lambda t: t.upsert(None), ("of type NoneType", "Pass the rows")),
     "upsert without rows": (lambda t: t.upsert(), ("missing a required argument: 'rows'",)),
     "options as list": (lambda t: t.upsert(ROWS, options=["a"]), ("options=['a'] is of type list", "a mapping")),
     "option None": (lambda t: t.upsert(ROWS, options={"hoodie.parquet.max.file.size": None}), ("=None", "a string")),
@@ -155,12 +158,6 @@ def test_mistake_is_answered_with_the_value_and_the_correction(table: Table, nam
     message = refused(lambda: call(table))
     assert [part for part in fragments if part not in message] == [], message
     assert len(table.commits()) == commits and not len(table.timeline.where(pending=True))
-
-
-def test_upsert_of_pandas_names_the_conversion(table: Table) -> None:
-    pandas = pytest.importorskip("pandas")
-    message = refused(lambda: table.upsert(pandas.DataFrame({"id": [1]})))
-    assert "not DataFrame" in message and "pyarrow.Table.from_pandas(frame)" in message
 
 
 def test_delete_of_composite_keys_names_all_key_columns() -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakehouse.core.planning.literal_texts import (
+from lakehouse.core.expressions.literal_texts import (
     DAY_SECONDS,
     exact_number,
     parse_moment,

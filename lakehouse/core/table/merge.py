@@ -1,0 +1,242 @@
+"""MergeBuilder: `table.merge(source, on=...)` with the verbs of deltalake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import pyarrow as pa
+
+from lakehouse.core.engine.adapters import is_frame
+from lakehouse.core.engine.frames import ARROW_FRAMES
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.changed_rows import Statement
+from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
+from lakehouse.core.table import operations
+from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.core.table.statements import (
+    StatementRun,
+    TableAccess,
+    is_new_by_join,
+    literal_values,
+    source_rows,
+    with_ignored,
+)
+from lakehouse.errors import UserError
+from lakehouse.model.commit import Operation
+from lakehouse.spec.options.policies import Policies
+
+#: The source may use this part of the memory budget.
+_SOURCE_PART = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeBuilder:
+    """A MERGE that is not executed yet. Clauses are considered in the order in which they are added.
+
+    For each row the first clause of its kind whose predicate holds decides. Values are SQL texts, in which `source.x`
+    and `target.x` are columns of the two sides; other Python values are literals.
+    """
+
+    table: TableAccess
+    source: Any
+    on: str | tuple[str, ...]
+    source_alias: str = "source"
+    target_alias: str = "target"
+    clauses: tuple[ClauseText, ...] = ()
+
+    def when_matched_update(self, updates: Mapping[str, Any], predicate: str | None = None) -> MergeBuilder:
+        """Set columns of a matched row, by column of the table."""
+        return self._with(When.MATCHED, Verb.UPDATE, literal_values(updates), predicate)
+
+    def when_matched_update_all(
+        self, predicate: str | None = None, except_cols: Sequence[str] | None = None
+    ) -> MergeBuilder:
+        """Set all columns of a matched row that the source has, except some."""
+        return self._with(When.MATCHED, Verb.UPDATE, None, predicate, except_cols)
+
+    def when_matched_delete(self, predicate: str | None = None) -> MergeBuilder:
+        """Delete a matched row."""
+        return self._with(When.MATCHED, Verb.DELETE, {}, predicate)
+
+    def when_not_matched_insert(self, updates: Mapping[str, Any], predicate: str | None = None) -> MergeBuilder:
+        """Insert a row for a row of the source without a match; other columns of the table are null."""
+        return self._with(When.NOT_MATCHED, Verb.INSERT, literal_values(updates), predicate)
+
+    def when_not_matched_insert_all(
+        self, predicate: str | None = None, except_cols: Sequence[str] | None = None
+    ) -> MergeBuilder:
+        """Insert a row of the source without a match, with all its columns, except some."""
+        return self._with(When.NOT_MATCHED, Verb.INSERT, None, predicate, except_cols)
+
+    def when_not_matched_by_source_update(
+        self, updates: Mapping[str, Any], predicate: str | None = None
+    ) -> MergeBuilder:
+        """Set columns of a row of the table that no row of the source matches."""
+        return self._with(When.NOT_MATCHED_BY_SOURCE, Verb.UPDATE, literal_values(updates), predicate)
+
+    def when_not_matched_by_source_delete(self, predicate: str | None = None) -> MergeBuilder:
+        """Delete a row of the table that no row of the source matches."""
+        return self._with(When.NOT_MATCHED_BY_SOURCE, Verb.DELETE, {}, predicate)
+
+    def execute(self, **call: Unpack[WriteCall]) -> Outcome:
+        """Run the statement in one commit; see `WriteCall` for the arguments.
+
+        Returns:
+            The commit, or `NothingToDo` if no row changes. `ignored_updates` counts the updates without effect because
+            the table has a row with a greater ordering value.
+
+        Raises:
+            UserError: There is no clause, a name or a type does not fit, or several rows of the source change one row
+                of the table. Nothing is written.
+            ConflictError: Another writer changed the rows that were read, and the source cannot be read again.
+        """
+        if not self.clauses:
+            raise UserError("merge: add at least one clause, such as .when_matched_update_all()")
+        policies = self.table.policies_of(call)
+        source, repeats = self._rows(policies)
+        loaded = self.table.refresh()
+        target = table_schema(loaded)
+        if target is None:
+            raise UserError(
+                f"{self.table.location}: the table has no columns yet. Create it with schema=..., or write rows first"
+            )
+        names = Names(
+            target=target,
+            source=source.schema,
+            target_alias=self.target_alias,
+            source_alias=self.source_alias,
+        )
+        join = bind_join(self.on, names)
+        statement = statement_of(loaded, policies, self.clauses, names, join)
+        if self._is_upsert(statement, join, loaded):
+            return self._upserted(source, loaded, policies, call, statement)
+        run = StatementRun(table=self.table, names=names, statement=statement, source=source, repeats=repeats)
+        return run.execute(loaded, policies, call)
+
+    # parameters: the kinds of row and action, and the three parts of a clause
+    def _with(
+        self,
+        when: When,
+        verb: Verb,
+        values: Mapping[str, Any] | None,
+        predicate: str | None,
+        except_cols: Sequence[str] | None = None,
+    ) -> MergeBuilder:
+        clause = ClauseText(
+            when=when, verb=verb, values=values, predicate=predicate, except_columns=tuple(except_cols or ())
+        )
+        return replace(self, clauses=(*self.clauses, clause))
+
+    def _rows(self, policies: Policies) -> tuple[pa.Table, bool]:
+        if is_frame(self.source) and not isinstance(self.source, ARROW_FRAMES):
+            raise UserError(
+                "merge: the source must be Arrow data, and a DataFrame of Spark is not supported. Convert it to Arrow "
+                "data, or write it with upsert, which matches rows by record key",
+                argument="source",
+            )
+        source = self.source.scan() if hasattr(self.source, "scan") else self.source
+        return source_rows(source, policies.write.memory_budget_bytes // _SOURCE_PART)
+
+    def _is_upsert(self, statement: Statement, join: Join, loaded: LoadedTable) -> bool:
+        """Return whether the statement updates or inserts all columns by key, which an upsert does without a read."""
+        kinds = [(clause.when, clause.verb) for clause in statement.clauses]
+        is_plain = kinds in (
+            [(When.MATCHED, Verb.UPDATE), (When.NOT_MATCHED, Verb.INSERT)],
+            [(When.NOT_MATCHED, Verb.INSERT), (When.MATCHED, Verb.UPDATE)],
+        )
+        if not is_plain or any(c.predicate is not None or not c.is_star for c in statement.clauses):
+            return False
+        identity = (*statement.keys, *statement.partitions)
+        is_by_key = set(join.equal_columns()) == set(identity) and all(
+            is_new_by_join(clause, join, identity) for clause in statement.clauses
+        )
+        same_columns = len({clause.columns for clause in statement.clauses}) == 1
+        # The write statistics of a merge-on-read table do not tell which updates have no effect.
+        counts_ignored = not statement.rule.compared or not loaded.config.is_merge_on_read
+        has_fixed = set(statement.fixed) <= statement.clauses[0].columns
+        is_mixed = statement.rule.mixes or statement.rule.delete_field is not None
+        return is_by_key and same_columns and counts_ignored and has_fixed and not is_mixed
+
+    # parameters: the rows, the table, the options and the call, and the columns
+    def _upserted(
+        self, source: pa.Table, loaded: LoadedTable, policies: Policies, call: WriteCall, statement: Statement
+    ) -> Outcome:
+        identity = [*statement.keys, *statement.partitions]
+        if source.group_by(identity).aggregate([]).num_rows < source.num_rows:
+            counts = source.group_by(identity).aggregate([([], "count_all")]).sort_by([("count_all", "descending")])
+            row = counts.slice(0, 1).to_pylist()[0]
+            count = row.pop("count_all")
+            raise UserError(
+                f"MERGE: {count} rows of the source have the key {row}, and SQL allows one. Remove duplicates from the "
+                "source",
+                key=str(row),
+            )
+        frame = source.select([name for name in source.column_names if name in statement.clauses[0].columns])
+        request = operations.WriteRequest(
+            operation=Operation.UPSERT,
+            frame=frame,
+            extra=dict(call.get("commit_metadata") or {}),
+            allow_empty=call.get("allow_empty", False),
+            precondition=call.get("precondition"),
+            sets_columns=True,
+        )
+        outcome = self.table.write(loaded, policies, request)
+        if not isinstance(outcome, Committed) or not statement.rule.compared:
+            return outcome
+        stats = outcome.metadata.stats
+        written = sum(stat.num_inserts + stat.num_updates for stat in stats)
+        return with_ignored(outcome, source.num_rows - written)
+
+
+def statement_of(
+    loaded: LoadedTable, policies: Policies, clauses: Sequence[ClauseText], names: Names, join: Join | None
+) -> Statement:
+    """Return a bound statement on a table."""
+    keys, rule = loaded.config.keys, loaded.config.merge_rule
+    verbs = {clause.verb for clause in clauses}
+    if rule.mixes and Verb.DELETE in verbs and len(verbs) > 1:
+        raise UserError(
+            f"{loaded.env.storage.root}: the table mixes values of several versions of a record (partial updates or a "
+            "merger), so one statement cannot delete rows and write others: run two statements"
+        )
+    schema, columns = names.target, tuple(dict.fromkeys(name.partition(".")[0] for name in keys.record_key_fields))
+    if not columns:
+        # A generated key is stored in the meta column only.
+        if verbs != {Verb.DELETE}:
+            raise UserError(
+                f"{loaded.env.storage.root}: record keys are generated, so UPDATE and MERGE cannot name a row: "
+                "delete the rows with delete_where and insert them with their new values, or create a table with a "
+                "record key"
+            )
+        columns, schema = (META_COLUMNS[2],), schema.append(pa.field(META_COLUMNS[2], pa.string()))
+    return Statement(
+        schema=schema,
+        keys=columns,
+        partitions=tuple(dict.fromkeys(name.partition(".")[0] for name in keys.partition_fields)),
+        rule=rule,
+        clauses=tuple(bind_clause(clause, names) for clause in clauses),
+        join=join,
+        orders_deletes=policies.deletes.retention_ms > 0,
+    )
+
+
+def clause(verb: str, values: Mapping[str, Any]) -> ClauseText:
+    """Return the clause of UPDATE or DELETE, which have no source."""
+    return ClauseText(when=When.NOT_MATCHED_BY_SOURCE, verb=Verb(verb), values=literal_values(values))
+
+
+# parameters: the table with its state and options, and the two parts of the statement
+def without_source(
+    table: TableAccess, loaded: LoadedTable, policies: Policies, clause: ClauseText, where: str | None
+) -> StatementRun:
+    """Return UPDATE or DELETE on a loaded table that has columns."""
+    target = table_schema(loaded)
+    assert target is not None, "the caller checks that the table has columns"
+    names = Names(target=target, target_alias=loaded.config.name)
+    statement = statement_of(loaded, policies, (clause,), names, None)
+    return StatementRun(table=table, names=names, statement=statement, source=pa.table({}), where=where)

@@ -1,0 +1,317 @@
+"""Run UPDATE, DELETE and MERGE: read the rows of one snapshot, compute the changed rows, commit them in one write.
+
+snapshot   load the table; plan a read of the columns that the statement uses, pruned by the condition or by the keys
+compute    stream the rows through `planning.changed_rows` into the write
+commit     one instant; the write fails if a later commit changed the file groups that were read
+retry      a conflict starts again with a new snapshot, if the source can be read again
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.expressions.evaluate import evaluate
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.commit.read_rows import ReadRows
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.queries import SNAPSHOT, ScanRequest
+from lakehouse.core.operations.read.scan import Scan, plan_row_read
+from lakehouse.core.planning.changed_rows import ChangedRows, Statement, assigned
+from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names
+from lakehouse.core.rows.absent_columns import LACKS
+from lakehouse.core.rows.keys import encoded_partition_paths
+from lakehouse.core.table import operations
+from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.errors import ConflictError, RetryableError, UserError
+from lakehouse.model.commit import Operation
+from lakehouse.model.drift import BatchColumns
+from lakehouse.model.expression import Column
+from lakehouse.model.predicate import And, Comparison, In, Predicate
+from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+#: A batch of the table has at least this number of rows, and at least as many as the source.
+_LEAST_ROWS = 131_072
+#: Maximum number of distinct values of the source that a read of the table names; above it, it uses their range.
+_MOST_VALUES = 200_000
+#: The source of a MERGE, and the rows that are compared with it, may each use this part of the memory budget.
+_PARTS_OF_BUDGET = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAccess:
+    """What a statement needs of a table: its location, and functions that load and write it."""
+
+    location: str
+    refresh: Callable[[], LoadedTable]
+    policies_of: Callable[[WriteCall], Policies]
+    write: Callable[[LoadedTable, Policies, operations.WriteRequest], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementRun:
+    """A statement with what it needs to run several times.
+
+    Attributes:
+        table: The table.
+        names: The columns that the statement was bound to.
+        statement: The bound statement.
+        source: The rows of the source; empty for UPDATE and DELETE.
+        where: The condition of UPDATE and DELETE.
+        repeats: Whether the statement may run again after a conflict.
+    """
+
+    table: TableAccess
+    names: Names
+    statement: Statement
+    source: pa.Table
+    where: str | Predicate | None = None
+    repeats: bool = True
+
+    def execute(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
+        """Run the statement on a loaded table; start again after a conflict."""
+        transaction = policies.transaction
+        tries = transaction.conflict_retries if transaction.many_writers and self.repeats else 0
+        while True:
+            try:
+                return self._attempt(loaded, policies, call)
+            except ConflictError as conflict:
+                if tries == 0:
+                    raise
+                tries -= 1
+                logger.info("%s: the statement runs again: %s", self.table.location, conflict)
+                loaded = self.table.refresh()
+                self._require_same_columns(loaded)
+
+    def _require_same_columns(self, loaded: LoadedTable) -> None:
+        if table_schema(loaded) != self.names.target:
+            raise RetryableError(
+                f"{self.table.location}: another writer changed the columns of the table while a statement ran; "
+                "nothing was written, run it again"
+            )
+
+    def _attempt(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
+        scan = self._scan(loaded, policies)
+        groups = zip(scan.plan.slices.partitions.to_pylist(), scan.plan.slices.file_ids.to_pylist(), strict=True)
+        columns = frozenset((*self.statement.target_columns(), *self.statement.output.names))
+        reads = ReadRows(groups=frozenset(groups), columns=columns)
+        changes = ChangedRows(statement=self.statement, source=self.source)
+        extra = dict(call.get("commit_metadata") or {})
+        given = call.get("precondition")
+        precondition = replace(given or Precondition(timeline=loaded.timeline, marks={}), reads=reads.conflict)
+        deletes = self.statement.only_deletes
+        batches = self._batches(changes, scan, reads, loaded)
+        first = next(batches)
+        frame = pa.RecordBatchReader.from_batches(first.schema, _flat(first, batches))
+        lacks, _ = self.statement.bits
+        request = operations.WriteRequest(
+            operation=Operation.DELETE if deletes else Operation.UPSERT,
+            frame=frame,
+            extra=extra,
+            allow_empty=call.get("allow_empty", False),
+            precondition=precondition,
+            columns=BatchColumns(rows=0, lacks=lacks) if lacks and not deletes else None,
+            sets_columns=not deletes,
+        )
+        outcome = self.table.write(loaded, policies, request)
+        return with_ignored(outcome, changes.counts.ignored)
+
+    def _scan(self, loaded: LoadedTable, policies: Policies) -> Scan:
+        where: str | Predicate | None = self.where
+        if self.statement.join is not None:
+            where = self._keys_of_source(self.statement.join)
+        request = ScanRequest(
+            query=SNAPSHOT,
+            columns=self.statement.target_columns(),
+            where=where,
+            memory_budget_bytes=policies.write.memory_budget_bytes // 2,
+            skips_damage=policies.write.skips_damage,
+        )
+        return plan_row_read(loaded, SNAPSHOT, request)
+
+    def _keys_of_source(self, join: Join) -> Predicate | None:
+        """Return a condition that all rows of the table with a match in the source meet; None to read all rows."""
+        if any(clause.when == "not matched by source" for clause in self.statement.clauses):
+            return None
+        bound = self.source.rename_columns([SOURCE + name for name in self.source.column_names])
+        parts: list[Predicate] = []
+        for name, source in join.equal_columns().items():
+            if name not in self.names.target.names:
+                continue
+            kind = self.names.target.field(name).type
+            values = evaluate(source, bound).drop_null()
+            if values.type != kind:
+                try:
+                    values = assigned(values, kind, name)
+                except UserError:
+                    # The types are compared in another type, so the values cannot be looked up.
+                    continue
+            parts.append(_one_of(name, values))
+        return And(tuple(parts)) if parts else None
+
+    def _batches(self, changes: ChangedRows, scan: Scan, reads: ReadRows, loaded: LoadedTable) -> Iterator[pa.Table]:
+        """Yield an empty table with the columns of the result, then the changed rows."""
+        yield changes.of_batch(scan.schema.empty_table())
+        least = max(_LEAST_ROWS, self.source.num_rows)
+        for target in _joined_batches(scan, least, scan.context.budget_bytes // _PARTS_OF_BUDGET):
+            yield changes.of_batch(target)
+        rows = changes.inserted()
+        if rows.num_rows:
+            self._require_new_keys(rows, loaded)
+            reads.inserted = self._partitions_of(rows, loaded)
+        yield rows
+
+    def _partitions_of(self, rows: pa.Table, loaded: LoadedTable) -> set[str] | None:
+        """Return the partitions of inserted rows; None if a key must be unique in all partitions."""
+        keys = loaded.config.keys
+        if not keys.partition_fields:
+            return {""}
+        if _is_unique_in_table(loaded):
+            return None
+        return set(encoded_partition_paths(rows, keys).dictionary.to_pylist())
+
+    def _require_new_keys(self, rows: pa.Table, loaded: LoadedTable) -> None:
+        """Raise UserError if the table has a row with the key of an inserted row, which the insert would replace."""
+        statement = self.statement
+        others = () if _is_unique_in_table(loaded) else statement.partitions
+        identity = tuple(dict.fromkeys((*statement.keys, *others)))
+        if statement.join is not None and all(
+            is_new_by_join(clause, statement.join, identity) for clause in statement.clauses
+        ):
+            return
+        parts = tuple(_one_of(name, rows.column(name).drop_null()) for name in identity)
+        request = ScanRequest(query=SNAPSHOT, columns=identity, where=And(parts))
+        stored = plan_row_read(loaded, SNAPSHOT, request)
+        for batch in stored.batches():
+            stored_rows = rows.select(identity).join(
+                pa.Table.from_batches([batch]).select(identity), keys=list(identity), join_type="left semi"
+            )
+            if stored_rows.num_rows:
+                raise UserError(
+                    f"MERGE inserts the key {stored_rows.slice(0, 1).to_pylist()[0]}, which is stored in a row that "
+                    "the condition `on` does not match. Add the record key to `on`, or leave the row out"
+                )
+
+
+def _is_unique_in_table(loaded: LoadedTable) -> bool:
+    """Return whether a record key is unique in the table, not only in its partition."""
+    return loaded.config.path_keys.partition_fields != loaded.config.keys.partition_fields
+
+
+def _one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:
+    """Return the condition that a column has one of these values, or is in their range if there are many."""
+    kind = values.type
+    distinct = pc.unique(values)
+    distinct = distinct.combine_chunks() if isinstance(distinct, pa.ChunkedArray) else distinct
+    has_order = not (pa.types.is_boolean(kind) or pa.types.is_nested(kind))
+    if len(distinct) <= _MOST_VALUES or not has_order:
+        return In(name, tuple(distinct))
+    bounds = pc.min_max(distinct)
+    return And((Comparison(name, ">=", bounds["min"]), Comparison(name, "<=", bounds["max"])))
+
+
+def _flat(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in rest:
+        yield from table.select(first.column_names).combine_chunks().to_batches()
+
+
+def _joined_batches(scan: Scan, least_rows: int, most_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows of a scan in tables that are as large as the source, because each is joined with all of it."""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in scan.batches():
+        pending.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= least_rows or size >= most_bytes:
+            yield pa.Table.from_batches(pending)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def is_new_by_join(clause: Clause, join: Join, identity: Sequence[str]) -> bool:
+    """Return whether a row without a match has a key that is not stored, because the condition compares just the key.
+
+    A clause that inserts another value as key than the condition compares may insert a stored key.
+    """
+    compared = join.equal_columns()
+    if join.residual is not None or not set(compared) <= set(identity) or len(compared) < len(join.pairs):
+        return False
+    if clause.verb != "insert":
+        return True
+    values = dict(clause.values)
+    return all(values.get(name) == source and isinstance(source, Column) for name, source in compared.items())
+
+
+def with_ignored(outcome: Outcome, ignored: int) -> Outcome:
+    """Return an outcome with the number of updates that have no effect."""
+    if not ignored:
+        return outcome
+    if isinstance(outcome, NothingToDo):
+        reason = f"{ignored:,} updates have a lower ordering value than the stored row, so they have no effect"
+        return replace(outcome, reason=reason, ignored_updates=ignored)
+    assert isinstance(outcome, Committed)
+    return replace(outcome, ignored_updates=ignored)
+
+
+def source_rows(source: Any, limit_bytes: int) -> tuple[pa.Table, bool]:
+    """Return the rows of a source without meta columns, and whether it can be read again.
+
+    Raises:
+        UserError: The source is no Arrow data, or exceeds its part of the memory budget.
+    """
+    batches = getattr(source, "to_batches", None)
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        if source.nbytes > limit_bytes:
+            raise _too_large(source.nbytes, limit_bytes)
+        return _data(source), True
+    if not isinstance(source, pa.RecordBatchReader) and hasattr(source, "__arrow_c_stream__"):
+        source = pa.RecordBatchReader.from_stream(source)
+    elif hasattr(source, "plan") and batches is not None:
+        # A scan of a table.
+        planned = source.plan()
+        source = pa.RecordBatchReader.from_batches(planned.schema, planned.batches())
+    if not isinstance(source, pa.RecordBatchReader):
+        raise UserError(
+            "merge: the source must be a pyarrow Table, RecordBatch or RecordBatchReader, an object with "
+            f"__arrow_c_stream__, or a scan of a table, not {type(source).__name__}",
+            argument="source",
+        )
+    collected, size = [], 0
+    for batch in source:
+        collected.append(batch)
+        size += batch.nbytes
+        if size > limit_bytes:
+            raise _too_large(size, limit_bytes)
+    return _data(pa.Table.from_batches(collected, source.schema)), False
+
+
+def _data(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([name for name in rows.column_names if name in (*META_COLUMNS, LACKS)])
+
+
+def _too_large(size: int, limit: int) -> UserError:
+    return UserError(
+        f"merge: the source has at least {size:,} bytes, and {limit:,} are allowed, a quarter of the memory budget. "
+        "Raise lakehouse.write.memory.budget, merge the source in parts, or use upsert, which spills to disk",
+        size=size,
+    )
+
+
+def literal_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return assigned values; raise UserError for something else than a mapping of columns."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"give the assigned values as {{'column': 'expression'}}, not {type(values).__name__}")
+    return values

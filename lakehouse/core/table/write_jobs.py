@@ -1,0 +1,219 @@
+"""Run a `WriteJob`: create or open its table, check that both agree, and write the rows with one of the table's verbs.
+
+The save modes have the meaning that they have for Hudi:
+
+    append      write to the table; create it if it is missing
+    overwrite   the table then has exactly these rows, except that `insert_overwrite` replaces only their partitions in
+                Hudi's SQL; Hudi deletes the files of the table first, here one commit replaces all rows, so readers
+                never see a missing table
+    ignore      write only if there is no table
+    error       raise an error if there is a table
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.core.env import Env
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.load.table import stored_options
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.core.table.payloads import create_arguments, require_same_rule
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.table_properties import read_properties
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.keys import KeyGeneratorType
+from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.declarations import service_of
+from lakehouse.spec.options.hudi.write_job import (
+    DELETE,
+    DELETE_PARTITION,
+    INSERT,
+    INSERT_OVERWRITE_TABLE,
+    PARTITION_PATH,
+    PARTITIONS_TO_DELETE,
+    RECORD_KEY,
+    TABLE_NAME,
+    TABLE_TYPE,
+    UPSERT,
+    WriteJob,
+)
+
+log = logging.getLogger(__name__)
+_COMBINE = "hoodie.combine.before.insert"
+
+
+class SaveMode(StrEnum):
+    """What to do if the table exists; the names of Spark."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    IGNORE = "ignore"
+    ERROR = "error"
+
+    @classmethod
+    def of(cls, text: str) -> SaveMode:
+        """Return the mode with a name of Spark; raise UserError for another name."""
+        name = {"errorifexists": "error", "default": "error"}.get(text.strip().lower(), text.strip().lower())
+        if name not in tuple(cls):
+            raise UserError(f"save mode {text!r} is not one of {', '.join(cls)}.{nearest(name, cls)}", argument="mode")
+        return cls(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTarget:
+    """An opened table with the operation and the options of the write; picklable parts only in `job`."""
+
+    table: Table
+    job: WriteJob
+
+    def log_unused(self) -> None:
+        """Log the options that have no effect here, in one line."""
+        unused = {**self.job.unused, **_of_services(self.table, self.job)}
+        if unused:
+            names = "; ".join(f"{name}: {why}" for name, why in sorted(unused.items()))
+            log.warning("%s: options without effect on this write: %s", self.table.location, names)
+
+    def write(
+        self, rows: Any, *, extra: Mapping[str, str] | None = None, precondition: Precondition | None = None
+    ) -> Outcome:
+        """Write the rows in one commit; `extra` is added to its metadata."""
+        job = self.job
+        call: WriteCall = {
+            "options": job.options,
+            "commit_metadata": {**job.commit_metadata, **(extra or {})},
+            "precondition": precondition,
+        }
+        if job.operation == DELETE_PARTITION:
+            return self.table.delete_partitions(job.partitions, commit_metadata=call["commit_metadata"])
+        verb = getattr(self.table, job.operation)
+        outcome: Outcome = verb(rows, **call)
+        return outcome
+
+
+def open_target(
+    location: str, job: WriteJob, mode: SaveMode, schema: pa.Schema | None = None
+) -> JobTarget | NothingToDo:
+    """Open the table of a job, or create it with the columns of `schema`.
+
+    Returns NothingToDo if the mode is `ignore` and the table exists.
+
+    Raises:
+        UserError: The mode does not allow the write, the table is missing and the job does not say how to create it,
+            or the job contradicts the properties of the table.
+    """
+    storage = open_storage(location, dict(job.storage))
+    exists = read_properties(storage) is not None
+    if job.operation in (DELETE, DELETE_PARTITION):
+        if mode is not SaveMode.APPEND:
+            raise UserError(f"operation {job.operation} needs mode 'append', not {mode.value!r}", argument="mode")
+        if not exists:
+            raise UserError(f"operation {job.operation}: there is no table at {location}", location=location)
+    if exists and mode is SaveMode.ERROR:
+        raise UserError(
+            f"there is a table at {location} already; write to it with mode 'append' or 'overwrite'", location=location
+        )
+    if exists and mode is SaveMode.IGNORE:
+        reason = f"there is a table at {location} already, and the mode is 'ignore'"
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
+    if not exists:
+        _create(location, job, schema)
+    env = Env(storage=storage)
+    table = Table.open(location, options=job.options, allowed_functions=job.functions, env=env)
+    _require_same(table, job)
+    if not table.config.keys.record_key_fields and not job.declares_operation:
+        # As in Hudi: rows with generated keys are inserted.
+        job = replace(job, operation=INSERT)
+    if job.operation == DELETE_PARTITION and not job.partitions:
+        raise UserError(f"operation {DELETE_PARTITION} needs {PARTITIONS_TO_DELETE}", argument=PARTITIONS_TO_DELETE)
+    if mode is SaveMode.OVERWRITE and exists:
+        job = _overwriting(job)
+    return JobTarget(table=table, job=job)
+
+
+def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
+    if not job.name:
+        raise UserError(f"there is no table at {location}, and a new one needs {TABLE_NAME}", option=TABLE_NAME)
+    if not job.record_key and job.declares_operation and job.operation == UPSERT:
+        raise UserError(
+            f"there is no table at {location}, and a new one for the operation {UPSERT} needs {RECORD_KEY}",
+            option=RECORD_KEY,
+        )
+    arguments: dict[str, Any] = {
+        "key_generator": None if job.key_generator is None else job.key_generator.value,
+        "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,
+        **create_arguments(job),
+    }
+    Table.create(
+        location,
+        name=job.name,
+        record_key=job.record_key,
+        partition_by=job.partition_by or (),
+        schema=None if schema is None else pa.schema([c for c in schema if c.name not in META_COLUMNS]),
+        table_type=job.table_type or "COPY_ON_WRITE",
+        options={**job.creation, **job.options},
+        storage_options=dict(job.storage),
+        # Two jobs may create the table at the same time; `_require_same` compares it with this job.
+        exist_ok=True,
+        **arguments,
+    )
+
+
+def _of_services(table: Table, job: WriteJob) -> dict[str, str]:
+    """Return the options of table services, which a write does not run, unless the table stores the same values."""
+    stored = stored_options(table.config)
+    return {
+        key: f"the service {service} runs on its own, with the options that the table or its spec stores"
+        for key, value in job.options.items()
+        if (service := service_of(key)) and stored.get(key) != value
+    }
+
+
+_WITH_TIMES = (KeyGeneratorType.TIMESTAMP, KeyGeneratorType.CUSTOM)
+
+
+def _overwriting(job: WriteJob) -> WriteJob:
+    """Return the job that replaces all rows; the rows of an upsert are combined as without a table."""
+    options = {**job.options, _COMBINE: "true"} if job.operation == UPSERT else job.options
+    return replace(job, operation=INSERT_OVERWRITE_TABLE, options=options)
+
+
+def _require_same(table: Table, job: WriteJob) -> None:
+    """Raise UserError if an option of the job differs from the property of the table that it set at the creation."""
+    config = table.config
+    declared = tuple(name.partition(":")[0] for name in job.partition_by or ())
+    pairs = [
+        (TABLE_NAME, job.name, config.name),
+        (TABLE_TYPE, _full_type(job.table_type), config.table_type),
+        (RECORD_KEY, ",".join(job.record_key), ",".join(config.keys.record_key_fields)),
+    ]
+    if job.partition_by is not None:
+        pairs.append(
+            (PARTITION_PATH, ",".join(declared) or "(none)", ",".join(config.keys.partition_fields) or "(none)")
+        )
+    for key, text in job.creation.items():
+        stored = config.raw.get(key) if key != "hoodie.write.table.version" else str(config.version)
+        if stored is not None:
+            pairs.append((key, text.strip().lower(), stored.strip().lower()))
+    for option, wanted, stored in pairs:
+        if wanted and wanted != stored:
+            raise UserError(
+                f"option {option}={wanted} contradicts the table at {table.location}, which was created with "
+                f"{stored}. Remove the option, or write to another location",
+                option=option,
+                stored=stored,
+            )
+    require_same_rule(table, job)
+
+
+def _full_type(text: str) -> str:
+    return {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}.get(text, text)

@@ -1,0 +1,184 @@
+"""Names of a catalog's tables in `spark.sql`: `attach(spark, catalog)` and `detach(spark)`.
+
+`attach` replaces the method `sql` of one session object. A statement that names no table of the catalog reaches Spark
+as the same string. In a query, a temporary view of a scan replaces each reference to a table of the catalog; the view
+is dropped after Spark has resolved the query, and the DataFrame keeps its rows. Conditions and columns of the query
+are pushed into the scan for pruning only: Spark evaluates the original statement again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.core.table.scan import TableScan
+from lakehouse.errors import UserError
+from lakehouse.spark.scan import spark_schema
+from lakehouse.spark.versions.choice import require_classic, spark_version
+from lakehouse.spark.worker_python import set_worker_python
+from lakehouse.sql.catalog import SqlCatalog
+from lakehouse.sql.engine import Parameters, Target
+from lakehouse.sql.session import SqlSession
+from lakehouse.sql.tokens import SPARK, quoted
+
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+
+
+def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> None:
+    """Make the tables of a catalog usable by name in `spark.sql` of this session object.
+
+    Nothing is read until a statement names a table. Each statement opens the tables that it names, so that new tables
+    and commits are visible without another call. A second call replaces the first.
+
+    Args:
+        spark: The session. Other session objects, such as those of `spark.newSession()`, are not changed.
+        catalog: The catalog, such as `lakehouse.load_catalog()`.
+        warehouse: Location below which CREATE TABLE without LOCATION puts `namespace/table`; by default the variable
+            LAKEHOUSE_HOME, or the current directory.
+
+    Raises:
+        UserError: The version of Spark is not supported, or the session is a Spark Connect session.
+
+    Example:
+        attach(spark, load_catalog("prod"))
+        spark.sql("SELECT city, sum(fare) FROM sales.orders WHERE day = '2026-01-31' GROUP BY city").show()
+    """
+    require_classic(spark)
+    set_worker_python(spark)
+    detach(spark)
+    original = spark.sql
+    session = SqlSession(catalog=catalog, engine=SparkSqlEngine(spark, original), warehouse=warehouse)
+
+    def sql(sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:
+        """Run a statement, by the session or for tables of the attached catalog; see `SparkSession.sql`."""
+        frame: DataFrame = session.execute(sqlQuery, Parameters(values=args, objects=kwargs))
+        return frame
+
+    def table(tableName: str) -> DataFrame:
+        """Return the rows of a table of the attached catalog or of Spark; see `SparkSession.table`."""
+        name = tuple(tableName.replace("`", "").split("."))
+        if not session.belongs(name) and name[-1].lower() not in session.views:
+            return type(spark).table(spark, tableName)
+        return sql(f"SELECT * FROM {'.'.join(quoted(part) for part in name)}")
+
+    # Only this object changes, so `detach` has nothing else to restore.
+    vars(spark).update(sql=sql, table=table)
+
+
+def detach(spark: SparkSession) -> None:
+    """Undo `attach`; DataFrames that were made before stay valid. Without an attached catalog nothing happens."""
+    for name in ("sql", "table"):
+        vars(spark).pop(name, None)
+
+
+class SparkSqlEngine:
+    """Evaluates the queries of statements by Spark."""
+
+    dialect, mark, prunes = SPARK, "`", False
+
+    def __init__(self, spark: SparkSession, original: Any) -> None:
+        self.session: Any = spark
+        self._sql = original
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether the session reads timestamps without a zone as UTC."""
+        return self.session.conf.get("spark.sql.session.timeZone") in _UTC
+
+    def has_view(self, name: str) -> bool:
+        """Return whether the session has a temporary view with this name."""
+        return bool(self.session._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Return the namespaces of Spark's current catalog."""
+        return tuple(database.name for database in self.session.catalog.listDatabases())
+
+    def tables(self, namespace: str) -> tuple[str, ...]:
+        """Return the tables and views of a namespace of Spark; none if it does not exist."""
+        if not self.session.catalog.databaseExists(namespace):
+            return ()
+        return tuple(table.name for table in self.session.catalog.listTables(namespace) if not table.isTemporary)
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Return whether Spark's current catalog has a namespace."""
+        return bool(self.session.catalog.databaseExists(namespace))
+
+    def run(self, text: str, views: Mapping[str, TableScan | pa.Table], parameters: Parameters) -> DataFrame:
+        """Run a statement; its views exist until Spark has resolved it."""
+        try:
+            for name, rows in views.items():
+                self._frame(rows).createOrReplaceTempView(name)
+            given = {} if parameters.values is None else {"args": parameters.values}
+            frame: DataFrame = self._sql(text, **given, **parameters.objects)
+            return frame
+        finally:
+            for name in views:
+                self.session.catalog.dropTempView(name)
+
+    def result(self, rows: pa.Table) -> DataFrame:
+        """Return a table as a DataFrame."""
+        return spark_version().from_arrow(self.session, rows, spark_schema(rows.schema))
+
+    def schema(self, frame: DataFrame) -> pa.Schema:
+        """Return the columns of a DataFrame."""
+        return to_arrow_schema(frame.schema)
+
+    def conform(self, frame: DataFrame, targets: Sequence[Target]) -> DataFrame:
+        """Return a DataFrame with the columns and types of a table; a lossy value fails the write."""
+        numbered = frame.toDF(*[f"c{number}" for number in range(len(frame.columns))])
+        target_schema = spark_schema(pa.schema([target.field for target in targets]))
+        source = self.schema(frame)
+        columns = []
+        for target, kind in zip(targets, target_schema.fields, strict=True):
+            if target.source is None:
+                column = F.lit(target.constant).cast(kind.dataType)
+            else:
+                column = _converted(F.col(f"c{target.source}"), source.field(target.source).type, target, kind.dataType)
+            columns.append(column.alias(target.field.name))
+        return numbered.select(*columns)
+
+    def source(self, frame: DataFrame) -> pa.Table:
+        """Return rows as an Arrow table of the driver; `spark.driver.maxResultSize` limits its size."""
+        return spark_version().to_arrow(frame)
+
+    def option(self, key: str) -> str | None:
+        """Return a setting of the session; None if it is not set."""
+        value: str | None = self.session.conf.get(key, None)
+        return value
+
+    def _frame(self, rows: TableScan | pa.Table) -> DataFrame:
+        if isinstance(rows, TableScan):
+            frame: DataFrame = rows.to_spark(self.session)
+            return frame
+        return self.result(rows)
+
+
+def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> Any:
+    """Return a column in the type of the table; a row whose value would change fails."""
+    wanted, types = target.field.type, pa.types
+    if stored == wanted:
+        return column
+    if (types.is_nested(stored) or types.is_nested(wanted)) and not types.is_null(stored):
+        # Only the nullability of fields differs; other types are refused by the write.
+        return column.cast(kind)
+    is_text = types.is_string(stored) and not types.is_string(wanted)
+    if is_text and not (types.is_date(wanted) or types.is_timestamp(wanted)):
+        raise UserError(
+            f"column {target.field.name}: a string cannot be stored as {wanted}; convert it in the query with CAST"
+        )
+    cast = column.cast(kind)
+    is_exact = types.is_integer(wanted) or types.is_decimal(wanted)
+    is_lost = cast.isNull() & column.isNotNull()
+    if is_exact and not types.is_null(stored):
+        is_lost = is_lost | ~cast.cast(_type_of(stored)).eqNullSafe(column)
+    message = f"column {target.field.name}: a value of type {stored} cannot be stored as {wanted} without loss"
+    return F.when(is_lost, F.raise_error(F.lit(message)).cast(kind)).otherwise(cast)
+
+
+def _type_of(kind: pa.DataType) -> Any:
+    return spark_schema(pa.schema([pa.field("value", kind)])).fields[0].dataType

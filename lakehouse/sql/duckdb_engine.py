@@ -1,0 +1,170 @@
+"""Queries by DuckDB over scans, in this process and without Spark.
+
+DuckDB passes columns and filters to the scan and streams its rows. Views of a statement stay registered until the next
+statement, because DuckDB reads a scan when the rows are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.table.scan import TableScan
+from lakehouse.errors import UserError
+from lakehouse.sql.engine import Parameters, Target
+from lakehouse.sql.tokens import SHELL
+
+_BATCH_ROWS = 65_536
+
+
+class DuckDbEngine:
+    """A connection to DuckDB in memory."""
+
+    dialect, mark, prunes, session, is_utc = SHELL, '"', True, None, True
+
+    def __init__(self) -> None:
+        self._duckdb = _duckdb()
+        self.connection = self._duckdb.connect(":memory:")
+        # Queries must not read variables of this program, and timestamps are in UTC as everywhere in the package.
+        self.connection.execute("SET python_enable_replacements = false")
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self._views: list[str] = []
+        self._open: _OpenResult | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def has_view(self, name: str) -> bool:
+        """Return whether a table or view with this name exists in DuckDB."""
+        self._end_result()
+        query = (
+            "SELECT count(*) FROM information_schema.tables WHERE lower(table_name) = lower(?) "
+            "AND table_catalog IN ('memory', 'temp')"
+        )
+        return bool(self.connection.execute(query, [name]).fetchall()[0][0])
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Return no namespaces: the shell shows those of the catalog."""
+        return ()
+
+    def tables(self, namespace: str) -> tuple[str, ...]:
+        """Return no tables."""
+        return ()
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Return False: DuckDB's own schemas are not shown."""
+        return False
+
+    def run(self, text: str, views: Mapping[str, TableScan | pa.Table], parameters: Parameters) -> pa.RecordBatchReader:
+        """Run a statement and return its rows as a stream; raise UserError with DuckDB's message if it fails.
+
+        The stream ends with the next statement, because DuckDB has one open result per connection.
+        """
+        self._end_result()
+        for name in self._views:
+            self.connection.unregister(name)
+        self._views = list(views)
+        for name, rows in views.items():
+            data = rows.to_pyarrow_dataset() if isinstance(rows, TableScan) else rows
+            self.connection.register(name, data)
+        try:
+            relation = self.connection.sql(text, params=parameters.values or None)
+            if relation is None:
+                return _reader(pa.table({}))
+            # Before 1.5, DuckDB has no method to_arrow_reader.
+            read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+            self._open = _OpenResult(read(_BATCH_ROWS))
+        except self._duckdb.Error as error:
+            hint = (
+                ". SHOW TABLES IN namespace lists the tables of the catalog" if "does not exist" in str(error) else ""
+            )
+            raise UserError(f"DuckDB: {error}{hint}") from error
+        return pa.RecordBatchReader.from_batches(self._open.schema, _batches(self._open, self._duckdb.Error))
+
+    def _end_result(self) -> None:
+        if self._open is not None:
+            self._open.reader = None
+        self._open = None
+
+    def result(self, rows: pa.Table) -> pa.RecordBatchReader:
+        """Return a table as a stream."""
+        return _reader(rows)
+
+    def schema(self, frame: pa.RecordBatchReader) -> pa.Schema:
+        """Return the columns of a stream."""
+        return frame.schema
+
+    def conform(self, frame: pa.RecordBatchReader, targets: Sequence[Target]) -> pa.RecordBatchReader:
+        """Return a stream with the columns and types of a table."""
+        schema = pa.schema([target.field for target in targets])
+        return pa.RecordBatchReader.from_batches(schema, _conformed(frame, targets, schema))
+
+    def source(self, frame: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return the stream itself."""
+        return frame
+
+    def option(self, key: str) -> str | None:
+        """DuckDB has no options of tables; SET of `hoodie.*` is kept by the session of the statements."""
+        return None
+
+
+class _OpenResult:
+    """The open result of a connection; `reader` is None after the next statement has begun."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.schema: pa.Schema = reader.schema
+        self.reader: pa.RecordBatchReader | None = reader
+
+
+def _batches(result: _OpenResult, error_type: type[Exception]) -> Iterator[pa.RecordBatch]:
+    while True:
+        if result.reader is None:
+            raise UserError("the rows of a statement must be read before the next statement begins")
+        try:
+            batch = result.reader.read_next_batch()
+        except StopIteration:
+            result.reader = None
+            return
+        except error_type as error:
+            raise UserError(f"DuckDB: {error}") from error
+        yield batch
+
+
+def _duckdb() -> Any:
+    try:
+        return import_module("duckdb")
+    except ImportError:
+        raise UserError("SQL without Spark needs DuckDB: pip install 'lakehouse-tables[sql]'") from None
+
+
+def _reader(rows: pa.Table) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(rows.schema, iter(rows.to_batches()))
+
+
+def _conformed(frame: pa.RecordBatchReader, targets: Sequence[Target], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in frame:
+        columns = [_column(batch, target) for target in targets]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(batch: pa.RecordBatch, target: Target) -> pa.Array:
+    kind = target.field.type
+    if target.source is None:
+        value = pa.scalar(target.constant, pa.string())
+        values = pa.repeat(value, batch.num_rows)
+    else:
+        values = batch.column(target.source)
+    if values.type == kind:
+        return values
+    try:
+        return pc.cast(values, kind, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UserError(
+            f"column {target.field.name}: a value of type {values.type} cannot be stored as {kind} without loss: "
+            f"{error}. Convert it in the query, for example with CAST"
+        ) from error

@@ -1,0 +1,416 @@
+"""Executes CREATE, ALTER and DROP of tables, views, indexes and namespaces, and SET."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.parser import check_known
+from lakehouse.spec.table.location import resolve
+from lakehouse.sql.engine import Parameters, Target
+from lakehouse.sql.run_shows import matches
+from lakehouse.sql.run_writes import SESSION_KEYS, matching_partitions, outcome_rows
+from lakehouse.sql.statements import (
+    AddColumns,
+    AlterAction,
+    AlterTable,
+    ChangeColumn,
+    CreateIndex,
+    CreateTable,
+    CreateView,
+    DropColumns,
+    DropIndex,
+    DropPartitions,
+    DropTable,
+    DropView,
+    Namespace,
+    Refresh,
+    RenameColumn,
+    SetOption,
+    SetProperties,
+    UnsetProperties,
+    UnsupportedAlter,
+)
+from lakehouse.sql.types import arrow_type
+
+if TYPE_CHECKING:
+    from lakehouse.sql.session import SqlSession
+
+#: Properties with an argument of `Table.create`: Hudi's names in SQL, and the names of its writers.
+_ARGUMENTS = {
+    "primarykey": "record_key",
+    "hoodie.datasource.write.recordkey.field": "record_key",
+    "hoodie.table.recordkey.fields": "record_key",
+    "precombinefield": "ordering",
+    "orderingfields": "ordering",
+    "hoodie.datasource.write.precombine.field": "ordering",
+    "hoodie.table.precombine.field": "ordering",
+    "hoodie.table.ordering.fields": "ordering",
+    "type": "table_type",
+    "hoodie.datasource.write.table.type": "table_type",
+    "hoodie.table.type": "table_type",
+    "hoodie.record.merge.mode": "merge_mode",
+    "recordmergemode": "merge_mode",
+    "hoodie.datasource.write.partitionpath.field": "partition_by",
+    "hoodie.table.cdc.supplemental.logging.mode": "cdc",
+}
+_PROPERTIES = ("primaryKey", "preCombineField", "orderingFields", "type")
+_CDC = "hoodie.table.cdc.enabled"
+_LISTS = ("record_key", "ordering", "partition_by")
+_INDEX_KINDS = ("", "secondary_index", "record_index", "column_stats", "bloom_filters", "lakehouse")
+
+
+def create_table(session: SqlSession, statement: CreateTable, parameters: Parameters) -> pa.Table:
+    """Create a table, register it, and insert the rows of AS SELECT; a failed insert drops the table again."""
+    identifier = session.names.identifier(statement.name)
+    if identifier is None:
+        raise UserError(
+            f"{'.'.join(statement.name)!r} cannot be the name of a table: write namespace.table with letters, digits, "
+            "'_' and '-'"
+        )
+    if session.catalog.table_exists(identifier):
+        if statement.exist_ok:
+            return outcome_rows(_nothing(f"{identifier} exists already"))
+        hint = "use INSERT OVERWRITE" if statement.replace else "write IF NOT EXISTS to accept it"
+        raise UserError(f"table {identifier} exists already; {hint}, or DROP it first", table=identifier)
+    if statement.like:
+        raise UserError("CREATE TABLE ... LIKE is not supported: use CREATE TABLE ... AS SELECT * FROM t WHERE false")
+    frame = session.query(statement.query, parameters) if statement.query else None
+    schema = _schema(statement, None if frame is None else session.engine.schema(frame))
+    location = statement.location or f"{(session.warehouse or '.').rstrip('/')}/{identifier.replace('.', '/')}"
+    place = resolve(location, os.environ, name="LOCATION")
+    if not statement.columns and not statement.query:
+        return _registered(session, statement, identifier, place)
+    arguments, options = _arguments(statement)
+    Table.create(place, name=identifier.rpartition(".")[2], schema=schema, options=options, **arguments)
+    session.catalog.register_table(identifier, place)
+    if frame is None:
+        return outcome_rows(_nothing(f"created {identifier} at {place}"))
+    targets = [Target(field=field, source=number) for number, field in enumerate(schema)]
+    try:
+        rows = session.engine.conform(frame, targets)
+        return outcome_rows(session.names.open(statement.name, session.options_of_writes()).bulk_insert(rows))
+    except BaseException:
+        session.catalog.drop_table(identifier, purge=True)
+        raise
+
+
+def create_view(session: SqlSession, statement: CreateView, _: Parameters) -> pa.Table | None:
+    """Create a view of this session if its query reads tables of the catalog."""
+    from_catalog = session.reads_catalog(statement.query)
+    name = statement.name[-1].lower()
+    if not from_catalog:
+        if len(statement.name) == 1 and statement.replace:
+            session.views.pop(name, None)
+        return None
+    if not statement.is_temporary or len(statement.name) > 1:
+        raise UserError(
+            "a view in a catalog cannot read tables of the lakehouse catalog, because other sessions do not have their "
+            "names: use CREATE TEMPORARY VIEW"
+        )
+    if not statement.replace and (name in session.views or session.engine.has_view(name)):
+        raise UserError(f"the view {name} exists already; use CREATE OR REPLACE TEMPORARY VIEW")
+    session.define_view(name, statement.query, statement.columns)
+    return outcome_rows(_nothing(f"created view {name}"))
+
+
+def drop_view(session: SqlSession, statement: DropView, _: Parameters) -> pa.Table | None:
+    """Drop a view of this session."""
+    if len(statement.name) != 1 or statement.name[0].lower() not in session.views:
+        return None
+    del session.views[statement.name[0].lower()]
+    return outcome_rows(_nothing(f"dropped view {statement.name[0]}"))
+
+
+def drop_table(session: SqlSession, statement: DropTable, _: Parameters) -> pa.Table | None:
+    """Remove a table from the catalog; PURGE also deletes its files."""
+    if not session.belongs(statement.name):
+        identifier = session.names.identifier(statement.name)
+        is_ours = (
+            identifier is not None
+            and len(statement.name) > 1
+            and (session.names.namespace(statement.name[:-1]) is not None)
+        )
+        return outcome_rows(_nothing("there is no such table")) if is_ours and statement.exist_ok else None
+    identifier = session.names.registered(statement.name)
+    remaining = session.catalog.drop_table(identifier, purge=statement.purge)
+    kept = f"; these paths do not belong to it and stay: {', '.join(remaining)}" if remaining else ""
+    files = "" if statement.purge else "; its files stay, DROP TABLE ... PURGE deletes them"
+    return outcome_rows(_nothing(f"dropped {identifier}{files}{kept}"))
+
+
+def refresh(session: SqlSession, statement: Refresh, _: Parameters) -> pa.Table | None:
+    """Do nothing: every statement reads the newest version."""
+    return outcome_rows(_nothing("nothing to refresh")) if session.belongs(statement.name) else None
+
+
+def alter_table(session: SqlSession, statement: AlterTable, _: Parameters) -> pa.Table | None:
+    """Change columns and properties, in one commit, or drop partitions."""
+    if not session.belongs(statement.name):
+        return None
+    table = session.open(statement.name)
+    outcome: Any = _nothing("nothing to change")
+    builder: Any = None
+    target: Any = table
+    for action in statement.actions:
+        if isinstance(action, DropPartitions):
+            outcome = _drop_partitions(table, action)
+        else:
+            builder = _altered(target.alter() if builder is None else builder, action, table)
+    if builder is not None:
+        outcome = builder.execute()
+    return outcome_rows(outcome)
+
+
+def unsupported_alter(session: SqlSession, statement: UnsupportedAlter, _: Parameters) -> None:
+    """Raise UserError if the table belongs to the catalog."""
+    if session.belongs(statement.name):
+        raise UserError(f"ALTER TABLE {'.'.join(statement.name)}: this change is not supported: {statement.advice}")
+
+
+def create_index(session: SqlSession, statement: CreateIndex, _: Parameters) -> pa.Table | None:
+    """Declare an index; `CALL lakehouse.index(table => ..., op => 'run')` builds it."""
+    if not session.belongs(statement.name):
+        return None
+    services = session.open(statement.name).services
+    if statement.kind not in _INDEX_KINDS:
+        raise UserError(f"USING {statement.kind}: there is no such index.{nearest(statement.kind, _INDEX_KINDS[1:])}")
+    if statement.kind == "record_index":
+        raise UserError(
+            "a record index is declared by an option: ALTER TABLE ... SET TBLPROPERTIES "
+            "('hoodie.metadata.record.index.enable' = 'true'), then CALL lakehouse.index(table => '...', op => 'run')"
+        )
+    if len(statement.columns) != 1:
+        raise UserError("an index has one column")
+    column = statement.columns[0].strip('`"')
+    expression = statement.options.get("expr", statement.options.get("func", ""))
+    try:
+        if statement.kind in ("column_stats", "bloom_filters") or expression:
+            _declare_expression(services, statement, column, expression)
+        else:
+            services.create_index(column, name=statement.index)
+    except UserError as error:
+        if statement.exist_ok and "exists" in error.message:
+            return outcome_rows(_nothing(error.message))
+        raise
+    build = f"CALL lakehouse.index(table => '{'.'.join(statement.name)}', op => 'run') builds it"
+    return outcome_rows(_nothing(f"declared the index {statement.index}; {build}"))
+
+
+def drop_index(session: SqlSession, statement: DropIndex, _: Parameters) -> pa.Table | None:
+    """Drop an index."""
+    if not session.belongs(statement.name):
+        return None
+    services = session.open(statement.name).services
+    try:
+        services.drop_index(statement.index)
+    except UserError as error:
+        if statement.exist_ok:
+            return outcome_rows(_nothing(error.message))
+        raise
+    return outcome_rows(_nothing(f"dropped the index {statement.index}"))
+
+
+def namespace(session: SqlSession, statement: Namespace, _: Parameters) -> pa.Table | None:
+    """Create, drop, show and use namespaces of the catalog."""
+    if statement.verb == "show":
+        return show_namespaces(session, statement.pattern)
+    if len(statement.name) > 1 and statement.name[0].lower() != "lakehouse":
+        return None
+    name, existing = statement.name[-1], session.names.namespace(statement.name)
+    if statement.verb == "use":
+        if existing is None:
+            session.names.current = name
+            return None if session.engine.session is not None else _unknown_namespace(session, name)
+        session.names.current = existing
+        if session.engine.has_namespace(existing):
+            return None
+        return outcome_rows(_nothing(f"the current namespace is {existing}"))
+    if statement.verb == "create":
+        if session.engine.session is not None and statement.name[0].lower() != "lakehouse":
+            return None
+        if statement.location:
+            raise UserError("a namespace has no location: give LOCATION in CREATE TABLE")
+        session.catalog.create_namespace(name, exist_ok=statement.exist_ok)
+        return outcome_rows(_nothing(f"created namespace {name}"))
+    if existing is None:
+        if session.engine.session is not None:
+            return None
+        return outcome_rows(_nothing("no such namespace")) if statement.exist_ok else _unknown_namespace(session, name)
+    if statement.cascade:
+        raise UserError("DROP NAMESPACE ... CASCADE is not supported: drop the tables first")
+    session.catalog.drop_namespace(existing)
+    return outcome_rows(_nothing(f"dropped namespace {existing}"))
+
+
+def show_namespaces(session: SqlSession, pattern: str) -> pa.Table:
+    """Return the namespaces of the catalog, together with those of the engine."""
+    names = [*session.engine_namespaces(), *session.catalog.list_namespaces()]
+    shown = sorted({name for name in names if matches(name, pattern)})
+    return pa.table({"namespace": pa.array(shown, pa.string())})
+
+
+def set_option(session: SqlSession, statement: SetOption, _: Parameters) -> pa.Table | None:
+    """Set or reset an option of the writes of this session."""
+    if statement.value is None:
+        session.options.pop(statement.key, None)
+    else:
+        if statement.key not in SESSION_KEYS:
+            check_known({statement.key: statement.value})
+        session.options[statement.key] = statement.value
+    value = "" if statement.value is None else statement.value
+    return pa.table({"key": pa.array([statement.key]), "value": pa.array([value])})
+
+
+def _nothing(reason: str) -> NothingToDo:
+    return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
+
+
+def _unknown_namespace(session: SqlSession, name: str) -> pa.Table:
+    names = session.catalog.list_namespaces()
+    raise UserError(f"there is no namespace {name!r}.{nearest(name, names)} SHOW NAMESPACES lists them")
+
+
+def _schema(statement: CreateTable, source: pa.Schema | None) -> pa.Schema:
+    if source is not None and statement.columns:
+        raise UserError("CREATE TABLE ... AS SELECT takes its columns from the query: leave out the list of columns")
+    if source is not None:
+        return pa.schema([pa.field(field.name, _stored_type(field)) for field in source])
+    fields = []
+    for column in statement.columns:
+        metadata = {"comment": column.comment} if column.comment else None
+        fields.append(pa.field(column.name, arrow_type(column.type), not column.is_required, metadata))
+    return pa.schema(fields)
+
+
+def _stored_type(field: pa.Field) -> pa.DataType:
+    if pa.types.is_null(field.type):
+        raise UserError(f"column {field.name}: NULL has no type; write CAST(NULL AS ...)")
+    if pa.types.is_integer(field.type) and field.type.bit_width < 32:
+        return pa.int32()
+    return field.type
+
+
+def _registered(session: SqlSession, statement: CreateTable, identifier: str, place: str) -> pa.Table:
+    """Register an existing table: CREATE TABLE without columns, with LOCATION."""
+    if not statement.location:
+        raise UserError(f"CREATE TABLE {identifier} needs columns, AS SELECT, or the LOCATION of an existing table")
+    if statement.properties or statement.partition_by:
+        raise UserError("an existing table has its properties already: leave out TBLPROPERTIES and PARTITIONED BY")
+    session.catalog.register_table(identifier, place)
+    return outcome_rows(_nothing(f"registered {identifier} at {place}"))
+
+
+def _arguments(statement: CreateTable) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arguments and options of `Table.create`; raise UserError for an unknown property."""
+    arguments: dict[str, Any] = {}
+    options: dict[str, str] = {}
+    for key, value in statement.properties.items():
+        argument = _ARGUMENTS.get(key.lower())
+        if argument is not None:
+            if argument in arguments:
+                raise UserError(f"property {key}: another property declares {argument} already")
+            arguments[argument] = _list(value) if argument in _LISTS else value
+        elif key.lower() == _CDC:
+            if value.lower() == "true":
+                arguments.setdefault("cdc", "DATA_BEFORE_AFTER")
+        elif key.startswith(("hoodie.", "lakehouse.")):
+            options[key] = value
+        else:
+            raise UserError(
+                f"unknown property {key!r}.{nearest(key, _PROPERTIES)} Properties are primaryKey, preCombineField or "
+                "orderingFields, type, and options hoodie.* and lakehouse.*"
+            )
+    if statement.comment:
+        raise UserError("the COMMENT of a table is not stored: leave it out, or comment columns")
+    declared = statement.partition_by
+    if declared and arguments.setdefault("partition_by", declared) != declared:
+        raise UserError("PARTITIONED BY and hoodie.datasource.write.partitionpath.field differ; give one of them")
+    if "table_type" in arguments:
+        arguments["table_type"] = arguments["table_type"].upper()
+    if "record_key" not in arguments:
+        raise UserError(
+            "CREATE TABLE needs TBLPROPERTIES (primaryKey = 'column'): the columns that identify a row, separated by "
+            "commas"
+        )
+    return arguments, options
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _declare_expression(services: Any, statement: CreateIndex, column: str, expression: str) -> None:
+    prefix = "bloom_filters:" if statement.kind == "bloom_filters" else ""
+    pattern = statement.options.get("format")
+    call = f"{expression}({column}{f', {pattern}' if pattern else ''})" if expression else column
+    if not expression:
+        raise UserError(f"USING {statement.kind} needs OPTIONS (expr = 'function'), such as 'hour' or 'upper'")
+    services.create_expression_index(f"{statement.index}={prefix}{call}")
+
+
+def _drop_partitions(table: Table, action: DropPartitions) -> Committed | NothingToDo:
+    paths: dict[str, None] = {}
+    for values in action.partitions:
+        some = matching_partitions(table, values)
+        if not some and not action.exist_ok:
+            raise UserError(f"no partition of {table.name} has the values {dict(values)}; write IF EXISTS to accept it")
+        paths.update(dict.fromkeys(some))
+    return table.delete_partitions(list(paths)) if paths else _nothing("no such partition")
+
+
+def _altered(builder: Any, action: AlterAction, table: Table) -> Any:
+    """Add one change to a builder of `Table.alter`."""
+    match action:
+        case AddColumns(columns=columns):
+            for column in columns:
+                if column.is_required:
+                    raise UserError(
+                        f"column {column.name}: stored rows have no value for it, so NOT NULL is not possible"
+                    )
+                kind = arrow_type(column.type)
+                builder = builder.add_column(
+                    column.name, kind, comment=column.comment, first=column.first, after=column.after
+                )
+        case DropColumns(names=names, exist_ok=exist_ok):
+            stored = {name.lower() for name in table.schema.names}
+            for name in names:
+                if not (exist_ok and "." not in name and name.lower() not in stored):
+                    builder = builder.drop_column(name)
+        case RenameColumn(old=old, new=new):
+            builder = builder.rename_column(old, new)
+        case ChangeColumn():
+            builder = _changed(builder, action, table)
+        case SetProperties(values=values):
+            builder = builder.set_properties(_options(values))
+        case UnsetProperties(names=names):
+            builder = builder.unset_properties(names)
+    return builder
+
+
+def _options(values: Mapping[str, str]) -> dict[str, str]:
+    fixed = next((key for key in values if key.lower() in _ARGUMENTS or key.lower() == _CDC), None)
+    if fixed is not None:
+        raise UserError(f"the property {fixed} is fixed when a table is created; create a new table AS SELECT")
+    return dict(values)
+
+
+def _changed(builder: Any, action: ChangeColumn, table: Table) -> Any:
+    """Add the changes of one column; its type is changed only if it differs."""
+    if action.type:
+        kind = arrow_type(action.type)
+        stored = table.schema.field(action.name).type if action.name in table.schema.names else None
+        if stored != kind:
+            builder = builder.change_type(action.name, kind)
+    if action.comment is not None:
+        builder = builder.set_comment(action.name, action.comment)
+    if action.first or action.after:
+        builder = builder.move_column(action.name, first=action.first, after=action.after)
+    return builder.rename_column(action.name, action.new_name) if action.new_name else builder

@@ -1,0 +1,326 @@
+"""Executes INSERT, UPDATE, DELETE, MERGE and TRUNCATE.
+
+The engine evaluates the query of INSERT and the source of MERGE. Conditions and assignments are expressions of the
+table itself (`lakehouse.core.expressions`). A condition with a subquery is evaluated by the engine: it returns keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.rows.partition_path import parse_partition_path
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError, nearest
+from lakehouse.sql.engine import Parameters, Target
+from lakehouse.sql.references import literal_text
+from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
+from lakehouse.sql.tokens import Token, quoted, tokens_of
+
+if TYPE_CHECKING:
+    from lakehouse.sql.session import SqlSession
+
+#: Options of SET that select the operation of a statement.
+OPERATION, OVERWRITE_MODE = "hoodie.spark.sql.insert.into.operation", "hoodie.datasource.overwrite.mode"
+SESSION_KEYS = (OPERATION, OVERWRITE_MODE)
+_OPERATIONS = ("insert", "upsert", "bulk_insert")
+_SUBQUERY = ("SELECT", "EXISTS")
+
+
+def insert(session: SqlSession, statement: Insert, parameters: Parameters) -> pa.Table | None:
+    """Execute INSERT INTO | OVERWRITE."""
+    if not session.belongs(statement.name):
+        return None
+    table = session.open(statement.name)
+    frame = session.query(statement.query, parameters)
+    if statement.replace_where:
+        raise UserError("INSERT INTO ... REPLACE WHERE is not supported: DELETE the rows, then INSERT")
+    targets = _targets(table.schema, session.engine.schema(frame), statement)
+    rows = session.engine.conform(frame, targets)
+    return outcome_rows(_written(session, table, statement, rows))
+
+
+def update(session: SqlSession, statement: Update, parameters: Parameters) -> pa.Table | None:
+    """Execute UPDATE."""
+    if not session.belongs(statement.name):
+        return None
+    table = session.open(statement.name)
+    assignments = _assignments(statement.assignments, (statement.alias, statement.name[-1]), table)
+    texts = {name: _expression(text, session, parameters) for name, text in assignments.items()}
+    where = _own(_expression(statement.where, session, parameters), statement.name, statement.alias, session)
+    values = {name: _own(text, statement.name, statement.alias, session) for name, text in texts.items()}
+    if any(_has_subquery(text, session) for text in (where, *values.values())):
+        raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
+    # `Any`: the method is checked by its own tests.
+    target: Any = table
+    return outcome_rows(target.update(values, where or None))
+
+
+def delete(session: SqlSession, statement: Delete, parameters: Parameters) -> pa.Table | None:
+    """Execute DELETE FROM; without a condition the rows of all partitions are deleted."""
+    if not session.belongs(statement.name):
+        return None
+    table = session.open(statement.name)
+    if not statement.where:
+        return outcome_rows(_truncated(table, table.partitions()))
+    where = _expression(statement.where, session, parameters)
+    if not _has_subquery(where, session):
+        return outcome_rows(table.delete_where(_own(where, statement.name, statement.alias, session)))
+    fields = (*table.config.keys.record_key_fields, *table.config.keys.partition_fields)
+    columns = dict.fromkeys(field.partition(".")[0] for field in fields)
+    mark = session.engine.mark
+    selected = ", ".join(quoted(column, mark) for column in columns)
+    name = ".".join(quoted(part, mark) for part in statement.name)
+    alias = f" AS {quoted(statement.alias, mark)}" if statement.alias else ""
+    frame = session.query(f"SELECT {selected} FROM {name}{alias} WHERE {statement.where}", parameters)
+    schema = table.schema
+    targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
+    return outcome_rows(table.delete(session.engine.conform(frame, targets)))
+
+
+def merge(session: SqlSession, statement: Merge, parameters: Parameters) -> pa.Table | None:
+    """Execute MERGE INTO."""
+    if not session.belongs(statement.name):
+        return None
+    table = session.open(statement.name)
+    mark = session.engine.mark
+    alias = quoted(statement.source_alias, mark)
+    named = f"{alias}({', '.join(quoted(name, mark) for name in statement.source_columns)})"
+    columns = named if statement.source_columns else alias
+    source = session.query(f"SELECT * FROM {statement.source} AS {columns}", parameters)
+    target: Any = table
+    builder = target.merge(
+        session.engine.source(source),
+        _expression(statement.on, session, parameters),
+        source_alias=statement.source_alias,
+        target_alias=statement.alias,
+    )
+    for clause in statement.clauses:
+        builder = _clause(builder, clause, session, parameters, statement, table)
+    return outcome_rows(builder.execute())
+
+
+def truncate(session: SqlSession, statement: Truncate, _: Parameters) -> pa.Table | None:
+    """Execute TRUNCATE TABLE, of matching partitions or of the whole table."""
+    if not session.belongs(statement.name):
+        return None
+    table = session.open(statement.name)
+    paths = matching_partitions(table, statement.partition) if statement.partition else table.partitions()
+    if statement.partition and not paths:
+        raise UserError(f"no partition of {table.name} has the values {_shown(statement.partition)}")
+    return outcome_rows(_truncated(table, paths))
+
+
+def matching_partitions(table: Table, values: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the paths of the partitions with some values; raise UserError for a column that is none of partitions."""
+    keys = table.config.keys
+    wanted = {_partition_field(name, keys.partition_fields): value for name, value in values.items()}
+    paths = []
+    for path in table.partitions():
+        stored = dict(zip(keys.partition_fields, parse_partition_path(path, keys), strict=True))
+        if all(value is None or stored[name] == value for name, value in wanted.items()):
+            paths.append(path)
+    return tuple(paths)
+
+
+def outcome_rows(outcome: Committed | NothingToDo) -> pa.Table:
+    """Return the result of a write as one row: affected rows, the instant, or the reason why there is none."""
+    is_commit = isinstance(outcome, Committed)
+    totals = outcome.totals if isinstance(outcome, Committed) else None
+    numbers = (
+        (0, 0, 0, 0) if totals is None else (outcome.rows, totals.inserts, totals.updates, totals.deletes)  # type: ignore[union-attr]
+    )
+    names = ("num_affected_rows", "num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+    counts = {name: pa.array([number], pa.int64()) for name, number in zip(names, numbers, strict=True)}
+    instant = outcome.instant.requested if isinstance(outcome, Committed) else None
+    reason = "" if is_commit else str(getattr(outcome, "reason", ""))
+    return pa.table({**counts, "instant": pa.array([instant], pa.string()), "reason": pa.array([reason], pa.string())})
+
+
+def _truncated(table: Table, paths: Sequence[str]) -> Committed | NothingToDo:
+    return table.delete_partitions(paths)
+
+
+def _written(session: SqlSession, table: Table, statement: Insert, rows: Any) -> Committed | NothingToDo:
+    if not statement.overwrite:
+        operation = session.option(OPERATION, "insert").lower()
+        if operation not in _OPERATIONS:
+            raise UserError(f"{OPERATION}={operation!r}: must be one of {', '.join(_OPERATIONS)}")
+        write = {"insert": table.insert, "upsert": table.upsert, "bulk_insert": table.bulk_insert}[operation]
+        return write(rows)
+    fields = table.config.keys.partition_fields
+    if not fields or (session.option(OVERWRITE_MODE, "dynamic").lower() == "static" and not statement.partition):
+        return table.insert_overwrite_table(rows)
+    outcome = table.insert_overwrite(rows)
+    values = {name: value for name, value in statement.partition.items() if value is not None}
+    if isinstance(outcome, NothingToDo) and len(values) == len(fields):
+        # A static partition is replaced even if the query returns no rows.
+        paths = matching_partitions(table, values)
+        return table.delete_partitions(paths) if paths else outcome
+    return outcome
+
+
+def _targets(schema: pa.Schema, source: pa.Schema, statement: Insert) -> list[Target]:
+    """Return where each column of the table comes from; raise UserError if the numbers or names differ."""
+    static = {_column(name, schema): value for name, value in statement.partition.items() if value is not None}
+    if statement.by_name:
+        order = [_column(name, schema) for name in source.names]
+    elif statement.columns:
+        order = [_column(name, schema) for name in statement.columns]
+    else:
+        dynamic = [_column(name, schema) for name, value in statement.partition.items() if value is None]
+        plain = [name for name in schema.names if name not in static and name not in dynamic]
+        order = [*plain, *dynamic]
+    twice = next((name for name in order if order.count(name) > 1 or name in static), None)
+    if twice is not None:
+        raise UserError(f"INSERT: the column {twice} has two values")
+    if len(order) != len(source):
+        raise UserError(
+            f"INSERT: the query returns {len(source)} columns ({', '.join(source.names)}), but {len(order)} are "
+            f"needed: {', '.join(order)}. List the columns of the table after its name, or use BY NAME"
+        )
+    position = {name: number for number, name in enumerate(order)}
+    missing = [field.name for field in schema if field.name not in position and field.name not in static]
+    required = [name for name in missing if not schema.field(name).nullable]
+    if required:
+        raise UserError(f"INSERT: the column {required[0]} is NOT NULL and has no value")
+    return [Target(field=field, source=position.get(field.name), constant=static.get(field.name)) for field in schema]
+
+
+def _column(name: str, schema: pa.Schema) -> str:
+    matches = [column for column in schema.names if column.lower() == name.lower()]
+    if name in matches:
+        return name
+    if len(matches) != 1:
+        raise UserError(f"there is no column {name!r}.{nearest(name, schema.names)}")
+    return str(matches[0])
+
+
+def _partition_field(name: str, fields: Sequence[str]) -> str:
+    match = next((field for field in fields if field.lower() == name.lower()), None)
+    if match is None:
+        raise UserError(f"{name!r} is not a partition column; partition columns are {', '.join(fields) or 'none'}")
+    return match
+
+
+def _shown(values: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], table: Table) -> dict[str, str]:
+    """Return expressions by column, without the qualifier of the table."""
+    schema = table.schema
+    texts: dict[str, str] = {}
+    for column, text in pairs:
+        head, dot, rest = column.partition(".")
+        is_qualified = dot and head.lower() in [one.lower() for one in qualifiers if one] and head not in schema.names
+        name = rest if is_qualified else column
+        root, dot, path = name.partition(".")
+        target = _column(root, schema) + (f".{path}" if dot else "")
+        if target in texts:
+            raise UserError(f"the column {target} is set twice")
+        texts[target] = text
+    return texts
+
+
+# parameters: the clause, its statement, and how its expressions are evaluated
+def _clause(
+    builder: Any, clause: MergeClause, session: SqlSession, parameters: Parameters, statement: Merge, table: Table
+) -> Any:
+    predicate = _expression(clause.condition, session, parameters) or None
+    pairs = _assignments(clause.assignments, (statement.alias, statement.name[-1]), table)
+    updates = {name: _expression(text, session, parameters) for name, text in pairs.items()}
+    except_cols = list(clause.except_cols) or None
+    match (clause.match, clause.action):
+        case ("matched", "update"):
+            return builder.when_matched_update(updates, predicate)
+        case ("matched", "update_all"):
+            return builder.when_matched_update_all(predicate, except_cols)
+        case ("matched", "delete"):
+            return builder.when_matched_delete(predicate)
+        case ("not_matched", "insert"):
+            return builder.when_not_matched_insert(updates, predicate)
+        case ("not_matched", "insert_all"):
+            return builder.when_not_matched_insert_all(predicate, except_cols)
+        case ("not_matched_by_source", "update"):
+            return builder.when_not_matched_by_source_update(updates, predicate)
+        case ("not_matched_by_source", "delete"):
+            return builder.when_not_matched_by_source_delete(predicate)
+    raise UserError("UPDATE SET * needs a row of the source: it is not possible in WHEN NOT MATCHED BY SOURCE")
+
+
+def _expression(text: str, session: SqlSession, parameters: Parameters) -> str:
+    """Return an expression in the language of conditions, with literals in place of the parameters of the call.
+
+    Strings and quoted identifiers of the engine's dialect are written as in that language.
+    """
+    edits: list[tuple[int, int, str]] = []
+    tokens = tokens_of(text, session.engine.dialect) if text else ()
+    for number, token in enumerate(tokens):
+        following = tokens[number + 1] if number + 1 < len(tokens) else None
+        if token.is_string or token.is_quoted:
+            edits += _rewritten(text, token, following)
+            continue
+        if token.text == "?" and not token.is_string:
+            raise UserError("a parameter `?` is not supported in this statement: use a named parameter, :name")
+        if following is None:
+            continue
+        if token.text == ":" and following.start == token.end and following.is_name:
+            edits.append((token.start, following.end, _value(following, parameters)))
+        elif token.text == "{" and number + 2 < len(tokens) and tokens[number + 2].text == "}":
+            if following.text not in parameters.objects:
+                raise UserError(f"the statement has no parameter {following.text!r}")
+            edits.append((token.start, tokens[number + 2].end, literal_text(parameters.objects[following.text])))
+    for start, end, literal in reversed(edits):
+        text = text[:start] + literal + text[end:]
+    return text
+
+
+def _rewritten(text: str, token: Token, following: Token | None) -> list[tuple[int, int, str]]:
+    """Return the edit of a string or a quoted identifier; adjacent strings are one string."""
+    if token.is_quoted:
+        new = quoted(token.text)
+    elif following is not None and following.is_string and not text[token.end : following.start].strip():
+        raise UserError(
+            f"{text[token.start : following.end]}: two strings in a row are ambiguous, because dialects differ; write "
+            "a quote in a string as \\' on Spark and '' in `lakehouse sql`, and join strings with ||"
+        )
+    else:
+        new = literal_text(token.text)
+    return [(token.start, token.end, new)]
+
+
+def _value(name: Token, parameters: Parameters) -> str:
+    values = parameters.values
+    if not isinstance(values, Mapping) or name.text not in values:
+        raise UserError(f"the statement has no value for the parameter :{name.text}")
+    return literal_text(values[name.text])
+
+
+def _own(text: str, name: Name, alias: str, session: SqlSession) -> str:
+    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`."""
+    if not text:
+        return text
+    tokens = tokens_of(text, session.engine.dialect)
+    qualifiers = {(alias.lower(),)} if alias else {tuple(part.lower() for part in name[start:]) for start in (0, -1)}
+    edits = []
+    for number, token in enumerate(tokens):
+        if not token.is_name or (number and tokens[number - 1].text == "."):
+            continue
+        for qualifier in qualifiers:
+            width = 2 * len(qualifier)
+            chain = tokens[number : number + width]
+            parts = tuple(one.text.lower() for one in chain[::2])
+            if len(chain) == width and parts == qualifier and all(one.text == "." for one in chain[1::2]):
+                edits.append((token.start, chain[-1].end))
+                break
+    for start, end in reversed(edits):
+        text = text[:start] + text[end:]
+    return text
+
+
+def _has_subquery(text: str, session: SqlSession) -> bool:
+    return bool(text) and any(token.has_word(*_SUBQUERY) for token in tokens_of(text, session.engine.dialect))

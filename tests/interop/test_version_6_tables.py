@@ -1,0 +1,177 @@
+"""Tables of version 6: Apache Hudi 0.15, Hudi 1.2 and lakehouse write them in turn, and hudi-rs reads them."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
+from tests.support import hudi_rs
+from tests.support.fixture_tables import canonical_rows, load_fixture_tables
+from tests.support.hudi import Hudi, find_older_jar
+from tests.support.hudi_rs import like
+from tests.support.shared import fixtures
+
+pytestmark = pytest.mark.jvm
+
+V6 = {"hoodie.write.table.version": "6"}
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+OF_0_15 = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.operation": "upsert",
+    "hoodie.metadata.enable": "false",
+}
+OF_1_2 = OF_0_15 | V6 | {"hoodie.write.auto.upgrade": "false"}
+TYPE = "hoodie.datasource.write.table.type"
+KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
+BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
+
+
+@pytest.fixture(scope="module")
+def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
+    """Yield Apache Hudi 0.15 on Spark."""
+    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
+    yield process
+    process.close()
+
+
+def batch(ids: list[str], ts: int, v: str) -> pa.Table:
+    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
+
+
+def opened(location: str) -> Table:
+    return Table.open(location, options=SORTED)
+
+
+def read_by_all(location: str, hudi: Hudi, hudi_0_15: Hudi) -> dict[str, str]:
+    """Assert that all readers return the same rows; return v by id."""
+    ours = opened(location).scan().to_arrow()
+    wanted = canonical_rows(ours, with_meta=True)
+    for name, rows in (
+        ("0.15", hudi_0_15.read(location)),
+        ("1.2", hudi.read(location)),
+        ("rs", hudi_rs.read(location)),
+    ):
+        assert canonical_rows(like(rows, ours.schema), with_meta=True) == wanted, name
+    return {row["id"]: row["v"] for row in ours.to_pylist()} if "v" in ours.column_names else {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_table_of_lakehouse_is_continued_by_all_writers(kind: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path) -> None:
+    location = str(tmp_path / "table")
+    table = Table.create(
+        location, name="t", record_key="id", partition_by="p", ordering="ts", table_type=kind, options=V6 | SORTED
+    )
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    table.upsert(batch(["a1", "b2"], 2, "y"))
+    table.delete(batch(["a2"], 3, "").select(["id", "p"]))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "b1": "x", "b2": "y"}
+    hudi_0_15.write(location, batch(["a1", "b3"], 5, "0.15"), OF_0_15 | {TYPE: kind})
+    hudi.write(location, batch(["a1", "b4"], 6, "1.2"), OF_1_2 | {TYPE: kind})
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "1.2", "b1": "x", "b2": "y", "b3": "0.15", "b4": "1.2"}
+    opened(location).upsert(batch(["a1", "b3", "b4"], 7, "ours"))
+    # A lower ordering value loses in all writers.
+    hudi_0_15.write(location, batch(["a1"], 4, "late"), OF_0_15 | {TYPE: kind})
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "ours", "b1": "x", "b2": "y", "b3": "ours", "b4": "ours"}
+    if kind == "MERGE_ON_READ":
+        assert isinstance(opened(location).services.compaction.run(force=True), Committed)
+        opened(location).upsert(batch(["a1", "b3"], 8, "after"))
+        hudi_0_15.write(location, batch(["b3"], 9, "0.15"), OF_0_15 | {TYPE: kind})
+        hudi.write(location, batch(["b3"], 10, "1.2"), OF_1_2 | {TYPE: kind})
+        newest = opened(location).upsert(batch(["a1", "b1"], 11, "gone"))
+        assert isinstance(newest, Committed)
+        opened(location).rollback(newest.instant.requested)
+        opened(location).upsert(batch(["b2"], 12, "kept"))
+        assert read_by_all(location, hudi, hudi_0_15) == {
+            "a1": "after",
+            "b1": "x",
+            "b2": "kept",
+            "b3": "1.2",
+            "b4": "ours",
+        }
+    opened(location).insert_overwrite(batch(["b7", "b8"], 13, "over"))
+    assert isinstance(opened(location).services.clustering.run(force=True), Committed)
+    hudi_0_15.write(location, batch(["b7"], 14, "0.15"), OF_0_15 | {TYPE: kind})
+    opened(location).services.clean.run(force=True)
+    hudi.write(location, batch(["b8"], 15, "1.2"), OF_1_2 | {TYPE: kind})
+    rows = read_by_all(location, hudi, hudi_0_15)
+    assert {key: rows[key] for key in ("b7", "b8")} == {"b7": "0.15", "b8": "1.2"}
+    assert opened(location).validate(deep=True).findings == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("creator", ["0.15", "1.2"])
+def test_table_of_hudi_is_continued_by_lakehouse(
+    kind: str, creator: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    writer, options = (hudi_0_15, OF_0_15) if creator == "0.15" else (hudi, OF_1_2)
+    writer.write(location, batch(["a1", "a2", "b1"], 1, "x"), options | {TYPE: kind}, mode="overwrite")
+    writer.write(location, batch(["a1", "b1"], 2, "y"), options | {TYPE: kind})
+    opened(location).upsert(batch(["a1", "b3"], 3, "ours"))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "ours", "a2": "x", "b1": "y", "b3": "ours"}
+    assert opened(location).config.raw["hoodie.table.precombine.field"] == "ts"
+    hudi_0_15.write(location, batch(["a1"], 4, "0.15"), OF_0_15 | {TYPE: kind})
+    hudi.write(location, batch(["b3"], 4, "1.2"), OF_1_2 | {TYPE: kind})
+    if kind == "MERGE_ON_READ":
+        opened(location).services.compaction.run(force=True)
+    opened(location).delete(batch(["a2"], 5, "").select(["id", "p"]))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "0.15", "b1": "y", "b3": "1.2"}
+    assert opened(location).validate(deep=True).findings == ()
+
+
+def fixture_tables() -> list[str]:
+    """Return the names of the tables of version 6 that this package writes."""
+    names = [
+        table.name
+        for table in load_fixture_tables()
+        if table.version == 6
+        and table.has_meta_fields
+        and table.entry["record_key_fields"]
+        and table.entry["snapshot"]["rows"]
+    ]
+    stored = json.loads(fixtures("hudi_v6/expected.json").read_text())["tables"]
+    return [*names, *(name for name in stored if "_v6_" in name)]
+
+
+def unpacked(name: str, directory: Path) -> str:
+    for fixture in load_fixture_tables():
+        if fixture.name == name:
+            return str(fixture.unpack(directory))
+    with zipfile.ZipFile(fixtures(f"hudi_v6/{name}.zip")) as archive:
+        archive.extractall(directory)
+    return str(directory / name)
+
+
+@pytest.mark.parametrize("name", fixture_tables())
+def test_fixture_is_written_and_serviced(name: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path) -> None:
+    location = unpacked(name, tmp_path)
+    columns = Table.open(location).scan().to_arrow().column_names
+    options = {**(SORTED if "v" in columns else {}), **(BUCKET if "bucket" in name else {})}
+    table = Table.open(location, options=options | {"hoodie.metadata.enable": "false"})
+    if table.config.metadata_partitions:
+        table.metadata.rebuild()
+        table = Table.open(location, options=options)
+    before = table.scan().to_arrow()
+    data = before.drop_columns([column for column in before.column_names if column in META_COLUMNS])
+    assert isinstance(table.upsert(data), Committed)
+    if table.config.is_merge_on_read:
+        Table.open(location, options=options).services.compaction.run(force=True)
+        assert isinstance(Table.open(location, options=options).upsert(data.slice(0, 1)), Committed)
+    Table.open(location, options=options).services.clean.run(force=True)
+    after = Table.open(location, options=options).scan().to_arrow()
+    assert canonical_rows(after) == canonical_rows(before)
+    read_by_all(location, hudi, hudi_0_15)
+    report = Table.open(location, options=options).validate(deep=True)
+    assert [finding for finding in report.corrupt] == []

@@ -1,0 +1,277 @@
+"""Statements on tables: UPDATE, DELETE and MERGE in one commit, refusals by name, conflicts and retries."""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.errors import ConflictError, UserError
+from lakehouse.model.commit import Operation
+
+NUMBERS = itertools.count()
+KINDS = ("COW", "MOR")
+ROWS = pa.table(
+    {
+        "id": ["a", "b", "c", "d"],
+        "v": pa.array([1, 2, 3, 4], pa.int64()),
+        "w": ["x", "y", "z", "q"],
+        "ts": pa.array([5, 5, 5, 5], pa.int64()),
+    }
+)
+SOURCE = pa.table(
+    {
+        "id": ["a", "b", "e"],
+        "v": pa.array([100, 200, 500], pa.int64()),
+        "w": ["A", "B", "E"],
+        "ts": pa.array([6, 3, 6], pa.int64()),
+    }
+)
+WRITERS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+
+
+def create(kind: str = "COW", **declared: Any) -> Table:
+    """Return a table with ROWS."""
+    declared.setdefault("record_key", "id")
+    table = Table.create(f"memory://merge/{next(NUMBERS)}", name="t", table_type=kind, **declared)
+    table.upsert(ROWS)
+    return table
+
+
+def rows(table: Table, *names: str) -> list[tuple[Any, ...]]:
+    """Return the rows, ordered by id."""
+    columns = ["id", *(names or ("v",))]
+    read = table.scan(columns=columns).to_arrow().sort_by("id")
+    return list(zip(*(read.column(name).to_pylist() for name in columns), strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clauses_of_all_kinds_are_one_commit_and_add_no_column(kind: str) -> None:
+    table = create(kind)
+    outcome = (
+        table.merge(SOURCE, "source.id = target.id")
+        .when_matched_delete("target.v > 1")
+        .when_matched_update({"w": "concat(source.w, target.w)"})
+        .when_not_matched_insert({"id": "source.id", "v": "source.v + 1"})
+        .when_not_matched_by_source_update({"v": "-v"}, "target.id = 'd'")
+        .execute(commit_metadata={"by": "test"})
+    )
+    assert isinstance(outcome, Committed)
+    assert len(table.timeline.writes()) == 2
+    assert (outcome.totals.deletes, outcome.metadata.extra["by"]) == (1, "test")
+    assert outcome.drift == ()
+    assert rows(table, "v", "w", "ts") == [
+        ("a", 1, "Ax", 5),
+        ("c", 3, "z", 5),
+        ("d", -4, "q", 5),
+        ("e", 501, None, None),
+    ]
+    assert table.schema == ROWS.schema
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_evaluates_expressions_on_the_old_values(kind: str) -> None:
+    table = create(kind)
+    table.update({"v": "v * 10 + length(w)", "w": "cast(v as string)"}, where="v % 2 = 0 OR id = 'a'")
+    assert rows(table, "v", "w") == [("a", 11, "1"), ("b", 21, "2"), ("c", 3, "z"), ("d", 41, "4")]
+    assert table.update({"v": 7}).rows == 4  # type: ignore[union-attr]
+    assert {row[1] for row in rows(table)} == {7}
+    assert isinstance(table.update({"v": 8}, where="v < 0"), NothingToDo)
+
+
+def test_update_writes_only_keys_and_assigned_columns_of_the_matching_rows() -> None:
+    table = create("MOR")
+    outcome = table.update({"w": "upper(w)"}, where="v > 2")
+    assert isinstance(outcome, Committed)
+    assert outcome.metadata.operation == Operation.UPSERT.value
+    assert outcome.rows == 2
+    assert all(stat.is_partial for stat in outcome.metadata.stats)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_with_lower_ordering_value_has_no_effect_and_is_counted(kind: str) -> None:
+    table = create(kind, ordering="ts")
+    merge = table.merge(SOURCE, ["id"]).when_matched_update_all().when_not_matched_insert_all()
+    outcome = merge.execute()
+    assert outcome.ignored_updates == 1
+    assert "1 update without effect" in str(outcome)
+    assert rows(table) == [("a", 100), ("b", 2), ("c", 3), ("d", 4), ("e", 500)]
+    # An update that does not set the ordering column takes effect.
+    assert table.update({"v": "v + 1"}, where="id = 'b'").ignored_updates == 0
+    assert rows(table)[1] == ("b", 3)
+    ignored = table.update({"ts": 1}, where="id = 'b'")
+    assert isinstance(ignored, NothingToDo)
+    assert ignored.ignored_updates == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_is_inserted_again_after_a_merge_deleted_it(kind: str) -> None:
+    table = create(kind, ordering="ts")
+    table.merge(SOURCE, ["id"]).when_matched_delete().when_not_matched_insert_all().execute()
+    assert rows(table) == [("c", 3), ("d", 4), ("e", 500)]
+    table.merge(SOURCE, ["id"]).when_not_matched_insert_all().execute()
+    assert rows(table) == [("a", 100), ("b", 200), ("c", 3), ("d", 4), ("e", 500)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_required_columns_that_a_clause_does_not_assign_keep_their_values(kind: str) -> None:
+    schema = pa.schema([ROWS.schema.field("id"), pa.field("v", pa.int64(), nullable=False), *list(ROWS.schema)[2:]])
+    table = Table.create(f"memory://merge/{next(NUMBERS)}", name="t", record_key="id", schema=schema, table_type=kind)
+    table.upsert(ROWS.cast(schema))
+    merge = table.merge(SOURCE, ["id"]).when_matched_delete("source.v > 100").when_matched_update({"w": "'new'"})
+    merge.execute()
+    assert rows(table, "v", "w") == [("a", 1, "new"), ("c", 3, "z"), ("d", 4, "q")]
+    with pytest.raises(UserError, match="'v' must not be null"):
+        table.merge(SOURCE, ["id"]).when_not_matched_insert({"id": "source.id"}).execute()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (lambda t: t.merge(SOURCE, ["id"]).execute(), "add at least one clause"),
+        (lambda t: t.merge(SOURCE, ["nope"]).when_matched_delete().execute(), "column 'nope' is not in the table"),
+        (lambda t: t.merge(SOURCE, "id = 1").when_matched_delete().execute(), "write target.id or source.id"),
+        (lambda t: t.merge(SOURCE, "source.id = target.idd").when_matched_delete().execute(), "Did you mean"),
+        (
+            lambda t: t.merge(SOURCE, ["id"]).when_not_matched_insert({"id": "target.id"}).execute(),
+            "uses a column of the table, which has no row when not matched",
+        ),
+        (lambda t: t.merge(SOURCE, ["id"]).when_matched_update({"x": "1"}).execute(), "'x' is not in the table"),
+        (lambda t: t.merge(SOURCE, ["id"]).when_matched_update({}).execute(), "name at least one column"),
+        (lambda t: t.merge(SOURCE, ["id"]).when_matched_update({"v": "source.w"}).execute(), "column 'v': CAST"),
+        (lambda t: t.merge(SOURCE, ["id"]).when_matched_delete("source.v").execute(), "must be true or false"),
+        (
+            lambda t: t.merge(SOURCE.append_column("n", SOURCE["v"]), ["id"]).when_matched_update_all().execute(),
+            "the source has the columns n, which the table lacks",
+        ),
+        (
+            lambda t: t.merge(pa.concat_tables([SOURCE, SOURCE]), ["id"]).when_matched_delete().execute(),
+            r"2 rows of the source change the row with the key {'id': 'a'}",
+        ),
+        (
+            lambda t: t.merge(pa.concat_tables([SOURCE, SOURCE]), ["id"]).when_not_matched_insert_all().execute(),
+            r"several rows of the source insert the key {'id': 'e'}",
+        ),
+        (
+            lambda t: (
+                t.merge(pa.concat_tables([SOURCE, SOURCE]), ["id"])
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
+            ),
+            "2 rows of the source have the key",
+        ),
+        (
+            lambda t: t.merge(SOURCE, "source.v = target.v").when_not_matched_insert_all().execute(),
+            r"inserts the key {'id': 'a'}, which is stored in a row that the condition `on` does not match",
+        ),
+        (lambda t: t.update({"id": "'x'"}), "changes 'id', a column of the record key, from 'a' to 'x'"),
+        (lambda t: t.update({"v": "w"}), "column 'v': CAST to int64: Failed to parse string"),
+        (lambda t: t.update({"v": "1.5"}), "column 'v' has the type int64"),
+        (lambda t: t.update({"v": "v / 0"}), "division by zero"),
+        (lambda t: t.delete_where("lenght(w) = 1"), "Did you mean 'length'"),
+        (lambda t: t.merge("rows", ["id"]).when_matched_delete().execute(), "the source must be a pyarrow Table"),
+        (
+            lambda t: (
+                t.merge(SOURCE, ["id"]).when_matched_delete().execute(options={"lakehouse.write.memory.budget": "100"})
+            ),
+            "are allowed, a quarter of the memory budget",
+        ),
+    ],
+)
+def test_statement_is_refused_by_name_and_nothing_is_written(statement: Any, message: str) -> None:
+    table = create()
+    with pytest.raises(UserError, match=message):
+        statement(table)
+    assert rows(table) == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+    assert len(table.timeline.writes()) == 1
+
+
+def test_changed_partition_is_refused_and_an_equal_one_is_not() -> None:
+    table = create(partition_by="w")
+    with pytest.raises(UserError, match="changes 'w', a column of the partition, from 'x' to 'A'"):
+        table.merge(SOURCE, ["id"]).when_matched_update_all().execute()
+    table.update({"w": "w", "v": 9})
+    assert {row[1] for row in rows(table)} == {9}
+
+
+@pytest.mark.parametrize("form", ["batch", "reader", "table", "scan"])
+def test_source_may_be_any_arrow_data_or_another_table(form: str) -> None:
+    table, other = create(), Table.create(f"memory://merge/{next(NUMBERS)}", name="o", record_key="id")
+    other.upsert(SOURCE)
+    source: Any = {
+        "batch": SOURCE.to_batches()[0],
+        "reader": SOURCE.to_reader(),
+        "table": other,
+        "scan": other.scan(where="v >= 200"),
+    }[form]
+    table.merge(source, "t.id = s.id", source_alias="s", target_alias="t").when_matched_update({"v": "s.v"}).execute()
+    assert dict(rows(table))["b"] == 200
+
+
+def test_condition_without_equality_compares_all_pairs() -> None:
+    table = create()
+    source = pa.table({"low": [2], "high": [3]})
+    table.merge(source, "target.v BETWEEN source.low AND source.high").when_matched_update({"w": "'in'"}).execute()
+    assert rows(table, "w") == [("a", "x"), ("b", "in"), ("c", "in"), ("d", "q")]
+
+
+def test_merge_reads_only_files_whose_keys_match() -> None:
+    table = create(partition_by="w", record_key="id")
+    assert isinstance(table.merge(SOURCE, ["id", "w"]).when_matched_delete().execute(), NothingToDo)
+    source = pa.table({"id": ["a"], "w": ["x"], "v": [9]})
+    outcome = table.merge(source, ["id", "w"]).when_matched_update({"v": "source.v"}).execute()
+    assert [stat.partition for stat in outcome.metadata.stats] == ["x"]  # type: ignore[union-attr]
+
+
+def test_decimal_source_is_compared_and_assigned_exactly() -> None:
+    table = create()
+    source = pa.table({"n": pa.array([Decimal("2.0"), Decimal("3.5")], pa.decimal128(5, 1))})
+    table.merge(source, "target.v = source.n").when_matched_update({"v": "source.n * 2"}).execute()
+    assert rows(table) == [("a", 1), ("b", 4), ("c", 3), ("d", 4)]
+
+
+def racing(table: Table, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    """Let another writer commit once, after the statement read the table and before it commits."""
+    from lakehouse.core.planning.changed_rows import ChangedRows
+
+    original, pending = ChangedRows.inserted, [write]
+
+    def inserted(changes: ChangedRows) -> pa.Table:
+        if pending:
+            pending.pop()()
+        return original(changes)
+
+    monkeypatch.setattr(ChangedRows, "inserted", inserted)
+
+
+def test_statement_runs_again_if_another_writer_changed_the_rows_that_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(options=WRITERS)
+    other = Table.open(table.location, options=WRITERS)
+    racing(table, monkeypatch, lambda: other.update({"v": "v + 1000"}, where="id = 'b'"))
+    table.update({"v": "v * 2"}, where="v >= 2")
+    assert rows(table) == [("a", 1), ("b", 2004), ("c", 6), ("d", 8)]
+
+
+def test_merge_of_a_reader_is_not_repeated_after_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(options=WRITERS)
+    other = Table.open(table.location, options=WRITERS)
+    racing(table, monkeypatch, lambda: other.update({"v": "v + 1000"}, where="id = 'b'"))
+    merge = table.merge(SOURCE.to_reader(), ["id"]).when_matched_update({"v": "target.v + source.v"})
+    with pytest.raises(ConflictError, match="changed file group"):
+        merge.execute()
+    assert rows(table) == [("a", 1), ("b", 1002), ("c", 3), ("d", 4)]
+
+
+def test_merge_sees_a_row_that_another_writer_inserted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(options=WRITERS)
+    other = Table.open(table.location, options=WRITERS)
+    racing(table, monkeypatch, lambda: other.insert(SOURCE.slice(2, 1)))
+    merge = table.merge(SOURCE, ["id"]).when_matched_update({"w": "'met'"}).when_not_matched_insert_all()
+    merge.execute()
+    assert rows(table, "v", "w")[-1] == ("e", 500, "met")

@@ -1,0 +1,124 @@
+"""SqlSession with DuckDB: names, versions, views, parameters and refusals."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.errors import UserError
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.sql.engine import Parameters
+from lakehouse.sql.session import SqlSession
+from tests.unit.sql.conftest import rows_of
+
+CREATE = (
+    "CREATE TABLE sales.orders (id INT, city STRING, fare DOUBLE, day STRING) USING lakehouse "
+    "PARTITIONED BY (day) TBLPROPERTIES (primaryKey = 'id')"
+)
+INSERT = "INSERT INTO sales.orders VALUES (1, 'Rome', 2.5, '2026-01-01'), (2, 'Oslo', 3.5, '2026-01-02')"
+
+
+@pytest.fixture
+def orders(session: SqlSession) -> SqlSession:
+    """Return a session with the table sales.orders."""
+    session.execute(CREATE)
+    session.execute(INSERT)
+    return session
+
+
+def test_tables_are_read_by_name_and_new_commits_are_visible(orders: SqlSession) -> None:
+    query = "SELECT o.city, `fare` FROM sales.orders o WHERE o.id = 1"
+    assert rows_of(orders, query) == [("Rome", 2.5)]
+    orders.execute("DELETE FROM sales.orders WHERE id = 1")
+    assert rows_of(orders, query) == []
+
+
+def test_names_with_a_prefix_or_other_case_are_found(orders: SqlSession) -> None:
+    for name in ("lakehouse.sales.orders", "SALES.Orders", "`sales`.`orders`", '"sales"."orders"'):
+        assert rows_of(orders, f"SELECT count(*) FROM {name}") == [(2,)]
+
+
+def test_qualified_columns_keep_their_meaning(orders: SqlSession) -> None:
+    query = "SELECT sales.orders.id, sales.orders.* FROM sales.orders WHERE sales.orders.id = 2"
+    assert rows_of(orders, query) == [(2, 2, "Oslo", 3.5, "2026-01-02")][:0] or len(rows_of(orders, query)) == 1
+
+
+def test_common_table_expression_hides_the_table_of_its_name(orders: SqlSession) -> None:
+    orders.execute("USE sales")
+    assert rows_of(orders, "WITH orders AS (SELECT 7 AS id) SELECT id FROM orders") == [(7,)]
+    query = "WITH orders AS (SELECT id FROM orders WHERE id = 2) SELECT id FROM orders"
+    assert rows_of(orders, query) == [(2,)]
+
+
+def test_versions_are_read_by_instant(orders: SqlSession, catalog: Catalog) -> None:
+    first = catalog.load_table("sales.orders").timeline.by_completion()[0].requested
+    orders.execute("DELETE FROM sales.orders WHERE id = 1")
+    for clause in (f"VERSION AS OF '{first}'", f"TIMESTAMP AS OF '{first}'", f"FOR VERSION AS OF {first}"):
+        assert rows_of(orders, f"SELECT id FROM sales.orders {clause} ORDER BY id") == [(1,), (2,)]
+    now = "SELECT n.id FROM sales.orders n JOIN sales.orders VERSION AS OF '{}' p ON n.id = p.id"
+    assert rows_of(orders, now.format(first)) == [(2,)]
+
+
+def test_changes_and_timeline_are_table_functions(orders: SqlSession) -> None:
+    changes = "SELECT id FROM hudi_table_changes('sales.orders', 'latest_state', 'earliest') ORDER BY id"
+    assert rows_of(orders, changes) == [(1,), (2,)]
+    assert rows_of(orders, "SELECT action, state FROM hudi_query_timeline('sales.orders')") == [("commit", "COMPLETED")]
+    with pytest.raises(UserError, match="latest_state"):
+        orders.execute("SELECT * FROM hudi_table_changes('sales.orders', 'all', 'earliest')")
+
+
+def test_views_read_the_newest_version(orders: SqlSession) -> None:
+    orders.execute("CREATE TEMPORARY VIEW cities (town) AS SELECT city FROM sales.orders")
+    orders.execute("CREATE TEMP VIEW first_city AS SELECT min(town) AS town FROM cities")
+    assert rows_of(orders, "SELECT town FROM first_city") == [("Oslo",)]
+    orders.execute("DELETE FROM sales.orders WHERE id = 2")
+    assert rows_of(orders, "SELECT town FROM first_city f") == [("Rome",)]
+    orders.execute("DROP VIEW first_city")
+    with pytest.raises(UserError, match="first_city"):
+        orders.execute("SELECT * FROM first_city")
+    with pytest.raises(UserError, match="CREATE TEMPORARY VIEW"):
+        orders.execute("CREATE VIEW v AS SELECT city FROM sales.orders")
+
+
+def test_named_parameters_are_values(orders: SqlSession) -> None:
+    parameters = Parameters(values={"id": 1, "city": "x' OR 1=1 --"})
+    rows = orders.execute("SELECT city FROM sales.orders WHERE id = $id", Parameters(values={"id": 1})).read_all()
+    assert rows.to_pylist() == [{"city": "Rome"}]
+    orders.execute("DELETE FROM sales.orders WHERE city = :city", parameters)
+    assert rows_of(orders, "SELECT count(*) FROM sales.orders") == [(2,)]
+    orders.execute("DELETE FROM sales.orders WHERE id = :id", parameters)
+    assert rows_of(orders, "SELECT id FROM sales.orders") == [(2,)]
+
+
+def test_rows_must_be_read_before_the_next_statement(orders: SqlSession) -> None:
+    rows: pa.RecordBatchReader = orders.execute("SELECT * FROM sales.orders")
+    orders.execute("SELECT 1")
+    with pytest.raises(UserError, match="before the next statement"):
+        rows.read_all()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ANALYZE TABLE sales.orders COMPUTE STATISTICS", "not supported"),
+        ("ALTER TABLE sales.orders RENAME TO sales.o2", "register_table"),
+        ("UPDATE sales.orders SET fare = 1 FROM x", "MERGE INTO"),
+        ("CREATE TABLE sales.orders (id INT) USING hudi TBLPROPERTIES (primaryKey='id')", "exists already"),
+        ("CREATE TABLE sales.t (id INT) USING lakehouse", "primaryKey"),
+        ("CREATE TABLE sales.t (id INT) USING lakehouse TBLPROPERTIES (primarykeys='id')", "primaryKey"),
+        ("CREATE TABLE sales.t (id VARCHAR(3)) USING lakehouse TBLPROPERTIES (primaryKey='id')", "STRING"),
+        ("INSERT INTO sales.orders SELECT 1", "4 are needed"),
+        ("INSERT INTO sales.orders VALUES ('a', 'b', 1.0, 'd')", "column id"),
+        ("INSERT INTO sales.orders (id, id) VALUES (1, 2)", "two values"),
+        ("SELECT * FROM hudi_metadata('sales.orders')", "CALL lakehouse.metadata"),
+        ("CALL lakehouse.cleann(table => 'sales.orders')", "'clean'"),
+        ("CALL lakehouse.clean(tabl => 'sales.orders')", "'table'"),
+        ("CALL run_bootstrap(table => 'sales.orders')", "register_table"),
+        ("SHOW TABLES IN sale", "sales"),
+        ("SELECT * FROM sales.orders VERSION AS OF current_date()", "literal"),
+        ("SELECT * FROM sales.orders TIMESTAMP AS OF '2026-13-45'", "not a time"),
+    ],
+)
+def test_statements_are_refused_by_name(orders: SqlSession, statement: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        orders.execute(statement).read_all()
