@@ -156,3 +156,25 @@ def test_lakehouse_reads_a_table_of_version_6_that_hudi_0_15_evolved(kind: str, 
     assert table.config.version == 6
     read = {row["id"]: (row["bb"], row["a"]) for row in assert_same(older, location)}
     assert read == {"1": ("b1", None), "2": ("changed", None)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hudi_0_15_reads_a_table_of_version_6_whose_columns_lakehouse_changed(
+    kind: str, older: Hudi, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    table = Table.create(
+        location,
+        name="t",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        table_type=kind,
+        schema=SCHEMA,
+        options={"hoodie.write.table.version": "6"},
+    )
+    table.upsert(rows("1", "2"))
+    table.alter().rename_column("name", "title").drop_column("n").add_column("n", "string").execute()
+    table.upsert(pa.table({"id": ["1"], "p": ["p"], "ts": [3], "title": ["t1"], "n": ["x"]}))
+    read = {row["id"]: (row["title"], row["n"]) for row in assert_same(older, location)}
+    assert read == {"1": ("t1", "x"), "2": ("n2", None)}

@@ -98,7 +98,8 @@ def _newest_declaration(table: LoadedTable, up_to: str | None) -> _Declaration |
             continue
         declaration = (instant.requested, summary.extra)
         newest = declaration if newest is None else _newer(newest, declaration)
-        if summary.operation not in REWRITES or not newest[1].get(LATEST_SCHEMA):
+        has_ids = newest[1].get(LATEST_SCHEMA) or HISTORY_KEY in table.config.raw
+        if summary.operation not in REWRITES or not has_ids:
             return newest
     if newest is not None:
         return newest
@@ -110,10 +111,9 @@ def _newest_declaration(table: LoadedTable, up_to: str | None) -> _Declaration |
 
 def _newer(declaration: _Declaration, other: _Declaration) -> _Declaration:
     """Return the write with the newer version of the schema."""
-    texts = declaration[1].get(LATEST_SCHEMA), other[1].get(LATEST_SCHEMA)
-    if texts[0] and texts[1] and decode_schema(texts[1]).version > decode_schema(texts[0]).version:
-        return other
-    return declaration
+    first, second = declaration[1].get(LATEST_SCHEMA), other[1].get(LATEST_SCHEMA)
+    is_newer = second and (not first or decode_schema(second).version > decode_schema(first).version)
+    return other if is_newer else declaration
 
 
 def known_schema(table: LoadedTable) -> pa.Schema | None:

@@ -404,8 +404,25 @@ def test_dataset_reads_changed_columns() -> None:
     assert table.scan().count() == 3
 
 
-@pytest.mark.parametrize("version", ["8", "9"])
-def test_changes_of_tables_of_both_versions(version: str) -> None:
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+def test_changes_of_tables_of_each_version(version: str) -> None:
     table = filled("MERGE_ON_READ", hoodie__write__table__version=version)
     table.alter().rename_column("name", "title").execute()
     assert column(Table.open(table.location, env=table._env), "title")["b"] == "changed"
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_service_that_was_planned_before_a_change_writes_the_earlier_columns(kind: str, version: str) -> None:
+    """The files of a plan have the instant of the plan, so readers expect the columns of that time in them."""
+    table = filled(kind, hoodie__write__table__version=version)
+    service = table.services.compaction if kind == "MERGE_ON_READ" else table.services.clustering
+    table.upsert(rows({"id": "q", "ts": 5, "name": "Q", "amount": 5}))
+    service.schedule(force=True)
+    table.alter().rename_column("name", "title").drop_column("amount").add_column("amount", "string").execute()
+    service.run(force=True)
+    assert column(table, "title") == {"a": "na", "b": "changed", "c": "nc", "q": "Q"}
+    assert set(column(table, "amount").values()) == {None}
+    table.upsert(rows({"id": "q", "ts": 6, "title": "QQ", "amount": "x"}, schema=table.schema))
+    assert column(table, "title")["q"] == "QQ" and column(table, "amount")["q"] == "x"
+    assert not table.validate(deep=True).findings
