@@ -188,7 +188,7 @@ def without_stored_names(schema: pa.Schema) -> pa.Schema:
 
 def without_names(field: pa.Field) -> pa.Field:
     """Return the field without the names of its column in files; other metadata, such as a comment, stays."""
-    kept: Mapping[bytes, bytes] = {
+    others: Mapping[bytes, bytes] = {
         key: text for key, text in (field.metadata or {}).items() if key not in (_NAMES, _RETYPED)
     }
     kind = field.type
@@ -198,4 +198,4 @@ def without_names(field: pa.Field) -> pa.Field:
         kind = pa.list_(without_names(kind.value_field))
     elif pat.is_map(kind):
         kind = pa.map_(kind.key_field, without_names(kind.item_field))
-    return pa.field(field.name, kind, nullable=field.nullable, metadata=kept or None)
+    return pa.field(field.name, kind, nullable=field.nullable, metadata=others or None)

@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
     from lakehouse.core.operations.validate.validate import validate
     from lakehouse.core.operations.write.write import write
-    from lakehouse.core.table.alter import AlterBuilder
     from lakehouse.core.table.input_rows import InputRules, has_rows, input_batch
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata
     from lakehouse.core.table.services import TableServices
 
 __all__ = [
-    "AlterBuilder",
     "InputRules",
     "TableInspection",
     "TableMetadata",

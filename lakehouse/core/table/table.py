@@ -250,7 +250,8 @@ class Table(TableWrites, Readable):
 
         table.alter().rename_column("customer", "client").drop_column("note").execute()
         """
-        return operations.AlterBuilder(self.refresh, self._policies)
+        builder: AlterBuilder = operations.AlterBuilder(self.refresh, self._policies)
+        return builder
 
     @property
     def services(self) -> TableServices:

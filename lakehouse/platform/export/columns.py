@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
+from lakehouse.core.operations.load.renamed_files import require_present_names
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.rows.stored_names import evolved_columns, stored_name
@@ -66,6 +67,7 @@ def view_columns(table: LoadedTable, *, partitioned: bool = True) -> ViewColumns
     root = table.env.storage.root
     if schema is None or not schema.names:
         raise UserError(f"{root} has no columns yet; write to it first", location=root)
+    require_present_names(table, "a view of another format")
     full = with_meta_fields(schema) if table.config.populate_meta_fields else schema
     fields = [pa.field(column.name, view_type(column.type, column.name, root)) for column in full]
     by = _partition_columns(table.config, pa.schema(fields)) if partitioned else ()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.core.format.publication import SUCCESS
+from lakehouse.core.operations.load.renamed_files import require_present_names
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.publications import change_publication, read_publications
@@ -25,6 +26,7 @@ def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
     schema = table_schema(loaded)
     if schema is None:
         raise UserError(f"{job.target}: {loaded.env.storage.root} has no columns yet; write to it first")
+    require_present_names(loaded, f"the publication {job.target}")
     wanted, metastore = hive_table(job, loaded, schema), job.metastore
     stored = metastore.table(wanted.database, wanted.name)
     if stored is None:

@@ -134,4 +134,5 @@ def completes_rows(context: WriteContext) -> bool:
         return not context.incoming.reads_no_rows
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
     partial = context.incoming.provided_columns is not None
-    return partial and not context.incoming.reads_no_rows and bool(marks & set(context.schema.names))
+    needs_all = context.incoming.completes or bool(marks & set(context.schema.names))
+    return partial and not context.incoming.reads_no_rows and needs_all

@@ -30,6 +30,7 @@ from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, OP, RECORD_KEY, Op, change_schema, image, image_type, rows_of
 from lakehouse.core.planning.cdc import ChangeCase, ChangePart, FileGroupChange
 from lakehouse.core.rows.log_entries import ColumnSets
+from lakehouse.core.rows.stored_names import by_current_names, stored_names
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import CleanedHistoryError, CorruptTableError
@@ -132,7 +133,7 @@ def _logged(context: ChangeContext, change: FileGroupChange, sides: Collection[s
             instant=change.instant,
         )
     keys = (records.column(RECORD_KEY) for records in _records(context, blocks, [RECORD_KEY]))
-    before = _images_before(context, blocks) if BEFORE in held else _rows_before(context, change)
+    before = _images_before(context, change, blocks) if BEFORE in held else _rows_before(context, change)
     yield from _paired(context, change, keys, (before, _rows_after(context, change)), always=True)
 
 
@@ -141,9 +142,10 @@ def _whole_records(
 ) -> Iterator[pa.Table]:
     schema = change_schema(context.images)
     used = [name for name in SIDES if name in sides]
-    for records in _records(context, [block], [OP, *used], context.images.names):
+    fields = stored_names(context.images, change.instant).values()
+    for records in _records(context, [block], [OP, *used], fields):
         records = _ordered(records, change.part)
-        images = {name: _image_of(context, records.column(name), schema.field(name).type) for name in used}
+        images = {name: _image_of(context, change, records.column(name), schema.field(name).type) for name in used}
         columns = [images.get(name, pa.nulls(records.num_rows, schema.field(name).type)) for name in SIDES]
         times = pa.repeat(change.instant, records.num_rows)
         made = pa.Table.from_arrays([records.column(OP), times, *columns], schema=schema)
@@ -163,20 +165,26 @@ def _ordered(records: pa.Table, part: ChangePart) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def _image_of(context: ChangeContext, column: pa.ChunkedArray, kind: pa.StructType) -> pa.StructArray:
+def _image_of(
+    context: ChangeContext, change: FileGroupChange, column: pa.ChunkedArray, kind: pa.StructType
+) -> pa.StructArray:
     """Return an image column of a change log in the columns of the result."""
-    rows = align(rows_of(column), context.images)
+    stored = rows_of(column)
+    rows = align(by_current_names(stored, context.images, change.instant), context.images, stored.num_rows)
     if not column.null_count:
         return image(rows, kind)
     position = np.cumsum(np.asarray(pc.is_valid(column))) - 1
     return image(rows, kind, pa.array(position, mask=np.asarray(pc.is_null(column))))
 
 
-def _images_before(context: ChangeContext, blocks: list[tuple[str, LogBlock]]) -> Iterator[pa.Table]:
+def _images_before(
+    context: ChangeContext, change: FileGroupChange, blocks: list[tuple[str, LogBlock]]
+) -> Iterator[pa.Table]:
     """Yield the rows before the change from the log. They have no version columns."""
     for records in _records(context, blocks, [RECORD_KEY, BEFORE]):
         there = records.filter(pc.is_valid(records.column(BEFORE)))
-        rows = rows_of(there.column(BEFORE)).append_column(KEY, there.column(RECORD_KEY))
+        stored = by_current_names(rows_of(there.column(BEFORE)), context.stored, change.instant)
+        rows = stored.append_column(KEY, there.column(RECORD_KEY))
         yield align(rows, context.stored)
 
 

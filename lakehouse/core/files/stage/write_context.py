@@ -154,6 +154,8 @@ class Incoming:
         lacks: Sets of columns that only some rows provide, by the control column of the rows
             (`rows.absent_columns`).
         reads_no_rows: Whether rows are appended without reading stored rows.
+        completes: Whether partial rows in log files are completed with the stored values. Apache Hudi reads partial
+            rows of a table with column ids as if the other columns were null.
         generates_keys: Whether each row gets a new record key.
     """
 
@@ -164,6 +166,7 @@ class Incoming:
     provided_columns: tuple[str, ...] | None = None
     lacks: Groups = ()
     reads_no_rows: bool = False
+    completes: bool = False
     generates_keys: bool = False
 
     @property

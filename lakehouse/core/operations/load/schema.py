@@ -13,7 +13,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.internal_schema import LATEST_SCHEMA, decode_schema
 from lakehouse.core.operations.load.commits import archived_commits
-from lakehouse.core.operations.load.schema_history import read_history
+from lakehouse.core.operations.load.schema_history import HISTORY_KEY, ids_extra, read_history
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.schema import normalise
 from lakehouse.core.planning.schema_history import SchemaHistory
@@ -30,6 +30,11 @@ class DeclaredSchema:
 
     schema: pa.Schema
     history: SchemaHistory | None = None
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The extra metadata of a commit whose files have this schema; empty if the table has no column ids."""
+        return {} if self.history is None else ids_extra(self.history)
 
 
 def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | None:
@@ -52,7 +57,9 @@ def declared_schema(table: LoadedTable, up_to: str | None = None) -> DeclaredSch
     if newest is not None:
         requested, extra = newest
         schema = _with_created_types(table.config, data_columns(avro_to_arrow(extra["schema"])))
-        history = read_history(table, requested, extra.get(LATEST_SCHEMA) or None)
+        ids, history = extra.get(LATEST_SCHEMA) or None, None
+        if ids is not None or HISTORY_KEY in table.config.raw:
+            history = read_history(table, requested, ids)
         if history is None:
             return DeclaredSchema(schema)
         history = history.typed(schema)
@@ -91,7 +98,8 @@ def _newest_declaration(table: LoadedTable, up_to: str | None) -> _Declaration |
             continue
         declaration = (instant.requested, summary.extra)
         newest = declaration if newest is None else _newer(newest, declaration)
-        if summary.operation not in REWRITES or not newest[1].get(LATEST_SCHEMA):
+        has_ids = newest[1].get(LATEST_SCHEMA) or HISTORY_KEY in table.config.raw
+        if summary.operation not in REWRITES or not has_ids:
             return newest
     if newest is not None:
         return newest
@@ -103,10 +111,9 @@ def _newest_declaration(table: LoadedTable, up_to: str | None) -> _Declaration |
 
 def _newer(declaration: _Declaration, other: _Declaration) -> _Declaration:
     """Return the write with the newer version of the schema."""
-    texts = declaration[1].get(LATEST_SCHEMA), other[1].get(LATEST_SCHEMA)
-    if texts[0] and texts[1] and decode_schema(texts[1]).version > decode_schema(texts[0]).version:
-        return other
-    return declaration
+    first, second = declaration[1].get(LATEST_SCHEMA), other[1].get(LATEST_SCHEMA)
+    is_newer = second and (not first or decode_schema(second).version > decode_schema(first).version)
+    return other if is_newer else declaration
 
 
 def known_schema(table: LoadedTable) -> pa.Schema | None:

@@ -51,8 +51,6 @@ def read_history(table: LoadedTable, commit: str, ids: str | None) -> SchemaHist
     Raises:
         CorruptTableError: The commit has column ids, but no file has their history.
     """
-    if ids is None and HISTORY_KEY not in table.config.raw:
-        return None
     latest = None if ids is None else decode_schema(ids)
     cached = table.store.schema_histories
     if latest is not None and latest.version in cached:
@@ -98,14 +96,14 @@ def _newest_first(table: LoadedTable, names: Iterable[str]) -> list[str]:
     return sorted(valid, reverse=True)
 
 
-def ids_of_write(history: SchemaHistory | None, data: pa.Schema, instant: str) -> SchemaHistory | None:
-    """Return the history after a write at `instant` whose data columns are `data`; None if the table has no ids."""
-    return None if history is None else history.with_version(history.after(data, int(instant)))
+def ids_of_write(history: SchemaHistory, data: pa.Schema, instant: str) -> SchemaHistory:
+    """Return the history after a write at `instant` whose data columns are `data`."""
+    return history.with_version(history.after(data, int(instant)))
 
 
-def ids_extra(history: SchemaHistory | None) -> dict[str, str]:
+def ids_extra(history: SchemaHistory) -> dict[str, str]:
     """Return the extra metadata of a commit that stores the newest version of a history."""
-    return {} if history is None else {LATEST_SCHEMA: encode_schema(history.latest)}
+    return {LATEST_SCHEMA: encode_schema(history.latest)}
 
 
 def save_history(table: LoadedTable, instant: Instant, timeline: Timeline, history: SchemaHistory) -> None:

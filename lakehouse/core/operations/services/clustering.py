@@ -35,7 +35,6 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.schema import declared_at, table_schema
-from lakehouse.core.operations.load.schema_history import ids_extra
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.placement.bucket_resize import (
@@ -331,7 +330,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
-    return ClusteringContext(write=write, read=read, layout=layout, ids=ids_extra(declared.history))
+    return ClusteringContext(write=write, read=read, layout=layout, ids=declared.ids)
 
 
 def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:

@@ -20,7 +20,6 @@ from lakehouse.core.files.stage.markers import compaction_markers
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.schema import declared_at
-from lakehouse.core.operations.load.schema_history import ids_extra
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.read.scan import slice_context
@@ -130,7 +129,7 @@ class CompactionExecution:
             operation=kind.operation.value,
             stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
             compacted=not logs,
-            extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed) | ids_extra(declared.history),
+            extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed) | declared.ids,
         )
         staged = staging_of(claimed, self.engine).stage(metadata)
         ran_once = isinstance(self.engine, LocalEngine) and self.engine.runs_once

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.avro.schema import arrow_to_avro
+from lakehouse.core.format.internal_schema import LATEST_SCHEMA
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unreported, markers_of_single_tries
@@ -16,7 +17,7 @@ from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.commits import latest_extra
 from lakehouse.core.operations.load.schema import declared_schema
-from lakehouse.core.operations.load.schema_history import save_history
+from lakehouse.core.operations.load.schema_history import ids_extra, save_history
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, claim_of
 from lakehouse.core.timeline.table_lock import TableLock
@@ -77,6 +78,10 @@ def complete_rewrite(
     if history is None:
         schema = latest_extra(now, "schema") or metadata.extra["schema"]
         metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
+    elif LATEST_SCHEMA not in metadata.extra:
+        # The first change of columns was made while the plan was executed.
+        ids = ids_extra(history.at(int(instant.requested)))
+        metadata = replace(metadata, extra={**metadata.extra, **ids})
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
     data = table.config.layout.encode_commit(metadata, replace=replaces)

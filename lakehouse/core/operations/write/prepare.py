@@ -74,7 +74,8 @@ def commit_extra(
     """
     context = write.context
     extra = {"schema": context.avro_schema} | ranges_extra(stats, context.indexed)
-    extra |= ids_extra(ids_of_write(write.history, context.schema, context.instant))
+    if write.history is not None:
+        extra |= ids_extra(ids_of_write(write.history, context.schema, context.instant))
     # Rows that were completed repeat the stored values of the other columns, so a concurrent write of those columns
     # also conflicts.
     if context.incoming.provided_columns is not None and not completes_rows(context):
@@ -154,7 +155,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
-        incoming=_incoming(table, policies, request, batch),
+        incoming=replace(_incoming(table, policies, request, batch), completes=history is not None),
         layout=planned.staging,
         move_partitions=planned.moves,
         max_log_bytes=policies.log.max_file_bytes,
@@ -357,6 +358,12 @@ def _check_non_blocking(
         raise UserError(
             f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from the stored "
             f"rows, which {mode} does not read; provide all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+    if context.incoming.keeps and context.incoming.completes:
+        raise UserError(
+            f"{root}: the table has column ids since a change of its columns, so rows of a partial update must be "
+            f"completed from the stored rows, which {mode} does not read; provide all columns, or use "
+            "OPTIMISTIC_CONCURRENCY_CONTROL"
         )
 
 

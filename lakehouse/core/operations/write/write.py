@@ -487,7 +487,9 @@ def _prepared_commit(
         checks=checks,
         confirm=None if precondition is None else precondition.confirm,
         staging=staging,
-        history=ids_of_write(write.history, write.context.schema, attempt.instant.requested),
+        history=None
+        if write.history is None
+        else ids_of_write(write.history, write.context.schema, attempt.instant.requested),
     )
 
 

@@ -316,3 +316,113 @@ def test_change_sends_a_bounded_number_of_requests_and_lists_no_data(kind: str) 
         assert counting.listed_data() == ()
         counts.append(sum(counting.counts().values()))
     assert counts[1] <= counts[0] + 2 and counts[1] <= 60, counts
+
+
+STATISTICS = {"hoodie__metadata__index__column__stats__enable": "true"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_of_old_files_count_under_the_old_name(kind: str) -> None:
+    table = make(kind, hoodie__parquet__small__file__limit="0", **STATISTICS)
+    for key in ("a", "m", "z"):
+        table.bulk_insert(rows({"id": key, "name": key, "amount": ord(key)}))
+    table.alter().rename_column("name", "title").drop_column("amount").add_column("amount", "string").execute()
+    table.bulk_insert(rows({"id": "zz", "title": "zz"}, schema=table.schema))
+    step = table.scan(where="title = 'm'").explain().step("column_stats")
+    assert step.slices is not None and step.slices <= 2
+    assert column(table, "title", where="title = 'm'") == {"m": "m"}
+    assert column(table, "title", where="title >= 'z'") == {"z": "z", "zz": "zz"}
+    assert column(table, "amount", where="amount is null").keys() == {"a", "m", "z", "zz"}
+    assert table.metadata.validate().ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rebuilt_metadata_table_agrees_with_the_columns(kind: str) -> None:
+    table = filled(kind, **STATISTICS)
+    table.alter().rename_column("name", "title").drop_column("amount").add_column("amount", "string").execute()
+    table.upsert(rows({"id": "z", "ts": 3, "title": "zz", "amount": "x"}, schema=table.schema))
+    table.metadata.rebuild()
+    assert table.metadata.validate().ok
+    for where in ("title = 'na'", "title = 'zz'", "amount is null", "amount = 'x'"):
+        expected = [row["id"] for row in data_rows(table) if _meets(row, where)]
+        assert sorted(column(table, "title", where=where)) == sorted(expected)
+
+
+def _meets(row: Mapping[str, Any], where: str) -> bool:
+    name, _, rest = where.partition(" ")
+    return row[name] is None if rest == "is null" else row[name] == rest.removeprefix("= ").strip("'")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_indexed_column_is_refused_with_the_name_of_the_index(kind: str) -> None:
+    table = filled(kind, hoodie__metadata__record__index__enable="true")
+    table.services.create_index("name", name="name_index")
+    table.services.index.run()
+    for change in (table.alter().rename_column("name", "title"), table.alter().drop_column("name")):
+        with pytest.raises(UserError, match="indexed by secondary_index_name_index; drop the index first"):
+            change.execute()
+    table.services.drop_index("name_index")
+    table.alter().rename_column("name", "title").execute()
+    table.services.create_index("title", name="title_index")
+    table.services.index.run()
+    assert column(table, "title", where="title = 'changed'") == {"b": "changed"}
+
+
+@pytest.mark.parametrize("mode", ["OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_are_read_with_the_current_columns(kind: str, mode: str) -> None:
+    env = make_env()
+    table = Table.create(
+        env.storage.root,
+        name="t",
+        record_key=["id"],
+        ordering="ts",
+        table_type=kind,
+        schema=SCHEMA,
+        cdc=mode,
+        env=env,
+    )
+    table.upsert(rows({"id": "a", "name": "A", "amount": 1}))
+    table.upsert(rows({"id": "a", "ts": 2, "name": "B", "amount": 2}))
+    table.alter().rename_column("name", "title").drop_column("amount").add_column("amount", "string").execute()
+    table.upsert(rows({"id": "a", "ts": 3, "title": "C", "amount": "x"}, schema=table.schema))
+    changes = table.incremental("earliest", format="cdc", columns=["id", "title", "amount"]).to_arrow().to_pylist()
+    assert [
+        (c["op"], (c["before"] or {}).get("title"), c["after"]["title"], c["after"]["amount"]) for c in changes
+    ] == [
+        ("i", None, "A", None),
+        ("u", "A", "B", None),
+        ("u", "B", "C", "x"),
+    ]
+
+
+def test_dataset_reads_changed_columns() -> None:
+    table = filled()
+    table.alter().rename_column("name", "title").execute()
+    dataset = table.scan().to_pyarrow_dataset()
+    assert sorted(dataset.to_table(columns=["title"]).column("title").to_pylist()) == ["changed", "na", "nc"]
+    assert table.scan().count() == 3
+
+
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+def test_changes_of_tables_of_each_version(version: str) -> None:
+    table = filled("MERGE_ON_READ", hoodie__write__table__version=version)
+    table.alter().rename_column("name", "title").execute()
+    assert column(Table.open(table.location, env=table._env), "title")["b"] == "changed"
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_service_that_was_planned_before_a_change_writes_the_earlier_columns(kind: str, version: str) -> None:
+    """The files of a plan have the instant of the plan, so readers expect the columns of that time in them."""
+    table = filled(kind, hoodie__write__table__version=version)
+    service = table.services.compaction if kind == "MERGE_ON_READ" else table.services.clustering
+    table.upsert(rows({"id": "q", "ts": 5, "name": "Q", "amount": 5}))
+    service.schedule(force=True)
+    table.alter().rename_column("name", "title").drop_column("amount").add_column("amount", "string").execute()
+    service.run(force=True)
+    assert column(table, "title") == {"a": "na", "b": "changed", "c": "nc", "q": "Q"}
+    assert set(column(table, "amount").values()) == {None}
+    table.upsert(rows({"id": "q", "ts": 6, "title": "QQ", "amount": "x"}, schema=table.schema))
+    assert column(table, "title")["q"] == "QQ" and column(table, "amount")["q"] == "x"
+    assert not table.validate(deep=True).findings

@@ -9,6 +9,7 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.errors import UnsupportedError
 from tests.support.tables import make_env
 from tests.support.views import FORMATS, check_view, export, read_view, rows_of
 
@@ -59,3 +60,17 @@ def test_clean_ignores_views_of_formats_that_are_not_declared(tmp_path: Path) ->
     assert not isinstance(cleaned, NothingToDo) and cleaned.files >= 3
     export(table, "delta")
     check_view(table, "delta")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_export_refuses_files_with_earlier_names_of_columns(name: str, tmp_path: Path) -> None:
+    """Readers of a view find columns of a file by name, so a file from before a rename would have nulls."""
+    table = orders(tmp_path, {})
+    table.upsert(rows(1))
+    export(table, name)
+    table.alter().rename_column("amount", "total").execute()
+    with pytest.raises(UnsupportedError, match="Rewrite them first"):
+        export(table, name)
+    table.insert_overwrite_table(table.scan().to_arrow())
+    export(table, name)
+    check_view(table, name)
