@@ -26,7 +26,7 @@ EXACT: list[tuple[list[Any], pa.DataType, list[Any]]] = [
     ([Decimal("1.50"), 7, None], pa.decimal128(6, 2), [Decimal("1.50"), Decimal("7.00"), None]),
     ([10**20], pa.decimal128(38, 0), [Decimal(10**20)]),
     (["x", None, "ü"], pa.string(), ["x", None, "ü"]),
-    ([b"x", bytearray(b"y"), memoryview(b"z")], pa.binary(), [b"x", b"y", b"z"]),
+    pytest.param([b"x", bytearray(b"y"), memoryview(b"z")], pa.binary(), [b"x", b"y", b"z"], id="bytes"),
     ([dt.date(2026, 1, 2)], pa.date32(), [dt.date(2026, 1, 2)]),
     ([MOMENT], US, [MOMENT]),
     ([MOMENT.replace(microsecond=5000)], MS, [MOMENT.replace(microsecond=5000)]),
@@ -92,7 +92,7 @@ MISTAKES: list[tuple[list[Any], pa.DataType | None, int, str, str]] = [
     ([dt.timedelta(1)], None, 0, "", "total_seconds"),
     ([{"a": 1}, {"a": "x"}], None, 1, "a", "'x'"),
     ([{1: 2}], None, 0, "", "must be a string"),
-    ([object()], None, 0, "", "cannot store"),
+    pytest.param([object()], None, 0, "", "cannot store", id="object"),
 ]
 
 
