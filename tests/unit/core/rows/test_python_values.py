@@ -18,7 +18,7 @@ UTC = dt.UTC
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678)
 US, MS, NS = pa.timestamp("us"), pa.timestamp("ms"), pa.timestamp("ns")
 
-EXACT: list[tuple[list[Any], pa.DataType, list[Any]]] = [
+EXACT: list[Any] = [
     ([1, None, -3], pa.int32(), [1, None, -3]),
     ([np.int64(4), np.int8(2)], pa.int64(), [4, 2]),
     ([1, 2.5, float("inf")], pa.float64(), [1.0, 2.5, float("inf")]),
@@ -46,7 +46,7 @@ EXACT: list[tuple[list[Any], pa.DataType, list[Any]]] = [
     ([{"k": 1}, None, {}, [("j", None)]], pa.map_(pa.string(), pa.int32()), [[("k", 1)], None, [], [("j", None)]]),
     ([None, None], pa.struct([("a", pa.int32())]), [None, None]),
 ]
-INFERRED: list[tuple[list[Any], pa.DataType]] = [
+INFERRED: list[Any] = [
     ([True, None], pa.bool_()),
     ([1, np.int8(2)], pa.int64()),
     ([1, 2.5], pa.float64()),
@@ -60,7 +60,7 @@ INFERRED: list[tuple[list[Any], pa.DataType]] = [
     ([{"a": 1}, {"b": {"c": "x"}}], pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])),
     ([None], pa.null()),
 ]
-MISTAKES: list[tuple[list[Any], pa.DataType | None, int, str, str]] = [
+MISTAKES: list[Any] = [
     ([1, 300, 2], pa.int8(), 1, "", "300"),
     ([1, None, True], pa.int32(), 2, "", "True is of type bool"),
     ([1, 1.0], pa.int32(), 1, "", "1.0 is of type float"),
