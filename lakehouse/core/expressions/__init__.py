@@ -1,5 +1,5 @@
 """SQL expressions: parsed with sqlglot, evaluated on Arrow data.
 
-sqlglot is imported when the first text is parsed. No text reaches `eval`: the parser returns values of
+sqlglot is imported when the first string is parsed. No string reaches `eval`: the parser returns values of
 `model.expression`, and each operator and function is one entry of a table.
 """

@@ -23,7 +23,7 @@ _KERNELS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def compared(operator: str, left: Datum, right: Any) -> Datum:
-    """Return `left operator right`; `right` is a literal of Python or a value of Arrow."""
+    """Return `left operator right`; `right` is a Python literal or an Arrow value."""
     if isinstance(right, pa.Scalar | pa.Array):
         return _of_values(operator, *_alike(operator, left, right))
     if pa.types.is_null(left.type):

@@ -132,7 +132,7 @@ def _is_literal(item: Expression) -> bool:
 
 
 def _prefix(like: Operation) -> tuple[str, bool]:
-    """Return the text with which all matches of LIKE begin, and whether that is the whole condition."""
+    """Return the string with which all matches of LIKE begin, and whether that is the whole condition."""
     pattern = like.arguments[1]
     if not isinstance(pattern, Value) or not isinstance(pattern.value, str) or like.option != "\\":
         return "", False

@@ -48,7 +48,7 @@ def matches(expression: Expression, rows: pa.Table) -> pa.Array:
 
 
 def type_of_expression(expression: Expression, schema: pa.Schema) -> pa.DataType:
-    """Return the type of an expression over rows of a schema; raise UserError for an operand of a wrong type."""
+    """Return the type of an expression for a schema; raise UserError for an operand of a wrong type."""
     return evaluate(expression, schema.empty_table()).type
 
 
@@ -96,7 +96,7 @@ def _applied(expression: Operation, values: Sequence[Datum]) -> Datum:
         return _BITS[name](*_integers(name, values))
     if name == "~":
         return pc.bit_wise_not(*_integers(name, values))
-    if name not in FUNCTIONS or (name in function_names() and len(values) > FUNCTIONS[name].most):
+    if name not in FUNCTIONS or (name in function_names() and len(values) > FUNCTIONS[name].at_most):
         if name in function_names():
             return indexed(name, values)
         function_named(name, len(values))

@@ -27,19 +27,19 @@ _MANY = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function of the values of one row.
+    """A function that is evaluated row by row.
 
     Attributes:
         evaluate: Returns the results for columns of arguments, or for single values.
-        least, most: The smallest and the largest number of arguments.
+        at_least, at_most: The bounds for the number of arguments.
         group: The heading in the reference.
         example: A call and its result.
         sees_null: Whether a result may be other than null if an argument is null.
     """
 
     evaluate: Callable[[Arguments], Datum]
-    least: int
-    most: int
+    at_least: int
+    at_most: int
     group: str
     example: str
     sees_null: bool = False
@@ -65,15 +65,15 @@ LAZY = {
 
 
 def _number(least: int, most: int, example: str, evaluate: Callable[[Arguments], Datum]) -> Function:
-    return Function(evaluate=evaluate, least=least, most=most, group="Numbers", example=example)
+    return Function(evaluate=evaluate, at_least=least, at_most=most, group="Numbers", example=example)
 
 
 def _string(least: int, most: int, example: str, evaluate: Callable[[Arguments], Datum]) -> Function:
-    return Function(evaluate=evaluate, least=least, most=most, group="Strings", example=example)
+    return Function(evaluate=evaluate, at_least=least, at_most=most, group="Strings", example=example)
 
 
 def _date(least: int, most: int, example: str, evaluate: Callable[[Arguments], Datum]) -> Function:
-    return Function(evaluate=evaluate, least=least, most=most, group="Dates and times", example=example)
+    return Function(evaluate=evaluate, at_least=least, at_most=most, group="Dates and times", example=example)
 
 
 def _indexed(name: str) -> Callable[[Arguments], Datum]:
@@ -112,24 +112,24 @@ FUNCTIONS: Mapping[str, Function] = {
     "negative": _number(1, 1, "negative(1) = -1", lambda a: negative(a[0])),
     "isnan": Function(
         evaluate=lambda a: pc.fill_null(pc.is_nan(numbers.double(a[0])), False),
-        least=1,
-        most=1,
+        at_least=1,
+        at_most=1,
         group="Numbers",
         example="isnan(CAST('NaN' AS DOUBLE))",
         sees_null=True,
     ),
     "greatest": Function(
         evaluate=lambda a: numbers.extreme(a, greatest=True),
-        least=2,
-        most=_MANY,
+        at_least=2,
+        at_most=_MANY,
         group="Numbers",
         example="greatest(1, null, 3) = 3",
         sees_null=True,
     ),
     "least": Function(
         evaluate=lambda a: numbers.extreme(a, greatest=False),
-        least=2,
-        most=_MANY,
+        at_least=2,
+        at_most=_MANY,
         group="Numbers",
         example="least(2, null, 3) = 2",
         sees_null=True,
@@ -151,8 +151,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "concat": _string(1, _MANY, "concat('a', 'b') = 'ab'", lambda a: reduce(strings.joined, a)),
     "concat_ws": Function(
         evaluate=strings.joined_with,
-        least=2,
-        most=_MANY,
+        at_least=2,
+        at_most=_MANY,
         group="Strings",
         example="concat_ws('-', 'a', null, 'b') = 'a-b'",
         sees_null=True,
@@ -202,7 +202,7 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "from_unixtime": _date(1, 2, "from_unixtime(0) = '1970-01-01 00:00:00'", _indexed("from_unixtime")),
     "identity": Function(
-        evaluate=lambda a: a[0], least=1, most=1, group="Numbers", example="identity(1) = 1", sees_null=True
+        evaluate=lambda a: a[0], at_least=1, at_most=1, group="Numbers", example="identity(1) = 1", sees_null=True
     ),
 }
 
@@ -216,8 +216,12 @@ def function_named(name: str, count: int) -> Function:
             "them",
             function=name,
         )
-    if not function.least <= count <= function.most:
-        expected = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
+    if not function.at_least <= count <= function.at_most:
+        expected = (
+            str(function.at_least)
+            if function.at_least == function.at_most
+            else f"{function.at_least} to {function.at_most}"
+        )
         raise UserError(
             f"the function {name!r} takes {expected} arguments, and {count} are given. Example: {function.example}",
             function=name,

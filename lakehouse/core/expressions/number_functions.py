@@ -70,7 +70,7 @@ def positive_mod(left: Datum, right: Datum) -> Datum:
 
 
 def extreme(arguments: Sequence[Datum], *, greatest: bool) -> Datum:
-    """Return the greatest or the least argument that is not null; NaN is greater than all numbers."""
+    """Return the maximum or minimum of the arguments that are not null; NaN is greater than all numbers."""
     name = "greatest" if greatest else "least"
     kind = common_type([value.type for value in arguments], name)
     values = [converted(value, kind) for value in arguments]

@@ -1,6 +1,6 @@
-"""Parse SQL text into expressions: sqlglot reads the text, and its tree is converted node by node.
+"""Parse SQL into expressions: sqlglot reads the string, and its tree is converted node by node.
 
-A construct without an entry here is a UserError that names it, so no part of a text is ignored.
+A construct without an entry here is a UserError that names it, so no part of a string is ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BINARY = {
     "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "RegexpLike": "rlike",
 }  # fmt: skip
 _UNARY = {"Not": "not", "Neg": "negative", "BitwiseNot": "~"}
-#: Texts for constructs of SQL that are no expressions over the columns of one row.
+#: Names for constructs of SQL that are no expressions over the columns of one row.
 _REFUSED = {
     "Select": "a query", "Subquery": "a subquery", "Exists": "a subquery", "Window": "a window function",
     "Star": "*", "Placeholder": "a placeholder", "Parameter": "a parameter", "Lambda": "a lambda function",
@@ -42,8 +42,8 @@ def parse_expression(text: str, *, noun: str = "condition") -> Expression:
     """Parse one expression of Spark SQL.
 
     Args:
-        text: The SQL text.
-        noun: The name of the text in messages.
+        text: The SQL.
+        noun: The name of the string in messages.
 
     Raises:
         UserError: The text has a syntax error, or contains a construct that is not an expression over one row.

@@ -1,6 +1,6 @@
 """The dialect of expressions: Spark SQL, with functions by the names that the user wrote.
 
-This module imports sqlglot, so only `parse` imports it, when the first text is parsed.
+This module imports sqlglot, so only `parse` imports it, when the first string is parsed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _syntax_error(text: str, noun: str, place: Any) -> UserError:
 
 
 def _check_levels(tokens: Sequence[Any], text: str, noun: str) -> None:
-    """Raise UserError for a text whose tree would exceed the depth of Python's stack."""
+    """Raise UserError for a string whose tree would exceed the depth of Python's stack."""
     depth = deepest = run = 0
     for token in tokens:
         symbol = token.text.upper()

@@ -81,7 +81,7 @@ def right(arguments: Sequence[Datum]) -> Datum:
 
 
 def replaced_text(arguments: Sequence[Datum]) -> Datum:
-    """Return strings in which each occurrence of a text is replaced."""
+    """Return strings in which each occurrence of a string is replaced."""
     pattern, replacement = (text_literal("replace", value) for value in arguments[1:])
     return pc.replace_substring(text(arguments[0]), pattern, replacement) if pattern else text(arguments[0])
 
@@ -92,7 +92,7 @@ def repeated(arguments: Sequence[Datum]) -> Datum:
 
 
 def padded(arguments: Sequence[Datum], pad: Callable[..., Datum]) -> Datum:
-    """Return strings of a fixed number of characters."""
+    """Return strings with a fixed number of characters."""
     width = max(whole_literal("lpad", arguments[1]), 0)
     padding = " " if len(arguments) == 2 else text_literal("lpad", arguments[2])
     if len(padding) != 1:
@@ -101,10 +101,10 @@ def padded(arguments: Sequence[Datum], pad: Callable[..., Datum]) -> Datum:
 
 
 def place(value: Datum, pattern: Datum) -> Datum:
-    """Return the position of the first occurrence of a text; 0 if there is none."""
+    """Return the position at which a string first occurs; 0 if it does not."""
     wanted = text_literal("instr", pattern)
     values = text(value)
-    # Arrow counts bytes, so the text before the match is measured.
+    # Arrow counts bytes, so the string before the match is measured.
     before = pc.find_substring(values, wanted)
     if isinstance(values, pa.Scalar):
         found_at = values.as_py().find(wanted) + 1 if values.is_valid else None
@@ -115,12 +115,12 @@ def place(value: Datum, pattern: Datum) -> Datum:
 
 
 def tested(kernel: Callable[..., Datum], name: str, arguments: Sequence[Datum]) -> Datum:
-    """Return whether strings begin with, end with or contain a text."""
+    """Return whether strings begin with, end with or contain a string."""
     return kernel(text(arguments[0]), text_literal(name, arguments[1]))
 
 
 def extracted_group(arguments: Sequence[Datum]) -> Datum:
-    """Return a group of the first match of a regular expression; group 1 by default, as in Spark."""
+    """Return a group in the first match for a regular expression; group 1 by default, as in Spark."""
     group = 1 if len(arguments) == 2 else whole_literal("regexp_extract", arguments[2])
     pattern = text_literal("regexp_extract", arguments[1])
     return _array(lambda values: extracted(values, pattern, group), text(arguments[0]))
@@ -136,7 +136,7 @@ def matches_like(value: Datum, pattern: Datum, *, escape: str, ignores_case: boo
 
 
 def matches_pattern(value: Datum, pattern: Datum) -> Datum:
-    """Return whether strings contain a match of a regular expression of Java."""
+    """Return whether strings match a regular expression of Java."""
     if isinstance(pattern, pa.Scalar) and not pattern.is_valid:
         return pa.scalar(None, pa.bool_())
     return pc.match_substring_regex(text(value), java_pattern(text_literal("RLIKE", pattern)).re2)

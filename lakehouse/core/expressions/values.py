@@ -82,7 +82,7 @@ def common_type(kinds: Sequence[pa.DataType], what: str) -> pa.DataType:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of values without the encoding of dictionaries and large offsets."""
+    """Return the type without dictionaries and large offsets."""
     if pa.types.is_dictionary(kind):
         return plain(kind.value_type)
     if pa.types.is_large_string(kind) or kind == pa.string_view():

@@ -14,10 +14,10 @@ from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.planning.changed_rows import Statement
 from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
 from lakehouse.core.state.table_config import TableConfig
-from lakehouse.core.table import operations
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.statements import (
     StatementRun,
@@ -180,7 +180,7 @@ class MergeBuilder:
                 key=str(row),
             )
         frame = source.select([name for name in source.column_names if name in statement.clauses[0].columns])
-        request = operations.WriteRequest(
+        request = WriteRequest(
             operation=Operation.UPSERT,
             frame=frame,
             extra=dict(call.get("commit_metadata") or {}),

@@ -23,13 +23,13 @@ from lakehouse.core.operations.commit.read_rows import ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.queries import SNAPSHOT, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, plan_row_read
 from lakehouse.core.planning.changed_rows import ChangedRows, Statement, assigned
 from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.keys import encoded_partition_paths
-from lakehouse.core.table import operations
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.model.commit import Operation
@@ -55,7 +55,7 @@ class TableAccess:
     location: str
     refresh: Callable[[], LoadedTable]
     policies_of: Callable[[WriteCall], Policies]
-    write: Callable[[LoadedTable, Policies, operations.WriteRequest], Outcome]
+    write: Callable[[LoadedTable, Policies, WriteRequest], Outcome]
     as_arrow: Callable[[Any, Policies, WriteCall], Any]
 
 
@@ -115,7 +115,7 @@ class StatementRun:
         first = next(batches)
         frame = pa.RecordBatchReader.from_batches(first.schema, _flat(first, batches))
         lacks, _ = self.statement.bits
-        request = operations.WriteRequest(
+        request = WriteRequest(
             operation=Operation.DELETE if deletes else Operation.UPSERT,
             frame=frame,
             extra=extra,

@@ -167,8 +167,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     )
     spread = None if batch is None or deletes_only else _spread(table, policies, of_table, plan.schema)
     context = _spreading(context, policies, spread)
-    keeps = policies.schema.missing == "keep" or request.sets_columns
-    if operation is Operation.UPSERT and keeps and batch is not None:
+    if operation is Operation.UPSERT and batch is not None and _keeps(policies, request):
         context = _keeping(context, request.columns, batch)
     check_partition_paths(context, frame)
     if policies.transaction.non_blocking:
@@ -450,6 +449,11 @@ def _batch_columns(batch: pa.Schema, stored: pa.Schema | None) -> pa.Schema:
     columns = [column for column in batch if column.name != LACKS]
     marks = [] if stored is None else [stored.field(name) for name in sorted(row_marks(stored))]
     return pa.schema([*columns, *(mark for mark in marks if mark.name not in batch.names)])
+
+
+def _keeps(policies: Policies, request: WriteRequest) -> bool:
+    """Return whether stored records keep the columns that their new rows do not provide."""
+    return policies.schema.missing == "keep" or request.sets_columns
 
 
 def _keeping(context: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
