@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse import __version__
 from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError
@@ -130,7 +129,7 @@ def _actions(env: Env, state: ViewState, change: ViewChange, now_ms: int) -> Ite
             "timestamp": now_ms,
             "operation": "WRITE",
             "operationParameters": {"mode": "Overwrite" if change.replaces_all else "Append"},
-            "engineInfo": f"{ENGINE}/{__version__}",
+            "engineInfo": ENGINE,
             "isBlindAppend": False,
             "txnId": env.ids.uuid(),
             INSTANT: mark.instant,

@@ -170,7 +170,7 @@ def test_renamed_column_is_refused_until_the_files_are_rewritten(name: str, tmp_
     table.insert(pa.table({"id": [1], "qty": [1]}))
     exported(table, name)
     table.alter().rename_column("qty", "quantity").execute()
-    with pytest.raises(UnsupportedError, match=r"column 'quantity' was renamed.*clustering run --force"):
+    with pytest.raises(UnsupportedError, match=r"before a? ?column .*was renamed"):
         export(table, name)
     table.upsert(pa.table({"id": [1], "quantity": [2]}))
     exported(table, name)
