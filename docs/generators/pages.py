@@ -10,6 +10,7 @@ from docs.generators.commands import commands_page
 from docs.generators.contracts import contracts_page
 from docs.generators.environment import environment_page
 from docs.generators.errors import errors_page
+from docs.generators.expressions import expressions_page
 from docs.generators.hudi_options import hudi_options_page
 from docs.generators.metrics import metrics_page
 from docs.generators.options import options_page
@@ -30,6 +31,7 @@ REFERENCE: dict[str, Callable[[], str]] = {
     "contracts.md": contracts_page,
     "python.md": python_api_page,
     "rest.md": rest_page,
+    "expressions.md": expressions_page,
     "readers.md": readers_page,
     "airflow-versions.md": airflow_versions_page,
 }

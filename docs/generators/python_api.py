@@ -22,6 +22,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
         ("lakehouse/core/table/table.py", ("Table",)),
         ("lakehouse/core/table/arguments.py", ("WriteCall",)),
+        ("lakehouse/core/table/merge.py", ("MergeBuilder",)),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),

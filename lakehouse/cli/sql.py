@@ -23,7 +23,7 @@ from lakehouse.platform.catalog.catalog import load_catalog
 
 _PARQUET = "parquet"
 _ROWS_PER_GROUP = 1 << 20
-#: Columns of the result of a statement without rows, whose `reason` is shown as a sentence.
+#: A column of outcomes. Their `reason` is shown as a sentence.
 _OUTCOME = "num_affected_rows"
 
 
@@ -47,7 +47,7 @@ def run(given: Given) -> int:
 
 
 def run_script(session: Any, text: str, given: Given) -> None:
-    """Run the statements of a script; the rows of all of them are printed, or those of the last one are stored."""
+    """Run a script: print the rows of each statement, or store the rows of the last statement."""
     statements = import_module("lakehouse.sql.tokens").split_statements(text, session.engine.dialect)
     if not statements:
         raise UserError("there is no statement; write SQL, such as SHOW TABLES")
@@ -99,7 +99,7 @@ def _check(given: Given) -> None:
 
 
 def _statements(given: Given) -> str | None:
-    """Return the text to run; None for the interactive shell."""
+    """Return the script to run; None for the interactive shell."""
     if given.statement is not None:
         return str(given.statement)
     if given.file:

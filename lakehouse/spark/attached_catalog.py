@@ -30,13 +30,13 @@ _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
 
 def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> None:
-    """Make the tables of a catalog usable by name in `spark.sql` of this session object.
+    """Make the tables of a catalog usable by name in the method `sql` of a session.
 
     Nothing is read until a statement names a table. Each statement opens the tables that it names, so that new tables
     and commits are visible without another call. A second call replaces the first.
 
     Args:
-        spark: The session. Other session objects, such as those of `spark.newSession()`, are not changed.
+        spark: The session. Other session objects, such as a result of `spark.newSession()`, are not changed.
         catalog: The catalog, such as `lakehouse.load_catalog()`.
         warehouse: Location below which CREATE TABLE without LOCATION puts `namespace/table`; by default the variable
             LAKEHOUSE_HOME, or the current directory.
@@ -60,7 +60,7 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
         return frame
 
     def table(tableName: str) -> DataFrame:
-        """Return the rows of a table of the attached catalog or of Spark; see `SparkSession.table`."""
+        """Return the rows of a table in the attached catalog or in Spark; see `SparkSession.table`."""
         name = tuple(tableName.replace("`", "").split("."))
         if not session.belongs(name) and name[-1].lower() not in session.views:
             return type(spark).table(spark, tableName)
@@ -99,7 +99,7 @@ class SparkSqlEngine:
         return tuple(database.name for database in self.session.catalog.listDatabases())
 
     def tables(self, namespace: str) -> tuple[str, ...]:
-        """Return the tables and views of a namespace of Spark; none if it does not exist."""
+        """Return Spark's tables and views in a namespace; none if it does not exist."""
         if not self.session.catalog.databaseExists(namespace):
             return ()
         return tuple(table.name for table in self.session.catalog.listTables(namespace) if not table.isTemporary)

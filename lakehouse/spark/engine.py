@@ -46,6 +46,8 @@ _PARQUET_BYTES = _SHARD_BYTES // 4
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
 # Number of rows per batch if Spark does not measure it: 64 MB, the default of that option, for rows of 16 KB.
 _BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
+# The same for rows that may be long if Spark cannot measure a batch: 64 MB for rows of 256 KB.
+_LONG_ROWS = 256
 _SHARD_OPTION = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 # Estimated size per core from which rows are not shuffled to fill base files.
 _LEAST_BYTES = _PARQUET_BYTES // 2
@@ -228,12 +230,17 @@ def is_small(frame: DataFrame) -> bool:
 def _batch_options(frame: DataFrame) -> dict[str, str]:
     """Return the options with which Spark sends batches with few rows and does not measure them.
 
-    Empty if the user limits the bytes of batches, or if rows may be long: a column is a list, a map or binary.
+    Empty if the user limits the bytes of batches, or if rows may be long: a column is a list, a map or binary. A Spark
+    that cannot measure batches gets fewer rows instead.
     """
     settings = frame.sparkSession._jsparkSession.conf()
-    if settings.contains(_BATCH_BYTES) or not all(_is_short(field.dataType) for field in frame.schema):
-        return {}
+    is_short = all(_is_short(field.dataType) for field in frame.schema)
     rows = int(settings.get(_BATCH_ROWS_OPTION))
+    if not spark_version().LIMITS_BATCH_BYTES:
+        limit = _UNMEASURED_ROWS if is_short else _LONG_ROWS
+        return {_BATCH_ROWS_OPTION: str(min(rows, limit) if rows > 0 else limit)}
+    if settings.contains(_BATCH_BYTES) or not is_short:
+        return {}
     return {
         _BATCH_BYTES: _UNMEASURED,
         _BATCH_ROWS_OPTION: str(min(rows, _UNMEASURED_ROWS) if rows > 0 else _UNMEASURED_ROWS),

@@ -61,7 +61,8 @@ _STORAGE_PREFIXES = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_atte
 _OF_PERMANENT_TABLES = "provider"
 _NO_PERMANENT_TABLES = (
     "Spark 4.1 does not pass the options of a permanent table, such as its location, to a Python data source that "
-    f"reads it. Create a temporary view: CREATE TEMPORARY VIEW name USING {NAME} OPTIONS (path 'location')"
+    "reads or writes it. lakehouse.spark.attach(spark, catalog) makes tables of a catalog usable by name; without a "
+    f"catalog, create a temporary view: CREATE TEMPORARY VIEW name USING {NAME} OPTIONS (path 'location')"
 )
 _SNAPSHOT, _READ_OPTIMIZED, _INCREMENTAL = "snapshot", "read_optimized", "incremental"
 

@@ -32,7 +32,7 @@ class SqlCatalog(Protocol):
         """Remove a table from the catalog; with `purge` also delete its files."""
 
     def list_tables(self, namespace: str | None = None) -> Any:
-        """Return the entries of the tables of a namespace."""
+        """Return the entries of a namespace."""
 
     def list_namespaces(self) -> tuple[str, ...]:
         """Return the names of all namespaces."""
@@ -57,7 +57,7 @@ class SqlCatalog(Protocol):
 
 @dataclass(slots=True)
 class Names:
-    """Resolves names of statements to tables of a catalog.
+    """Resolves names to tables in a catalog.
 
     `sales.orders`, `lakehouse.sales.orders` and, in the current namespace, `orders` are tables of the catalog.
     `` lakehouse.`/path` `` and `` hudi.`/path` `` are tables at a location.

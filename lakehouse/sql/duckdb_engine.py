@@ -49,7 +49,7 @@ class DuckDbEngine:
         return bool(self.connection.execute(query, [name]).fetchall()[0][0])
 
     def namespaces(self) -> tuple[str, ...]:
-        """Return no namespaces: the shell shows those of the catalog."""
+        """Return no namespaces: the shell shows the namespaces in the catalog."""
         return ()
 
     def tables(self, namespace: str) -> tuple[str, ...]:

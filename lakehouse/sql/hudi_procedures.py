@@ -28,7 +28,7 @@ def _service(name: str, op: str, **renamed: str) -> Alias:
 
 
 _INSTANT = {"instant_time": "instant", "commit_time": "instant", "instant": "instant"}
-#: Values of Hudi's argument `op` of run_compaction and run_clustering.
+#: Values of the argument `op` in Hudi's run_compaction and run_clustering.
 OPERATIONS = {"schedule": "schedule", "run": "run", "execute": "run", "scheduleandexecute": "run"}
 
 ALIASES: Mapping[str, Alias] = {

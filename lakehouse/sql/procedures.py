@@ -1,4 +1,4 @@
-"""CALL: the procedures of this package, and those of Hudi as aliases.
+"""CALL: the procedures of this package, and Hudi's procedures as aliases.
 
 Each table service is a procedure with the same verbs as `table.services`:
 `CALL lakehouse.clean(table => 'sales.orders', op => 'due' | 'plan' | 'schedule' | 'run' | 'show')`.
@@ -101,8 +101,8 @@ def call(session: SqlSession, statement: Call, _: Parameters) -> pa.Table | None
     if procedure is not None:
         return procedure.run(session, _arguments(name, procedure, dict(statement.named), statement.positional))
     if name not in ALIASES:
-        known = [*PROCEDURES, *ALIASES]
-        raise UserError(f"there is no procedure lakehouse.{name}.{nearest(name, known)} {_DOCUMENTED}")
+        near = nearest(name, [*PROCEDURES, *ALIASES])
+        raise UserError(f"there is no procedure lakehouse.{name}.{near} {_DOCUMENTED}")
     return _aliased(session, name, statement)
 
 

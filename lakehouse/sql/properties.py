@@ -87,7 +87,7 @@ def column_type(cursor: Cursor) -> tuple[Token, ...]:
 
 
 def _typed_items(tokens: Sequence[Token]) -> Iterator[tuple[Token, ...]]:
-    """Yield the items between commas that are outside of parentheses and of the angle brackets of types."""
+    """Yield the items between commas outside of parentheses and angle brackets."""
     item: list[Token] = []
     depth = 0
     for token in tokens:

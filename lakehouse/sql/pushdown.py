@@ -1,6 +1,6 @@
 """Conditions of a query that a scan can use: comparisons of a column with literals.
 
-A condition is used only if every row of the result of the query meets it, whatever the other tables contain: conjuncts
+A condition is used only if every row in the result meets it, whatever the other tables contain: conjuncts
 of WHERE for tables whose rows no outer join replaces by nulls, and conjuncts of ON for the joined table. The engine
 evaluates the original text again, so a condition may be left out, but it must never exclude a row of the result.
 """
@@ -8,7 +8,7 @@ evaluates the original text again, so a condition may be left out, but it must n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,23 +90,32 @@ def pushed_conditions(table: exp.Table) -> tuple[Condition, ...]:
     if select is None:
         return ()
     joins: Sequence[exp.Join] = select.args.get("joins") or ()
-    if select.args.get("laterals") or any(one.args.get("method") for one in joins):
-        names: tuple[str, ...] = (table.alias_or_name,)
-        is_alone = False
-    else:
-        names = (table.alias_or_name,)
-        is_alone = not joins
+    name, where = table.alias_or_name, select.args.get("where")
     conditions: list[Condition] = []
-    sides = {one: str(one.args.get("side") or "").upper() for one in joins}
-    kinds = {one: str(one.args.get("kind") or "").upper() for one in joins}
-    where = select.args.get("where")
-    is_kept = join is None or (sides[join] == "" and kinds[join] in ("", "INNER", "CROSS"))
-    if where is not None and is_kept and not any(side in ("RIGHT", "FULL") for side in sides.values()):
-        conditions += _conjuncts(where.this, names[0], alone=is_alone)
+    has_outer = any(_side(one) in ("RIGHT", "FULL") for one in joins)
+    if where is not None and not has_outer and (join is None or _is_inner(join)):
+        is_alone = not joins and not select.args.get("laterals")
+        conditions += _conjuncts(where.this, name, alone=is_alone)
     on = None if join is None else join.args.get("on")
-    if join is not None and on is not None and sides[join] in ("", "LEFT") and kinds[join] in ("", "INNER", "OUTER"):
-        conditions += _conjuncts(on, names[0], alone=False)
+    if join is not None and on is not None and (_is_inner(join) or _is_left(join)):
+        conditions += _conjuncts(on, name, alone=False)
     return tuple(conditions)
+
+
+def _side(join: exp.Join) -> str:
+    return str(join.args.get("side") or "").upper()
+
+
+def _kind(join: exp.Join) -> str:
+    return str(join.args.get("kind") or "").upper()
+
+
+def _is_inner(join: exp.Join) -> bool:
+    return _side(join) == "" and _kind(join) in ("", "INNER", "CROSS")
+
+
+def _is_left(join: exp.Join) -> bool:
+    return _side(join) == "LEFT" and _kind(join) in ("", "OUTER")
 
 
 def where_text(conditions: Sequence[Condition], schema: pa.Schema, *, is_utc: bool) -> str | None:
@@ -149,26 +158,38 @@ def _condition(node: Node, name: str, alone: bool) -> Condition | None:
     """Return a condition of supported form, or None."""
     if isinstance(node, exp.Paren):
         return _condition(node.this, name, alone)
-    if isinstance(node, exp.And | exp.Or):
-        parts = [_condition(part, name, alone) for part in (node.this, node.expression)]
-        if any(part is None for part in parts):
-            return None
-        complete = tuple(part for part in parts if part is not None)
-        return AllOf(complete) if isinstance(node, exp.And) else AnyOf(complete)
-    if type(node) in _COMPARISONS:
-        return _comparison(node, name, alone)
-    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-        return _listed(node.this, "BETWEEN", (node.args["low"], node.args["high"]), (name, alone))
-    if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
-        return _listed(node.this, "IN", node.expressions, (name, alone))
-    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-        return _listed(node.this, "IS NULL", (), (name, alone))
-    if isinstance(node, exp.Not):
-        return _negation(node, name, alone)
-    if isinstance(node, exp.Like) and isinstance(node.expression, exp.Literal):
-        is_prefix = node.expression.is_string and re.fullmatch(r"[^%_\\]+%", node.expression.name)
-        return _listed(node.this, "LIKE", (node.expression,), (name, alone)) if is_prefix else None
-    return None
+    read = _FORMS.get(type(node))
+    return None if read is None else read(node, name, alone)
+
+
+def _connected(node: Node, name: str, alone: bool) -> Condition | None:
+    parts = [_condition(part, name, alone) for part in (node.this, node.expression)]
+    if any(part is None for part in parts):
+        return None
+    complete = tuple(part for part in parts if part is not None)
+    return AllOf(complete) if isinstance(node, exp.And) else AnyOf(complete)
+
+
+def _between(node: Node, name: str, alone: bool) -> Condition | None:
+    if node.args.get("symmetric"):
+        return None
+    return _listed(node.this, "BETWEEN", (node.args["low"], node.args["high"]), (name, alone))
+
+
+def _in(node: Node, name: str, alone: bool) -> Condition | None:
+    if not node.expressions or node.args.get("query"):
+        return None
+    return _listed(node.this, "IN", node.expressions, (name, alone))
+
+
+def _is_null(node: Node, name: str, alone: bool) -> Condition | None:
+    return _listed(node.this, "IS NULL", (), (name, alone)) if isinstance(node.expression, exp.Null) else None
+
+
+def _like(node: Node, name: str, alone: bool) -> Condition | None:
+    pattern = node.expression
+    is_prefix = isinstance(pattern, exp.Literal) and pattern.is_string and re.fullmatch(r"[^%_\\]+%", pattern.name)
+    return _listed(node.this, "LIKE", (pattern,), (name, alone)) if is_prefix else None
 
 
 def _negation(node: exp.Not, name: str, alone: bool) -> Condition | None:
@@ -217,29 +238,27 @@ def _literal(node: Node) -> Literal | None:
 
 
 def _rendered(condition: Condition, names: dict[str, list[pa.Field]], is_utc: bool) -> str | None:
-    if isinstance(condition, AllOf | AnyOf):
-        parts = [_rendered(part, names, is_utc) for part in condition.parts]
-        if isinstance(condition, AnyOf) and any(part is None for part in parts):
-            return None
-        joined = " AND " if isinstance(condition, AllOf) else " OR "
-        return joined.join(f"({part})" for part in parts if part is not None) or None
-    fields = names.get(condition.column.lower(), [])
-    if len(fields) != 1 or not _COLUMN.fullmatch(fields[0].name) or fields[0].name.lower() in _RESERVED:
+    if isinstance(condition, Comparison):
+        fields = names.get(condition.column.lower(), [])
+        return _comparison_text(condition, fields[0], is_utc) if len(fields) == 1 else None
+    parts = [_rendered(part, names, is_utc) for part in condition.parts]
+    if isinstance(condition, AnyOf) and any(part is None for part in parts):
         return None
-    literals = [_literal_text(literal, fields[0].type, is_utc) for literal in condition.literals]
-    if any(literal is None for literal in literals):
+    joined = " AND " if isinstance(condition, AllOf) else " OR "
+    return joined.join(f"({part})" for part in parts if part is not None) or None
+
+
+def _comparison_text(condition: Comparison, field: pa.Field, is_utc: bool) -> str | None:
+    column, operator = field.name, condition.operator
+    if not _COLUMN.fullmatch(column) or column.lower() in _RESERVED:
         return None
-    column, values = fields[0].name, [literal for literal in literals if literal is not None]
-    match condition.operator:
-        case "IS NULL" | "IS NOT NULL":
-            return f"{column} {condition.operator}"
-        case "IN" | "NOT IN":
-            return f"{column} {condition.operator} ({', '.join(values)})"
-        case "BETWEEN":
-            return f"{column} BETWEEN {values[0]} AND {values[1]}"
-        case "LIKE":
-            return f"{column} LIKE {values[0]}" if pa.types.is_string(fields[0].type) else None
-    return f"{column} {condition.operator} {values[0]}"
+    literals = [_literal_text(literal, field.type, is_utc) for literal in condition.literals]
+    if any(literal is None for literal in literals) or (operator == "LIKE" and not pa.types.is_string(field.type)):
+        return None
+    values = [literal for literal in literals if literal is not None]
+    if operator in ("IN", "NOT IN"):
+        return f"{column} {operator} ({', '.join(values)})"
+    return f"{column} {operator} {' AND '.join(values)}".rstrip()
 
 
 def _literal_text(literal: Literal, kind: pa.DataType, is_utc: bool) -> str | None:
@@ -257,3 +276,15 @@ def _literal_text(literal: Literal, kind: pa.DataType, is_utc: bool) -> str | No
     if types.is_timestamp(kind) and is_utc:
         return f"TIMESTAMP '{text}'" if literal.kind in ("string", "timestamp") and _MOMENT.fullmatch(text) else None
     return None
+
+
+_FORMS: Mapping[type, Callable[[Node, str, bool], Condition | None]] = {
+    **dict.fromkeys(_COMPARISONS, _comparison),
+    exp.And: _connected,
+    exp.Or: _connected,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Is: _is_null,
+    exp.Not: _negation,
+    exp.Like: _like,
+}

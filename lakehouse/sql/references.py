@@ -29,7 +29,7 @@ OTHER_FUNCTIONS = {
 _VERSIONED = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 #: Statements in which a view can replace a table: queries, and writes of other tables.
 _READS = (exp.Query, exp.Values, exp.Insert, exp.Create, exp.Merge, exp.Update, exp.Delete, exp.Describe)
-#: Words that make all columns of a table part of the result without naming them.
+#: Words that select all columns of a table without naming them.
 _ALL_COLUMNS = ("NATURAL", "PIVOT", "UNPIVOT", "TABLE")
 
 
@@ -93,7 +93,7 @@ class UnparsedStatement(Exception):
 
 @dataclass(slots=True)
 class _Blanks:
-    """The text with blanks, and the clauses that were replaced."""
+    """The statement with blanks, and the clauses that were replaced."""
 
     characters: list[str]
     clauses: list[TimeTravelClause] = field(default_factory=list)
@@ -127,7 +127,7 @@ def find_references(text: str, dialect: str) -> QueryReferences:
 
 
 def replaced(text: str, views: Mapping[Reference, str], mark: str) -> str:
-    """Return the text with a view, or an expression in parentheses, in place of each reference."""
+    """Return the statement with a view, or an expression in parentheses, in place of each reference."""
     edits: list[tuple[int, int, str]] = []
     for reference, view in views.items():
         alias = "" if reference.alias else f" AS {quoted(reference.name[-1], mark)}"
@@ -275,7 +275,7 @@ def _reference(text: str, tokens: Sequence[Token], table: exp.Table, tree: Node,
         version=version,
         function=function,
         arguments=tuple(arguments[1:]),
-        # sqlglot rewrites pipes, so that conditions of the tree are not those of the text.
+        # sqlglot rewrites pipes, so the conditions in the tree may differ from the statement.
         conditions=() if function or _has_pipe(tokens) else pushed_conditions(table),
         qualifiers=tuple(_qualifiers(tree, name)) if len(name) > 1 else (),
     )

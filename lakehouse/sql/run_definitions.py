@@ -141,9 +141,9 @@ def drop_table(session: SqlSession, statement: DropTable, _: Parameters) -> pa.T
         return outcome_rows(_nothing("there is no such table")) if is_ours and statement.exist_ok else None
     identifier = session.names.registered(statement.name)
     remaining = session.catalog.drop_table(identifier, purge=statement.purge)
-    kept = f"; these paths do not belong to it and stay: {', '.join(remaining)}" if remaining else ""
+    foreign = f"; these paths do not belong to it and stay: {', '.join(remaining)}" if remaining else ""
     files = "" if statement.purge else "; its files stay, DROP TABLE ... PURGE deletes them"
-    return outcome_rows(_nothing(f"dropped {identifier}{files}{kept}"))
+    return outcome_rows(_nothing(f"dropped {identifier}{files}{foreign}"))
 
 
 def refresh(session: SqlSession, statement: Refresh, _: Parameters) -> pa.Table | None:
@@ -251,14 +251,14 @@ def namespace(session: SqlSession, statement: Namespace, _: Parameters) -> pa.Ta
 
 
 def show_namespaces(session: SqlSession, pattern: str) -> pa.Table:
-    """Return the namespaces of the catalog, together with those of the engine."""
+    """Return the namespaces in the catalog and in the engine."""
     names = [*session.engine_namespaces(), *session.catalog.list_namespaces()]
     shown = sorted({name for name in names if matches(name, pattern)})
     return pa.table({"namespace": pa.array(shown, pa.string())})
 
 
 def set_option(session: SqlSession, statement: SetOption, _: Parameters) -> pa.Table | None:
-    """Set or reset an option of the writes of this session."""
+    """Set or reset an option for writes in this session."""
     if statement.value is None:
         session.options.pop(statement.key, None)
     else:

@@ -34,7 +34,7 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def show_tables(session: SqlSession, statement: ShowTables, _: Parameters) -> pa.Table | None:
-    """Return the tables of a namespace of the catalog."""
+    """Return the tables in a namespace."""
     space = session.names.namespace(statement.namespace or (session.names.current,))
     if space is None:
         if session.engine.session is not None:

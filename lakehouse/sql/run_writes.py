@@ -104,7 +104,7 @@ def merge(session: SqlSession, statement: Merge, parameters: Parameters) -> pa.T
 
 
 def truncate(session: SqlSession, statement: Truncate, _: Parameters) -> pa.Table | None:
-    """Execute TRUNCATE TABLE, of matching partitions or of the whole table."""
+    """Execute TRUNCATE TABLE for matching partitions or the whole table."""
     if not session.belongs(statement.name):
         return None
     table = session.open(statement.name)
@@ -166,14 +166,7 @@ def _written(session: SqlSession, table: Table, statement: Insert, rows: Any) ->
 def _targets(schema: pa.Schema, source: pa.Schema, statement: Insert) -> list[Target]:
     """Return where each column of the table comes from; raise UserError if the numbers or names differ."""
     static = {_column(name, schema): value for name, value in statement.partition.items() if value is not None}
-    if statement.by_name:
-        order = [_column(name, schema) for name in source.names]
-    elif statement.columns:
-        order = [_column(name, schema) for name in statement.columns]
-    else:
-        dynamic = [_column(name, schema) for name, value in statement.partition.items() if value is None]
-        plain = [name for name in schema.names if name not in static and name not in dynamic]
-        order = [*plain, *dynamic]
+    order = _order(schema, source, statement, static)
     twice = next((name for name in order if order.count(name) > 1 or name in static), None)
     if twice is not None:
         raise UserError(f"INSERT: the column {twice} has two values")
@@ -183,11 +176,18 @@ def _targets(schema: pa.Schema, source: pa.Schema, statement: Insert) -> list[Ta
             f"needed: {', '.join(order)}. List the columns of the table after its name, or use BY NAME"
         )
     position = {name: number for number, name in enumerate(order)}
-    missing = [field.name for field in schema if field.name not in position and field.name not in static]
-    required = [name for name in missing if not schema.field(name).nullable]
+    required = [field.name for field in schema if not field.nullable and field.name not in {*position, *static}]
     if required:
         raise UserError(f"INSERT: the column {required[0]} is NOT NULL and has no value")
     return [Target(field=field, source=position.get(field.name), constant=static.get(field.name)) for field in schema]
+
+
+def _order(schema: pa.Schema, source: pa.Schema, statement: Insert, static: Mapping[str, str | None]) -> list[str]:
+    """Return the columns of the table for the columns of the query."""
+    if statement.by_name or statement.columns:
+        return [_column(name, schema) for name in (source.names if statement.by_name else statement.columns)]
+    dynamic = [_column(name, schema) for name, value in statement.partition.items() if value is None]
+    return [*(name for name in schema.names if name not in static and name not in dynamic), *dynamic]
 
 
 def _column(name: str, schema: pa.Schema) -> str:
@@ -253,7 +253,7 @@ def _clause(
 
 
 def _expression(text: str, session: SqlSession, parameters: Parameters) -> str:
-    """Return an expression in the language of conditions, with literals in place of the parameters of the call.
+    """Return an expression in the language of conditions, with literals in place of parameters.
 
     Strings and quoted identifiers of the engine's dialect are written as in that language.
     """

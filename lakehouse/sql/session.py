@@ -109,7 +109,7 @@ class SqlSession:
         return self.engine.result(rows) if isinstance(rows, pa.Table) else rows
 
     def belongs(self, name: Name) -> bool:
-        """Return whether a name is a table of the catalog, and not a view of the engine or of this session."""
+        """Return whether a name is a table in the catalog, and not a view."""
         if len(name) == 1 and (name[0].lower() in self.views or self.engine.has_view(name[0])):
             return False
         return self.names.exists(name)
@@ -123,7 +123,7 @@ class SqlSession:
         return {key: value for key, value in self.options.items() if key not in run_writes.SESSION_KEYS}
 
     def option(self, key: str, default: str) -> str:
-        """Return an option of SET, of this session or of the engine's."""
+        """Return an option that SET declared, here or in the engine."""
         return self.options.get(key) or self.engine.option(key) or default
 
     def passed(self, text: str, parameters: Parameters) -> Any:

@@ -313,7 +313,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOption:
-    """SET key = value, for keys of Hudi and of this package."""
+    """SET key = value, for the keys `hoodie.*` and `lakehouse.*`."""
 
     key: str
     value: str | None = None

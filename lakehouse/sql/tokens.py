@@ -208,7 +208,7 @@ class Cursor:
         return Cursor(self.text, self.group())
 
     def until(self, *stops: Collection[str] | str) -> tuple[Token, ...]:
-        """Read until one of some keywords outside of parentheses and CASE, or until the end.
+        """Read until a keyword outside of parentheses and CASE, or until the end.
 
         A stop is a keyword, or a sequence of keywords.
         """

@@ -28,7 +28,7 @@ ORDERS, VISITS, NIGHTLY, REPORT = (
     "nightly.shop.orders",
     "report.shop.orders",
 )
-WAIT_S = 600
+WAIT_S = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

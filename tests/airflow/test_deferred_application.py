@@ -105,7 +105,7 @@ def reaches(airflow: Standalone, run_id: str, state: str) -> None:
         assert current not in ("failed", "up_for_retry"), "\n".join(log.read_text()[-5000:] for log in logs)
         return bool(current == state)
 
-    airflow.until(is_reached, lambda: str(task(airflow, run_id)), timeout_s=120)
+    airflow.until(is_reached, lambda: str(task(airflow, run_id)), timeout_s=300)
 
 
 def started(airflow: Standalone, run_id: str) -> None:
@@ -120,10 +120,12 @@ def test_deferred_task_resumes_with_the_report_when_its_application_ends(
     hold = place / "spark" / "hold"
     hold.touch()
     started(airflow, "first")
-    airflow.until(lambda: yarn.newest["state"] == "RUNNING", "the driver runs", timeout_s=60)
+    airflow.until(lambda: yarn.newest["state"] == "RUNNING", "the driver runs", timeout_s=200)
     polls = [f"GET /ws/v1/cluster/apps/{yarn.newest['id']}"]
     seen = yarn.requests.count(polls[0])
-    airflow.until(lambda: yarn.requests.count(polls[0]) > seen + 2, "the triggerer polls the application", timeout_s=60)
+    airflow.until(
+        lambda: yarn.requests.count(polls[0]) > seen + 2, "the triggerer polls the application", timeout_s=200
+    )
     assert task(airflow, "first")["state"] == "deferred"
     assert task(airflow, "first")["trigger"]["classpath"].endswith("ApplicationTrigger")
     hold.unlink()

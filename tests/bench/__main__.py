@@ -19,6 +19,7 @@ BENCHES = (
     "memory",
     "requests",
     "scale",
+    "merge",
     "merge_on_read",
     "hudi_logs",
     "read",

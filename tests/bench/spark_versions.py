@@ -47,6 +47,7 @@ def run(setting: Setting) -> list[Comparison]:
             print(f"    trial {trial + 1}: Spark {version}", flush=True)
             for name, values in _child(pythons[version], setting, f"{version}-{trial}").items():
                 samples[version].setdefault(name, []).extend(values)
+                print(f"      {name}: cpu {', '.join(f'{sample.cpu_s:.2f}' for sample in values)} s", flush=True)
     return list(_compared(samples, SPARKS[-1]))
 
 

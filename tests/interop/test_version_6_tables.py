@@ -12,7 +12,9 @@ import pytest
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
+from lakehouse.model.instant import Action
 from tests.support import hudi_rs
 from tests.support.fixture_tables import canonical_rows, load_fixture_tables
 from tests.support.hudi import Hudi, find_older_jar
@@ -129,6 +131,39 @@ def test_table_of_hudi_is_continued_by_lakehouse(
     opened(location).delete(batch(["a2"], 5, "").select(["id", "p"]))
     assert read_by_all(location, hudi, hudi_0_15) == {"a1": "0.15", "b1": "y", "b3": "1.2"}
     assert opened(location).validate(deep=True).findings == ()
+
+
+class Killed(BaseException):
+    """Ends a write before its commit, as a killed process does."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", ["0.15", "1.2"])
+def test_hudi_rolls_back_a_failed_write_of_lakehouse(
+    kind: str, by: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = str(tmp_path / "table")
+    table = Table.create(
+        location, name="t", record_key="id", partition_by="p", ordering="ts", table_type=kind, options=V6
+    )
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    table.upsert(batch(["a1"], 2, "y"))
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "complete_commit", lambda *_: (_ for _ in ()).throw(Killed()))
+        patch.setattr(write, "abandon", lambda *_: False)
+        with pytest.raises(Killed):
+            table.upsert(batch(["a1", "c1"], 3, "failed"))
+    writer, options = (hudi_0_15, OF_0_15) if by == "0.15" else (hudi, OF_1_2)
+    writer.write(location, batch(["b1"], 4, by), options | {TYPE: kind})
+    assert not [i for i in opened(location).timeline if not i.is_completed]
+    assert any(i.action is Action.ROLLBACK for i in opened(location).timeline)
+    opened(location).upsert(batch(["a2"], 5, "next"))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "next", "b1": by}
+    assert not list(Path(location).glob("c/*.parquet"))
+    if kind == "MERGE_ON_READ":
+        assert isinstance(opened(location).services.compaction.run(force=True), Committed)
+        assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "next", "b1": by}
+    assert opened(location).validate(deep=True).corrupt == ()
 
 
 def fixture_tables() -> list[str]:

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.engine import SparkEngine
+from lakehouse.spark.versions.choice import spark_version
+from tests.support.spark35 import needs_byte_limit
 
 pytestmark = pytest.mark.spark
 
@@ -44,6 +46,7 @@ def sizes(frame: DataFrame, hint: str) -> tuple[list[int], set[str | None]]:
     return [size for of_task, _ in found for size in of_task], {limit for _, limit in found}
 
 
+@needs_byte_limit
 @pytest.mark.parametrize("hint", ["balanced", "none"])
 def test_rows_of_short_types_come_in_batches_of_few_rows_that_are_not_measured(spark: SparkSession, hint: str) -> None:
     before = {name: spark.conf.get(name) for name in (LIMIT, ROWS)}
@@ -63,6 +66,14 @@ def test_rows_that_may_be_long_come_in_batches_that_spark_measures(spark: SparkS
     assert limits == {None}
 
 
+@pytest.mark.skipif(spark_version().LIMITS_BATCH_BYTES, reason="this version of Spark measures batches")
+@pytest.mark.parametrize(("column", "most"), [("key", 4_096), ("cast(key as binary)", 256), ("array(key)", 256)])
+def test_rows_come_in_small_batches_if_spark_cannot_measure_them(spark: SparkSession, column: str, most: int) -> None:
+    counts, _ = sizes(texts(spark).selectExpr("key", f"{column} as value"), "none")
+    assert (sum(counts), max(counts)) == (COUNT, most)
+
+
+@needs_byte_limit
 def test_a_limit_of_bytes_that_the_session_states_is_kept(spark: SparkSession) -> None:
     session = spark.newSession()
     session.conf.set(LIMIT, "16k")

@@ -1,13 +1,15 @@
 """A spark-submit in cluster mode without Spark: it starts the job as a process of its own and ends.
 
-`install` creates a Spark environment that contains it. The job gets the variables of `spark.yarn.appMasterEnv`, waits
-while the file `hold` exists, and its end is reported to a `RunningYarn`.
+`install` creates a Spark environment that contains it. The job runs in a folder of its own with the files of
+`spark.yarn.dist.files`, gets the variables of `spark.yarn.appMasterEnv`, and waits while the file `hold` exists. It
+reports its end to a `RunningYarn`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -52,11 +54,16 @@ def main(argv: list[str]) -> None:
     conf = dict(_pairs(argv))
     number = _post("/submit", {"tags": conf["spark.yarn.tags"]})["id"]
     variables = {key.removeprefix(_DRIVER_ENV): text for key, text in conf.items() if key.startswith(_DRIVER_ENV)}
+    container = Path(os.environ[DIRECTORY]) / "containers" / str(number)
+    container.mkdir(parents=True)
+    for path in filter(None, conf.get("spark.yarn.dist.files", "").split(",")):
+        shutil.copy(path, container)
     (application,) = [place for place, word in enumerate(argv) if word.endswith("__main__.py")]
-    with (Path(os.environ[DIRECTORY]) / "driver.log").open("wb") as log:
+    with (container / "driver.log").open("wb") as log:
         subprocess.Popen(
             [sys.executable, __file__, "--driver", *argv[application:]],
             env={**os.environ, **variables},
+            cwd=container,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -13,6 +13,9 @@ from pyspark.sql.streaming import DataStreamReader
 from lakehouse.spark.versions.choice import spark_version
 
 NO_DATA_SOURCE = "Spark 3.5 has no Python data source"
+needs_byte_limit = pytest.mark.skipif(
+    not spark_version().LIMITS_BATCH_BYTES, reason="Spark 3.5 has no limit for the bytes of an Arrow batch"
+)
 
 
 def adapt_tests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from lakehouse.core.expressions.values import TIMESTAMP, Datum, decimal_of, is_n
 from lakehouse.core.rows.result_values import to_days, to_times
 from lakehouse.errors import UserError
 
-_TYPES = {
+#: The types of a cast by their names.
+TYPES = {
     "BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "BYTE": pa.int8(), "SMALLINT": pa.int16(), "SHORT": pa.int16(),
     "INT": pa.int32(), "INTEGER": pa.int32(), "BIGINT": pa.int64(), "LONG": pa.int64(), "FLOAT": pa.float32(),
     "REAL": pa.float32(), "DOUBLE": pa.float64(), "STRING": pa.string(), "VARCHAR": pa.string(), "TEXT": pa.string(),
@@ -30,9 +31,9 @@ def type_named(text: str) -> pa.DataType:
         precision, scale = int(match[1]), int(match[2] or 0)
         if 1 <= precision <= 38 and scale <= precision:
             return pa.decimal128(precision, scale)
-    kind = _TYPES.get(text)
+    kind = TYPES.get(text)
     if kind is None:
-        raise UserError(f"CAST to {text} is not supported; types: {', '.join(sorted(_TYPES))}, DECIMAL(p, s)")
+        raise UserError(f"CAST to {text} is not supported; types: {', '.join(sorted(TYPES))}, DECIMAL(p, s)")
     return kind
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.expressions.casts import cast_value
 from lakehouse.core.expressions.number_functions import whole_literal
-from lakehouse.core.expressions.values import Datum, plain
+from lakehouse.core.expressions.values import Datum, filled, plain
 from lakehouse.core.rows.java_patterns import java_pattern
 from lakehouse.core.rows.result_values import extracted, substring
 from lakehouse.errors import UserError
@@ -51,7 +51,10 @@ def joined(left: Datum, right: Datum) -> Datum:
 def joined_with(arguments: Sequence[Datum]) -> Datum:
     """Return values as one string with a separator; nulls are left out."""
     separator, *values = [_as_text(value) for value in arguments]
-    return pc.binary_join_element_wise(*values, separator, null_handling="skip")
+    rows = max((len(value) for value in (separator, *values) if isinstance(value, pa.Array)), default=1)
+    # Arrow returns no row at all if all values are null, so one row without nulls is added.
+    columns = [pa.concat_arrays([filled(value, rows), pa.array([""])]) for value in (*values, separator)]
+    return pc.binary_join_element_wise(*columns, null_handling="skip").slice(0, rows)
 
 
 def _as_text(value: Datum) -> Datum:

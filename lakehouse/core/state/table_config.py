@@ -95,6 +95,11 @@ class TableConfig:
         return self.table_type == MERGE_ON_READ
 
     @property
+    def names_logs_by_slice(self) -> bool:
+        """Whether there are log files that are named after their slice, so that writes of a file group are in order."""
+        return self.is_merge_on_read and self.layout.names_logs_by_slice
+
+    @property
     def is_partitioned(self) -> bool:
         """Whether the table has partitions."""
         return bool(self.keys.partition_fields)
@@ -208,6 +213,7 @@ def write_refusal(config: TableConfig) -> str | None:
     features = {
         "consistent hashing": stored_index_type(config.raw).has_ring,
         "bucket counts per partition": bool(config.raw.get(EXPRESSIONS)),
+        "change logs of merge-on-read tables": config.cdc is not None and config.is_merge_on_read,
         "remembered deletes": config.raw.get(DELETE_RETENTION, "").strip() not in ("", "0"),
     }
     if not layout.has_completion_times and (feature := next((name for name, used in features.items() if used), "")):

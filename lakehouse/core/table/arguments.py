@@ -1,8 +1,8 @@
 """Check the arguments of the public methods before anything runs, so that mistakes get clear errors.
 
-`WriteCall` declares the arguments that all write methods take. `checks_arguments` compares the arguments of a call
-with the signature of the method: unknown and missing names, and values of another type than annotated. Arguments that
-take one string or several are checked by `text_list`.
+`WriteCall` declares the arguments that all write methods take. `checks_arguments` compares the arguments of a call with
+the signature of the method: unknown and missing names, and values of another type than annotated. Arguments that take
+one string or several are checked by `text_list`.
 """
 
 from __future__ import annotations

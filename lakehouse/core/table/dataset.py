@@ -243,9 +243,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         right = right_dataset.to_table()
         return ds.InMemoryDataset(self.to_table().join_asof(right, *arguments, **options))
 
-    def get_fragments(self, filter: pc.Expression | None = None) -> NoReturn:
-        """Raise UnsupportedError: files alone have no rows if log files change them."""
-        raise _unsupported("its files cannot be read one by one")
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[TableFragment]:
+        """Return one fragment with all rows, which DataFusion scans. A filter only chooses fragments, as in pyarrow."""
+        del filter
+        return iter([TableFragment(dataset=self)])
 
     def replace_schema(self, schema: pa.Schema) -> NoReturn:
         """Raise UnsupportedError."""
@@ -271,6 +272,32 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         table = self._read.table
         return sentence(f"dataset of {table.config.name}", count_text(len(self.schema), "column"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFragment(Readable):
+    """The rows of a dataset as its only fragment: files alone have no rows if log files change them."""
+
+    dataset: TableDataset
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """The columns of the dataset."""
+        return self.dataset.schema
+
+    def scanner(
+        self, schema: pa.Schema | None = None, columns: Columns | None = None, **arguments: Any
+    ) -> DatasetScanner:
+        """Return a read of some columns and rows; `arguments` are those of `TableDataset.scanner`.
+
+        `schema` must be the schema of the dataset.
+        """
+        if schema is not None and not schema.equals(self.dataset.schema):
+            raise _unsupported("its schema is the schema of the table")
+        return self.dataset.scanner(columns, **arguments)
+
+    def _shown(self) -> Shown:
+        return Shown(f"fragment of {self.dataset!r}")
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]

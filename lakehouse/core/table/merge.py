@@ -16,6 +16,7 @@ from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.changed_rows import Statement
 from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
+from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.statements import (
@@ -98,7 +99,7 @@ class MergeBuilder:
         if not self.clauses:
             raise UserError("merge: add at least one clause, such as .when_matched_update_all()")
         policies = self.table.policies_of(call)
-        source, repeats = self._rows(policies)
+        source, repeats = self._rows(policies, call)
         loaded = self.table.refresh()
         target = table_schema(loaded)
         if target is None:
@@ -132,15 +133,17 @@ class MergeBuilder:
         )
         return replace(self, clauses=(*self.clauses, clause))
 
-    def _rows(self, policies: Policies) -> tuple[pa.Table, bool]:
+    def _rows(self, policies: Policies, call: WriteCall) -> tuple[pa.Table, bool]:
         if is_frame(self.source) and not isinstance(self.source, ARROW_FRAMES):
             raise UserError(
                 "merge: the source must be Arrow data, and a DataFrame of Spark is not supported. Convert it to Arrow "
                 "data, or write it with upsert, which matches rows by record key",
                 argument="source",
             )
-        source = self.source.scan() if hasattr(self.source, "scan") else self.source
-        return source_rows(source, policies.write.memory_budget_bytes // _SOURCE_PART)
+        source = self.source.scan() if isinstance(getattr(self.source, "config", None), TableConfig) else self.source
+        return source_rows(
+            self.table.as_arrow(source, policies, call), policies.write.memory_budget_bytes // _SOURCE_PART
+        )
 
     def _is_upsert(self, statement: Statement, join: Join, loaded: LoadedTable) -> bool:
         """Return whether the statement updates or inserts all columns by key, which an upsert does without a read."""

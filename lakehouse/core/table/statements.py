@@ -50,12 +50,13 @@ _PARTS_OF_BUDGET = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAccess:
-    """What a statement needs of a table: its location, and functions that load and write it."""
+    """What a statement needs of a table: its location, and functions that load it, write it and convert rows."""
 
     location: str
     refresh: Callable[[], LoadedTable]
     policies_of: Callable[[WriteCall], Policies]
     write: Callable[[LoadedTable, Policies, operations.WriteRequest], Outcome]
+    as_arrow: Callable[[Any, Policies, WriteCall], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,30 +266,16 @@ def with_ignored(outcome: Outcome, ignored: int) -> Outcome:
 
 
 def source_rows(source: Any, limit_bytes: int) -> tuple[pa.Table, bool]:
-    """Return the rows of a source without meta columns, and whether it can be read again.
+    """Return Arrow data without meta columns, and whether it can be read again.
 
-    Raises:
-        UserError: The source is no Arrow data, or exceeds its part of the memory budget.
+    Raises UserError if the rows exceed their part of the memory budget.
     """
-    batches = getattr(source, "to_batches", None)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
         if source.nbytes > limit_bytes:
             raise _too_large(source.nbytes, limit_bytes)
         return _data(source), True
-    if not isinstance(source, pa.RecordBatchReader) and hasattr(source, "__arrow_c_stream__"):
-        source = pa.RecordBatchReader.from_stream(source)
-    elif hasattr(source, "plan") and batches is not None:
-        # A scan of a table.
-        planned = source.plan()
-        source = pa.RecordBatchReader.from_batches(planned.schema, planned.batches())
-    if not isinstance(source, pa.RecordBatchReader):
-        raise UserError(
-            "merge: the source must be a pyarrow Table, RecordBatch or RecordBatchReader, an object with "
-            f"__arrow_c_stream__, or a scan of a table, not {type(source).__name__}",
-            argument="source",
-        )
     collected, size = [], 0
     for batch in source:
         collected.append(batch)

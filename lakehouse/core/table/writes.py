@@ -37,7 +37,7 @@ from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import NEW_COLUMN
 
 if TYPE_CHECKING:
-    # Imported with the first rows that are not Arrow data.
+    # Imported when they are used first.
     from lakehouse.core.operations.placement.protocol import WriteRequest
     from lakehouse.core.table.input_rows import InputRules
     from lakehouse.core.table.merge import MergeBuilder
@@ -132,8 +132,8 @@ class TableWrites:
         """Return a MERGE of the rows of a source; `execute` runs it in one commit.
 
         Args:
-            source: Arrow data, an object with `__arrow_c_stream__`, a table or a scan of one. It must fit into a
-                quarter of the memory budget.
+            source: Rows in any form that `upsert` takes except a Spark DataFrame, or a table or a scan of one. They
+                must fit into a quarter of the memory budget.
             on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
             source_alias: The name of the source in the texts of the statement.
             target_alias: The name of this table in the texts of the statement.
@@ -151,9 +151,16 @@ class TableWrites:
     def _access(self) -> TableAccess:
         module = import_module("lakehouse.core.table.statements")
         access: TableAccess = module.TableAccess(
-            location=self.location, refresh=self.refresh, policies_of=self._policies_of, write=self._write_request
+            location=self.location,
+            refresh=self.refresh,
+            policies_of=self._policies_of,
+            write=self._write_request,
+            as_arrow=self._as_arrow,
         )
         return access
+
+    def _as_arrow(self, rows: Any, policies: Policies, call: WriteCall) -> Any:
+        return self._batch(Operation.UPSERT, rows, policies, call).rows
 
     def _policies_of(self, call: WriteCall) -> Policies:
         commit_metadata_of(call.get("commit_metadata"))

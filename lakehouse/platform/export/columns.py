@@ -11,7 +11,7 @@ a global index, under which a row may stay in its partition after its partition 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.rows.stored_names import evolved_columns, stored_name
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import UnsupportedError, UserError
 
@@ -33,10 +34,23 @@ _PARTITIONABLE: tuple[Callable[[pa.DataType], bool], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewColumns:
-    """The columns of a view in order, with meta columns, and the names of its partition columns."""
+    """The columns of a view.
+
+    Attributes:
+        schema: The columns in order, with meta columns.
+        partition_by: The names of the partition columns.
+        table: The columns of the table, with the names that files of earlier schema versions have for them (see
+            `rows.stored_names`); None for the columns of a view that was loaded.
+    """
 
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
+    table: pa.Schema | None = field(default=None, compare=False)
+
+    @property
+    def is_evolved(self) -> bool:
+        """Whether some files may have other names for a column."""
+        return self.table is not None and bool(evolved_columns(self.table))
 
     def kind(self, name: str) -> pa.DataType:
         """Return the type of a column."""
@@ -53,9 +67,9 @@ def view_columns(table: LoadedTable, *, partitioned: bool = True) -> ViewColumns
     if schema is None or not schema.names:
         raise UserError(f"{root} has no columns yet; write to it first", location=root)
     full = with_meta_fields(schema) if table.config.populate_meta_fields else schema
-    fields = [pa.field(field.name, view_type(field.type, field.name, root)) for field in full]
+    fields = [pa.field(column.name, view_type(column.type, column.name, root)) for column in full]
     by = _partition_columns(table.config, pa.schema(fields)) if partitioned else ()
-    return ViewColumns(schema=pa.schema(fields), partition_by=by)
+    return ViewColumns(schema=pa.schema(fields), partition_by=by, table=full)
 
 
 def view_type(kind: pa.DataType, column: str, root: str) -> pa.DataType:
@@ -147,6 +161,28 @@ _PROMOTIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, p
         lambda stored, kind: promotes(stored.key_type, kind.key_type) and promotes(stored.item_type, kind.item_type),
     ),
 )
+
+
+def has_present_names(column: pa.Field, stored: pa.Field | None, instant: str) -> bool:
+    """Return whether readers that find a column by its present name get its values from the files of an instant.
+
+    `stored` is the column of the file with this name. It has other values if the column was renamed, or if another
+    column with this name was dropped.
+    """
+    name = stored_name(column, instant)
+    if stored is None:
+        return name is None or name == column.name
+    if name != column.name:
+        return False
+    kind, other = column.type, stored.type
+    if pat.is_struct(kind) and pat.is_struct(other):
+        below = {other.field(number).name: other.field(number) for number in range(other.num_fields)}
+        return all(has_present_names(child, below.get(child.name), instant) for child in kind)
+    if pat.is_nested(kind) and not pat.is_struct(kind) and kind.num_fields == other.num_fields:
+        # Elements, keys and values have no names that change; fields inside of them have.
+        pairs = [(kind.field(number), other.field(number)) for number in range(kind.num_fields)]
+        return all(has_present_names(mine, theirs.with_name(mine.name), instant) for mine, theirs in pairs)
+    return True
 
 
 def _partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakehouse.core.files.base.base_reader import MissingFileError
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.exported_views import record_exported
@@ -140,7 +141,15 @@ def run_export(
         step = _plan(table, view, policy, force=force, state=state)
         if isinstance(step, NothingToDo):
             return step
-        exported = _commit(table, view, policy, step)
+        try:
+            exported = _commit(table, view, policy, step)
+        except MissingFileError:
+            # A write replaced the file after the table was loaded, and a clean removed it.
+            now = table.reload()
+            if now.timeline == table.timeline:
+                raise
+            table = now
+            continue
         if exported is not None:
             logger.info("%s: %r", table.env.storage.root, exported)
             return exported
@@ -202,6 +211,9 @@ def _why_all(state: ViewState, columns: ViewColumns, *, force: bool) -> str:
         return _CHANGED
     if before.partition_by != columns.partition_by:
         return "the partition columns of the view change"
+    if columns.is_evolved and before != columns:
+        # Files in the view may have other names for the columns.
+        return "the columns of the table changed"
     for field in columns.schema:
         if field.name not in before.schema.names:
             continue

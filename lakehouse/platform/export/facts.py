@@ -18,11 +18,12 @@ import pyarrow.types as pat
 
 from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.files.base.column_bounds import array_bounds, converted_bounds, footer_bounds
+from lakehouse.core.rows.stored_names import path_instant
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import LakehouseError, UnsupportedError
 from lakehouse.model.commit import ColumnBounds
-from lakehouse.platform.export.columns import ViewColumns, promotes
+from lakehouse.platform.export.columns import ViewColumns, has_present_names, promotes
 
 #: Number of columns with bounds in a view; the meta columns count.
 MOST_COLUMNS = 64
@@ -90,6 +91,7 @@ def _facts_of(file: tuple[str, int], *, storage: Storage, columns: ViewColumns) 
 
 def _check_types(reader: BaseFileReader, columns: ViewColumns, root: str) -> None:
     names = set(columns.schema.names)
+    _check_names(reader, columns, root)
     for stored in reader.schema:
         if stored.name not in names or promotes(stored.type, columns.kind(stored.name)):
             continue
@@ -100,6 +102,21 @@ def _check_types(reader: BaseFileReader, columns: ViewColumns, root: str) -> Non
             column=stored.name,
             path=reader.path,
         )
+
+
+def _check_names(reader: BaseFileReader, columns: ViewColumns, root: str) -> None:
+    if columns.table is None or not columns.is_evolved:
+        return
+    stored, instant = {column.name: column for column in reader.schema}, path_instant(reader.path)
+    for column in columns.table:
+        if not has_present_names(column, stored.get(column.name), instant):
+            raise UnsupportedError(
+                f"{root}/{reader.path} was written before column {column.name!r} was renamed or added again. Readers "
+                "of Iceberg and Delta find columns by their present names. Rewrite the older files, for example with "
+                "`lakehouse clustering run --force`, and export again",
+                column=column.name,
+                path=reader.path,
+            )
 
 
 def _bounds(reader: BaseFileReader, columns: ViewColumns) -> dict[str, ColumnBounds]:

@@ -37,6 +37,11 @@ class SparkVersion(Protocol):
         ...
 
     @property
+    def LIMITS_BATCH_BYTES(self) -> bool:
+        """Whether Spark limits the bytes of the Arrow batches that it sends to workers, not only their rows."""
+        ...
+
+    @property
     def SOCKETS(self) -> SocketSettings | None:
         """The settings of Unix sockets; None if the version has only TCP."""
         ...

@@ -10,6 +10,7 @@ from lakehouse.spark.versions.protocol import SocketSettings
 from lakehouse.spark.versions.v40 import (
     HAS_DATA_SOURCE,
     JSON_SETTINGS,
+    LIMITS_BATCH_BYTES,
     dataset,
     from_arrow,
     is_valid_utf8,
@@ -27,6 +28,7 @@ from lakehouse.spark.versions.v40 import (
 __all__ = [
     "HAS_DATA_SOURCE",
     "JSON_SETTINGS",
+    "LIMITS_BATCH_BYTES",
     "SOCKETS",
     "dataset",
     "from_arrow",

@@ -14,7 +14,7 @@ BATCHED, DIRECT = "TIMELINE_SERVER_BASED", "DIRECT"
 
 
 class InsertDuplicates(StrEnum):
-    """What an insert does with rows whose key exists already; values of `hoodie.datasource.insert.dup.policy`."""
+    """Treatment of inserted rows whose key exists already; values of `hoodie.datasource.insert.dup.policy`."""
 
     NONE = "none"
     DROP = "drop"
@@ -49,8 +49,8 @@ class WritePolicy:
     duplicates: str = option(
         DUPLICATES,
         "none",
-        "What insert does with rows whose key is repeated in the batch or exists in the table: insert them (none), "
-        "leave them out and count them (drop), or refuse the batch (fail).",
+        "Rows of an insert whose key is repeated in the batch or exists in the table: insert them (none), leave them "
+        "out and count them (drop), or refuse the batch (fail).",
         choices=tuple(InsertDuplicates),
     )
     drop_duplicates: bool = option(DROP_DUPLICATES, False, f"The same as {DUPLICATES}=drop.")

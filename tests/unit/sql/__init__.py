@@ -1,0 +1,1 @@
+"""SQL statements on tables of a catalog."""

@@ -94,9 +94,10 @@ def _stored_rows(context: WriteContext, stored: Sequence[StoredKeys], run: Stage
             keys = reader.slice(entry.offset, entry.upserts, [KEY]).column(0)
             is_stored = np.zeros(entry.upserts, bool)
             for file in files:
-                with context.storage.open_input(file.path) as source, pa.ipc.open_file(source) as found:
-                    for number in range(found.num_record_batches):
-                        is_stored |= np.asarray(pc.is_in(keys, value_set=found.get_batch(number).column(0)))
+                with context.storage.open_input(file.path) as source, pa.ipc.open_file(source) as reader_of_keys:
+                    for number in range(reader_of_keys.num_record_batches):
+                        batch = reader_of_keys.get_batch(number)
+                        is_stored |= np.asarray(pc.is_in(keys, value_set=batch.column(0)))
             rows.append(entry.offset + np.flatnonzero(is_stored))
     ascending: np.ndarray = np.sort(np.concatenate(rows)) if rows else np.array([], np.int64)
     return ascending

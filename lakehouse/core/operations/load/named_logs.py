@@ -16,7 +16,7 @@ from lakehouse.model.attempt import is_token_of
 
 def keeps_logs(table: LoadedTable) -> bool:
     """Return whether log files are named after their slice, so that a rollback neutralises them."""
-    return table.config.is_merge_on_read and table.config.layout.names_logs_by_slice
+    return table.config.names_logs_by_slice
 
 
 def is_named_by_slice(path: str, requested: str) -> bool:

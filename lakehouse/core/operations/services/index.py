@@ -82,8 +82,10 @@ class Indexed(Readable):
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexDue:
     """Return whether declared indexes are not built yet. Reads the index definitions if the table has any."""
     del request
-    declared = _declared(table, policies) if table.config.layout.writes_metadata_table else ()
-    return index_due(declared, listed_in(table), table.timeline)
+    if not table.config.layout.writes_metadata_table:
+        answer = index_due((), listed_in(table), table.timeline)
+        return replace(answer, reason=f"tables of version {table.config.version} have no indexes that are built here")
+    return index_due(_declared(table, policies), listed_in(table), table.timeline)
 
 
 def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexPlan | NothingToDo:

@@ -6,9 +6,9 @@
     run        resume pending plans, else schedule and execute   commits
     cost       how much would a run read, write or delete?       for the scheduler
 
-Each service is one module with these five functions; `lakehouse.core.table.services` has a property for each. A
-service without plans on the timeline (archive, ttl, orphans, validation, sync, export) plans and executes in one run:
-its `schedule` returns NothingToDo.
+Each service is one module with these five functions; `lakehouse.core.table.services` has a property for each. A service
+without plans on the timeline (archive, ttl, orphans, validation, sync, export) plans and executes in one run: its
+`schedule` returns NothingToDo.
 """
 
 from __future__ import annotations

@@ -107,5 +107,5 @@ def _stored_keys(write: PreparedWrite, staged: Sequence[StagedRun]) -> tuple[Sto
     share = max(context.policy.memory_budget_bytes // max(min(write.engine.parallelism, len(tasks)), 1), 1)
     context = replace(context, policy=replace(context.policy, memory_budget_bytes=share))
     read = replace(read, budget_bytes=share)
-    found = write.engine.run(partial(stored_keys_of, context, read), tasks, light=True)
-    return tuple(keys for keys in found if keys is not None)
+    files = write.engine.run(partial(stored_keys_of, context, read), tasks, light=True)
+    return tuple(file for file in files if file is not None)

@@ -33,16 +33,10 @@ from lakehouse.model.files import LogFile
 from lakehouse.model.instant import Action, Instant, Timeline
 
 
-def orders_writes(write: PreparedWrite) -> bool:
-    """Return whether the writes of a file group must be in order."""
-    config = write.table.config
-    return config.is_merge_on_read and config.layout.names_logs_by_slice
-
-
 def with_log_names(write: PreparedWrite, tasks: Sequence[GroupTask]) -> tuple[GroupTask, ...]:
     """Return the tasks, with the names of the log files that they append. Lists the partitions of these tasks."""
     appending = [task for task in tasks if task.appends]
-    if not appending or not orders_writes(write):
+    if not appending:
         return tuple(tasks)
     held = pending_compactions(write.table)
     versions: dict[tuple[str, str, str], int] = {}

@@ -46,7 +46,7 @@ from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.insert_duplicates import counted, insert_duplicates
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
-from lakehouse.core.operations.write.slice_order import orders_writes, start_in_order, with_log_names
+from lakehouse.core.operations.write.slice_order import start_in_order, with_log_names
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
@@ -122,7 +122,7 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenRow
     conflict = None if search.listing is None else _changed_listing(write, search.listing, placed.tasks)
     if conflict is not None:
         return conflict
-    tasks = with_log_names(write, placed.tasks)
+    tasks = with_log_names(write, placed.tasks) if write.table.config.names_logs_by_slice else placed.tasks
     written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
     return replace(written, resizes=placed.resizes) if isinstance(written, WrittenRows) else written
 
@@ -216,7 +216,7 @@ def _announce(
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
-    if orders_writes(write):
+    if write.table.config.names_logs_by_slice:
         conflict = start_in_order(attempt, profile, tasks)
         if conflict is None:
             attempt.markers.announce(names)

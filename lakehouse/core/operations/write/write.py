@@ -53,7 +53,7 @@ from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt,
 from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.operations.write.insert_duplicates import insert_duplicates, unique_rows
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
-from lakehouse.core.operations.write.slice_order import SliceOrderCheck, orders_writes
+from lakehouse.core.operations.write.slice_order import SliceOrderCheck
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
 from lakehouse.core.planning.conflict import CONFLICTS_KEY, write_summary
@@ -460,7 +460,7 @@ def _checks(written: _Written, metadata: CommitMetadata, deletes: RememberedDele
 
 def _order_checks(written: _Written, metadata: CommitMetadata) -> tuple[CommitCheck, ...]:
     """Return the check that writes of one file group are in order, for tables that need it."""
-    if not orders_writes(written.attempt.write):
+    if not written.attempt.table.config.names_logs_by_slice:
         return ()
     named: dict[Group, str | None] = {}
     for stat in metadata.stats:

@@ -61,7 +61,9 @@ _SNAPSHOT, _BUCKETS, _ID = "lakehouse.export.snapshot", "lakehouse.export.bucket
 #: Other programs may expire snapshots or drop the view. Its files still belong to the table, so none may be deleted.
 _PROTECTION = {"gc.enabled": "false"}
 _NAME_MAPPING = "schema.name-mapping.default"
-_FILES_PER_BUCKET, _MOST_BUCKETS = 2_000, 100
+_FILES_PER_BUCKET, _MOST_BUCKETS = 500, 200
+#: Files are divided again when a view needs this many times more buckets.
+_GROWTH = 4
 #: Files that an expiry may delete, whatever a manifest list names.
 _METADATA_FILE = re.compile(r"metadata/[^/]+\.(?:avro|metadata\.json)")
 _AGAIN = "another program moved or changed the view"
@@ -239,7 +241,9 @@ def _next_document(env: Env, state: ViewState, change: ViewChange) -> Document:
     properties = {**document["properties"], **_PROTECTION, _NAME_MAPPING: name_mapping(schema)}
     if change.replaces_all:
         properties.pop(MIXED, None)
-        properties[_BUCKETS] = str(_bucket_count(change))
+        properties[_BUCKETS] = str(_bucket_count(len(change.added)))
+    else:
+        properties[_BUCKETS] = _grown(properties[_BUCKETS], document, change)
     properties |= dict(change.properties)
     properties |= {VIEW_OF: change.view_of, MARK: change.mark.encode(), _ID: env.ids.uuid()}
     document["properties"] = properties
@@ -251,8 +255,16 @@ def _next_document(env: Env, state: ViewState, change: ViewChange) -> Document:
     return with_history(document, previous, change.retained, now)
 
 
-def _bucket_count(change: ViewChange) -> int:
-    return min(_MOST_BUCKETS, max(1, len(change.added) // _FILES_PER_BUCKET + 1))
+def _bucket_count(files: int) -> int:
+    return min(_MOST_BUCKETS, files // _FILES_PER_BUCKET + 1)
+
+
+def _grown(count: str, document: Document, change: ViewChange) -> str:
+    """Return the number of buckets of the next snapshot: more if the view grew to several times its size."""
+    snapshot = current_snapshot(document)
+    before = 0 if snapshot is None else int(snapshot["summary"].get("total-data-files", 0))
+    wanted = _bucket_count(before + len(change.added))
+    return str(wanted) if wanted >= _GROWTH * int(count) else count
 
 
 def _snapshot(env: Env, state: ViewState, change: ViewChange, document: Document, now_ms: int) -> Document:
@@ -324,9 +336,11 @@ class _SnapshotWriter:
         gone = {f"{self.document['location']}/{path}" for path in change.removed}
         buckets = {_bucket_of_path(path, self.document, self.columns) for path in change.removed} | by_bucket.keys()
         records: list[Mapping[str, Any]] = []
+        assert loaded.document is not None
+        divides = loaded.document["properties"][_BUCKETS] != self.document["properties"][_BUCKETS]
         for record in before:
             bucket = _bucket_of(record)
-            if bucket is not None and bucket not in buckets:
+            if bucket is not None and bucket not in buckets and not divides:
                 if record["added_files_count"] or record["existing_files_count"]:
                     records.append(record)
                 continue
@@ -335,6 +349,9 @@ class _SnapshotWriter:
                 changed = deleted_entry(entry, record, self.snapshot) if is_gone else kept_entry(entry, record)
                 if is_gone:
                     self.removed.append(entry)
+                if divides:
+                    path = _relative(self.document, entry["data_file"]["file_path"])
+                    bucket = _bucket_of_path(path, self.document, self.columns)
                 by_bucket.setdefault(-1 if bucket is None else bucket, []).append(changed)
         return [*records, *(self._manifest(bucket, entries) for bucket, entries in sorted(by_bucket.items()))]
 

@@ -97,7 +97,7 @@ def encode_value(value: Any, kind: pa.DataType) -> bytes:
     if pat.is_string(kind):
         return value if isinstance(value, bytes) else str(value).encode()
     if pat.is_decimal(kind):
-        size = max(1, (value.bit_length() + 8) // 8)
+        size = (value if value >= 0 else ~value).bit_length() // 8 + 1
         return int(value).to_bytes(size, "big", signed=True)
     return struct.pack("<i" if pat.is_int32(kind) or pat.is_date(kind) else "<q", int(value))
 

@@ -117,6 +117,7 @@ def test_table_without_ordering_column_stores_the_payload_that_lets_the_later_ro
         ({"merge_mode": "COMMIT_TIME_ORDERING"}, "COMMIT_TIME_ORDERING"),
         ({"ordering": None, "column_groups": {"ts": ("v",)}}, "column groups"),
         ({"options": {"lakehouse.delete_retention": "7d"}}, "remembered deletes"),
+        ({"cdc": "DATA_BEFORE_AFTER"}, "change logs of merge-on-read tables"),
         (
             {"options": {"hoodie.index.type": "BUCKET", "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}},
             "consistent hashing",
@@ -448,6 +449,7 @@ def test_log_compaction_archive_and_indexes_are_refused_by_name(tmp_path: Path) 
         table.services.log_compaction.run(force=True)
     with pytest.raises(UnsupportedError, match="timeline of table version 6"):
         table.services.archive.run(force=True)
+    assert "no indexes that are built here" in table.services.index.due().reason
     with pytest.raises(UnsupportedError, match="use an index that needs none, such as SIMPLE, BLOOM or BUCKET"):
         table.with_options({"hoodie.metadata.record.index.enable": "true"}).services.index.run(force=True)
     with pytest.raises(UnsupportedError, match="leave the option out"):

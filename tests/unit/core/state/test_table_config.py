@@ -172,7 +172,7 @@ def test_merge_mode_is_declared_or_follows_from_the_payload_class(properties: di
     ("changes", "message"),
     [
         ({"name": ""}, "needs a name"),
-        ({"record_key": ()}, "needs a record key"),
+        ({"record_key": (), "options": {"hoodie.index.type": "BUCKET"}}, "hashes the columns of the record key"),
         ({"options": {"hoodie.write.table.version": "7"}}, "versions 6, 8, 9 can be written"),
         ({"options": {"hoodie.parquet.max.filesize": "1"}}, "Did you mean 'hoodie.parquet.max.file.size'"),
         ({"merge_mode": MergeMode.EVENT_TIME_ORDERING}, "needs an ordering column"),

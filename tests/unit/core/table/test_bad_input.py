@@ -136,9 +136,9 @@ def test_write_refuses_nulls_in_a_required_column() -> None:
     )
 
 
-def test_write_refuses_frames_that_are_neither_arrow_nor_spark() -> None:
+def test_write_refuses_objects_without_rows_and_lists_the_accepted_kinds() -> None:
     table = make_table()
-    unchanged_after(lambda: table.upsert([{"id": "k1"}]), table, "not list")
+    unchanged_after(lambda: table.upsert(5), table, "of type int; give a list or iterator of dicts")
 
 
 def test_unknown_option_of_a_call_is_refused_with_the_nearest_name() -> None:
@@ -252,7 +252,6 @@ def test_open_refuses_a_table_that_cannot_be_read(changes: Mapping[str, str], na
     [
         ({"hoodie.record.merge.mode": "CUSTOM"}, "merge mode CUSTOM"),
         ({"hoodie.populate.meta.fields": "false"}, "hoodie.populate.meta.fields=false"),
-        ({"hoodie.table.recordkey.fields": ""}, "without record key fields"),
     ],
 )
 def test_write_refuses_a_read_only_table_and_names_the_cause(changes: Mapping[str, str], named: str) -> None:

@@ -308,9 +308,26 @@ def test_rows_can_be_taken_sorted_and_joined_in_memory() -> None:
     assert dataset.join(dataset, "id", right_suffix="_right").count_rows() == 12
 
 
+def test_only_fragment_has_all_rows_as_datafusion_reads_them() -> None:
+    dataset = filled(MERGE_ON_READ).scan(["id", "amount"]).to_pyarrow_dataset()
+    condition = pc.field("amount") > 5
+    (fragment,) = dataset.get_fragments(condition)
+    assert fragment.physical_schema == dataset.schema
+    scanner = fragment.scanner(dataset.schema, columns=["id"], filter=condition, batch_size=2)
+    assert scanner.projected_schema.names == ["id"]
+    rows = pa.Table.from_batches(scanner.to_batches(), scanner.projected_schema)
+    assert rows.sort_by("id").equals(dataset.to_table(["id"], filter=condition).sort_by("id"))
+
+
 def test_uses_that_would_bypass_the_scanner_are_errors(tmp_path: Any) -> None:
     dataset = filled(MERGE_ON_READ).scan().to_pyarrow_dataset()
-    for use in (dataset.get_fragments, lambda: dataset.files, lambda: dataset.replace_schema(SCHEMA)):
+    (fragment,) = dataset.get_fragments()
+    other_schema = pa.schema([("id", pa.int8())])
+    for use in (
+        lambda: dataset.files,
+        lambda: dataset.replace_schema(SCHEMA),
+        lambda: fragment.scanner(other_schema),
+    ):
         with pytest.raises(UnsupportedError, match="merges log files"):
             use()
     with pytest.raises(UnsupportedError, match="another process"):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse import Table
+from lakehouse.core.files.base.base_reader import MissingFileError
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
@@ -23,7 +24,7 @@ from lakehouse.platform.export.export import ExportedView, run_export
 from lakehouse.platform.export.formats import VIEW_FORMATS
 from lakehouse.spec.options.export import ExportPolicy
 from tests.support.tables import make_env
-from tests.support.views import FORMATS, check_view, export, read_view, rows_of
+from tests.support.views import FORMATS, check_view, export, exported_paths, read_view, rows_of
 
 POLICY = ExportPolicy(retained_versions=2)
 
@@ -118,6 +119,23 @@ def test_export_that_another_one_did_already_finds_nothing_to_do(name: str, tmp_
     store = Overtaken(open_storage(f"{tmp_path}/orders"), lambda: export(table, name, policy=POLICY))
     assert isinstance(export_on(table, store, name), NothingToDo)  # type: ignore[arg-type]
     check_view(table, name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_export_whose_files_a_clean_removes_plans_again(name: str, tmp_path: Path) -> None:
+    table = base_table(tmp_path, name, 1)
+    planned = table.services.table.refresh()
+    for number in range(3):
+        table.upsert(rows(1, 10, 2, 3, amount=50 + number))
+    options = {"hoodie.clean.commits.retained": "1"}
+    cleaned = Table.open(f"{tmp_path}/orders", options=options).services.clean.run(force=True)
+    assert not isinstance(cleaned, NothingToDo) and cleaned.files > 0
+    outcome = run_export(planned, VIEW_FORMATS[name], POLICY)
+    assert isinstance(outcome, ExportedView) and outcome.instant == table.commits()[-1][0].requested
+    check_view(table, name)
+    (tmp_path / "orders" / exported_paths(table, name)[0]).unlink()
+    with pytest.raises(MissingFileError):
+        export(table, name, force=True)
 
 
 @pytest.mark.parametrize("name", FORMATS)
