@@ -31,6 +31,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Spark": (
         ("lakehouse/spark/session.py", ("job_session",)),
         ("lakehouse/spark/frames.py", ("read", "register", "write")),
+        ("lakehouse/spark/attached_catalog.py", ("attach", "detach")),
     ),
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
