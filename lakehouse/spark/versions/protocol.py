@@ -80,7 +80,7 @@ class SparkVersion(Protocol):
         ...
 
     def metadata_column(self, frame: DataFrame) -> Column:
-        """Return the metadata column of a DataFrame of files, even if a data column has its name."""
+        """Return the metadata column of a file-based DataFrame, even if a data column has its name."""
         ...
 
     def parsed_type(self, text: str) -> DataType:

@@ -109,7 +109,7 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def metadata_column(frame: DataFrame) -> Column:
-    """Return the metadata column of a DataFrame of files, even if a data column has its name."""
+    """Return the metadata column of a file-based DataFrame, even if a data column has its name."""
     java_frame: Any = frame
     column: Any = Column
     result: Column = column(java_frame._jdf.metadataColumn("_metadata"))
@@ -187,7 +187,7 @@ def repeats_nested_key(text: Column, options: Mapping[str, str]) -> Column:
 
 
 def _without_braces(token: Column) -> Column:
-    """Return a token of JSON with the braces of a string as escape sequences, and a comment as a space."""
+    """Return a JSON token with the braces of a string as escape sequences, and a comment as a space."""
     escaped = F.replace(F.replace(token, F.lit("{"), F.lit(r"\u007b")), F.lit("}"), F.lit(r"\u007d"))
     is_string = token.startswith('"') | token.startswith("'")
     is_comment = token.startswith("/") | token.startswith("#")

@@ -69,7 +69,7 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def metadata_column(frame: DataFrame) -> Column:
-    """Return the metadata column of a DataFrame of files, even if a data column has its name."""
+    """Return the metadata column of a file-based DataFrame, even if a data column has its name."""
     return frame.metadataColumn("_metadata")
 
 

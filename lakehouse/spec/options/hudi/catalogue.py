@@ -23,7 +23,7 @@ from lakehouse.spec.options.declarations import declared_keys
 
 
 class Support(StrEnum):
-    """The effect of an option of a Hudi job.
+    """The effect of an option in a Hudi job.
 
     HONOURED: It has its effect.
     NOT_NEEDED: It has no counterpart, and rows do not depend on it; it is accepted, and one log line lists it.

@@ -187,3 +187,20 @@ def test_options_of_services_in_a_call_are_refused(location: str) -> None:
     with pytest.raises(SettingError, match=r"used by the service clean only.*Table\.create"):
         table.upsert(batch(("a", 1, "mon")), options={"hoodie.cleaner.commits.retained": "3"})
     assert table.commits() == ()
+
+
+def test_job_without_a_record_key_inserts_rows_with_generated_keys(location: str) -> None:
+    job = parse_write_job({"hoodie.table.name": "t"})
+    for _ in range(2):
+        rows = batch(("a", 1, "mon"))
+        target = open_target(location, job, SaveMode.APPEND, rows.schema)
+        assert isinstance(target, JobTarget)
+        target.write(rows)
+    assert stored(location) == [("a", 1), ("a", 1)]
+
+
+def test_inserts_drop_stored_keys_by_the_option_of_hudi(location: str) -> None:
+    save(location, batch(("a", 1, "mon")))
+    insert = {OPERATION: "insert", "hoodie.datasource.write.insert.drop.duplicates": "true"}
+    save(location, batch(("a", 2, "mon"), ("b", 1, "mon")), **insert)
+    assert stored(location) == [("a", 1), ("b", 1)]
