@@ -258,13 +258,22 @@ def show_namespaces(session: SqlSession, pattern: str) -> pa.Table:
 
 
 def set_option(session: SqlSession, statement: SetOption, _: Parameters) -> pa.Table | None:
-    """Set or reset an option for writes in this session."""
+    """Set or reset an option for writes in this session; Spark gets the statement, too."""
+    in_spark = session.engine.session is not None
     if statement.value is None:
         session.options.pop(statement.key, None)
     else:
-        if statement.key not in SESSION_KEYS:
-            check_known({statement.key: statement.value})
+        try:
+            if statement.key not in SESSION_KEYS:
+                check_known({statement.key: statement.value})
+        except UserError:
+            if not in_spark:
+                raise
+            # Another library of the session may know the key.
+            return None
         session.options[statement.key] = statement.value
+    if in_spark:
+        return None
     value = "" if statement.value is None else statement.value
     return pa.table({"key": pa.array([statement.key]), "value": pa.array([value])})
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.rows.partition_path import parse_partition_path
 from lakehouse.core.table.table import Table
@@ -75,10 +76,12 @@ def delete(session: SqlSession, statement: Delete, parameters: Parameters) -> pa
     selected = ", ".join(quoted(column, mark) for column in columns)
     name = ".".join(quoted(part, mark) for part in statement.name)
     alias = f" AS {quoted(statement.alias, mark)}" if statement.alias else ""
+    # The keys are read before the write, so it fails if another writer changes a partition in between.
+    precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
     frame = session.query(f"SELECT {selected} FROM {name}{alias} WHERE {statement.where}", parameters)
     schema = table.schema
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
-    return outcome_rows(table.delete(session.engine.conform(frame, targets)))
+    return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
 
 
 def merge(session: SqlSession, statement: Merge, parameters: Parameters) -> pa.Table | None:

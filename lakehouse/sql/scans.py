@@ -10,6 +10,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.read.cdc import CDC
 from lakehouse.core.operations.read.queries import Changes
+from lakehouse.core.planning.predicate import check_columns, parse_predicate
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
@@ -61,16 +62,18 @@ def narrowed(scan: TableScan, reference: Reference, query: QueryReferences, engi
         data = [(*scan.table.config.keys.record_key_fields, META_COLUMNS[2])[0].partition(".")[0]]
     request = replace(request, columns=(*named, *data))
     where = None if engine.prunes else where_text(reference.conditions, schema, is_utc=engine.is_utc)
-    if where is not None:
-        conditional = replace(scan, request=replace(request, where=where))
-        try:
-            conditional.plan()
-        except UserError:
-            # The condition is only for pruning. The engine reports an error of the query itself.
-            pass
-        else:
-            return conditional
+    if where is not None and _is_valid(where, schema):
+        request = replace(request, where=where)
     return replace(scan, request=request)
+
+
+def _is_valid(where: str, schema: pa.Schema) -> bool:
+    """Return whether a scan accepts a condition. It is only for pruning: the engine reports errors of the query."""
+    try:
+        check_columns(parse_predicate(where), schema)
+    except UserError:
+        return False
+    return True
 
 
 def _changes(table: Table, arguments: tuple[str, ...]) -> TableScan:

@@ -16,6 +16,7 @@ BENCHES = (
     "indexes",
     "hudi",
     "one_row",
+    "sql_statement",
     "memory",
     "requests",
     "scale",

@@ -68,6 +68,8 @@ OTHERS = (
     "EXPLAIN FORMATTED SELECT * FROM hr.t",
     "SET spark.sql.shuffle.partitions = 7",
     "SET -v",
+    "SET hoodie.of.another.library = 3",
+    "SET hoodie.clean.commits.retained = 3",
     "RESET spark.sql.shuffle.partitions",
     "ADD JAR '/x.jar'",
     "CALL catalog.system.rollback('db.t', 1)",
