@@ -21,7 +21,7 @@ with an underscore are not public."""
 PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Tables": (
         ("lakehouse/core/table/table.py", ("Table",)),
-        ("lakehouse/core/table/writes.py", ("WriteCall",)),
+        ("lakehouse/core/table/arguments.py", ("WriteCall",)),
         ("lakehouse/core/table/scan.py", ("TableScan",)),
         ("lakehouse/core/table/services.py", ()),
         ("lakehouse/core/operations/commit/results.py", ()),

@@ -140,6 +140,15 @@ class MergeBuilder:
                 argument="source",
             )
         source = self.source.scan() if hasattr(self.source, "scan") else self.source
+        if not isinstance(source, ARROW_FRAMES) and not hasattr(source, "__arrow_c_stream__"):
+            # The types of the source follow from its own values: the statement converts them.
+            rules = operations.InputRules(
+                schema=None,
+                adds_columns=True,
+                separates_absent=False,
+                budget_bytes=policies.write.memory_budget_bytes,
+            )
+            source = operations.input_batch(source, lambda: rules).rows
         return source_rows(source, policies.write.memory_budget_bytes // _SOURCE_PART)
 
     def _is_upsert(self, statement: Statement, join: Join, loaded: LoadedTable) -> bool:
@@ -207,10 +216,10 @@ def statement_of(
     schema, columns = names.target, tuple(dict.fromkeys(name.partition(".")[0] for name in keys.record_key_fields))
     if not columns:
         # A generated key is stored in the meta column only.
-        if verbs != {Verb.DELETE}:
+        if Verb.INSERT in verbs:
             raise UserError(
-                f"{loaded.env.storage.root}: record keys are generated, so UPDATE and MERGE cannot name a row: "
-                "delete the rows with delete_where and insert them with their new values, or create a table with a "
+                f"{loaded.env.storage.root}: record keys are generated, and a MERGE that inserts has no keys for its "
+                "new rows: update and delete here, and add the new rows by insert; or create a table with a "
                 "record key"
             )
         columns, schema = (META_COLUMNS[2],), schema.append(pa.field(META_COLUMNS[2], pa.string()))

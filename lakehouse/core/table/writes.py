@@ -131,8 +131,8 @@ class TableWrites:
         """Return a MERGE of the rows of a source; `execute` runs it in one commit.
 
         Args:
-            source: Arrow data, an object with `__arrow_c_stream__`, a table or a scan of one. It must fit into a
-                quarter of the memory budget.
+            source: Rows in any form that `upsert` takes, except DataFrames of Spark, a table or a scan of one. They
+                must fit into a quarter of the memory budget.
             on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
             source_alias: The name of the source in the texts of the statement.
             target_alias: The name of this table in the texts of the statement.
