@@ -19,6 +19,7 @@ from lakehouse.core.planning.changed_rows import Statement
 from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.core.table.input_rows import InputRules, input_batch
 from lakehouse.core.table.statements import (
     StatementRun,
     TableAccess,
@@ -99,7 +100,7 @@ class MergeBuilder:
         if not self.clauses:
             raise UserError("merge: add at least one clause, such as .when_matched_update_all()")
         policies = self.table.policies_of(call)
-        source, repeats = self._rows(policies, call)
+        source, repeats = self._rows(policies)
         loaded = self.table.refresh()
         target = table_schema(loaded)
         if target is None:
@@ -133,7 +134,7 @@ class MergeBuilder:
         )
         return replace(self, clauses=(*self.clauses, clause))
 
-    def _rows(self, policies: Policies, call: WriteCall) -> tuple[pa.Table, bool]:
+    def _rows(self, policies: Policies) -> tuple[pa.Table, bool]:
         if is_frame(self.source) and not isinstance(self.source, ARROW_FRAMES):
             raise UserError(
                 "merge: the source must be Arrow data, and a DataFrame of Spark is not supported. Convert it to Arrow "
@@ -141,9 +142,16 @@ class MergeBuilder:
                 argument="source",
             )
         source = self.source.scan() if isinstance(getattr(self.source, "config", None), TableConfig) else self.source
-        return source_rows(
-            self.table.as_arrow(source, policies, call), policies.write.memory_budget_bytes // _SOURCE_PART
-        )
+        if not isinstance(source, ARROW_FRAMES) and not hasattr(source, "__arrow_c_stream__"):
+            # The types of the source follow from its own values: the statement converts them.
+            rules = InputRules(
+                schema=None,
+                adds_columns=True,
+                separates_absent=False,
+                budget_bytes=policies.write.memory_budget_bytes,
+            )
+            source = input_batch(source, lambda: rules).rows
+        return source_rows(source, policies.write.memory_budget_bytes // _SOURCE_PART)
 
     def _is_upsert(self, statement: Statement, join: Join, loaded: LoadedTable) -> bool:
         """Return whether the statement updates or inserts all columns by key, which an upsert does without a read."""
@@ -210,10 +218,10 @@ def statement_of(
     schema, columns = names.target, tuple(dict.fromkeys(name.partition(".")[0] for name in keys.record_key_fields))
     if not columns:
         # A generated key is stored in the meta column only.
-        if verbs != {Verb.DELETE}:
+        if Verb.INSERT in verbs:
             raise UserError(
-                f"{loaded.env.storage.root}: record keys are generated, so UPDATE and MERGE cannot name a row: "
-                "delete the rows with delete_where and insert them with their new values, or create a table with a "
+                f"{loaded.env.storage.root}: record keys are generated, and a MERGE that inserts has no keys for its "
+                "new rows: update and delete here, and add the new rows by insert; or create a table with a "
                 "record key"
             )
         columns, schema = (META_COLUMNS[2],), schema.append(pa.field(META_COLUMNS[2], pa.string()))

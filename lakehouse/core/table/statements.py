@@ -50,13 +50,12 @@ _PARTS_OF_BUDGET = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAccess:
-    """What a statement needs of a table: its location, and functions that load it, write it and convert rows."""
+    """What a statement needs of a table: its location, and functions that load and write it."""
 
     location: str
     refresh: Callable[[], LoadedTable]
     policies_of: Callable[[WriteCall], Policies]
     write: Callable[[LoadedTable, Policies, WriteRequest], Outcome]
-    as_arrow: Callable[[Any, Policies, WriteCall], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

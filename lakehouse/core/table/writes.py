@@ -155,12 +155,8 @@ class TableWrites:
             refresh=self.refresh,
             policies_of=self._policies_of,
             write=self._write_request,
-            as_arrow=self._as_arrow,
         )
         return access
-
-    def _as_arrow(self, rows: Any, policies: Policies, call: WriteCall) -> Any:
-        return self._batch(Operation.UPSERT, rows, policies, call).rows
 
     def _policies_of(self, call: WriteCall) -> Policies:
         commit_metadata_of(call.get("commit_metadata"))

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.operations.read.scan import Scan
-from lakehouse.core.rows.stored_names import is_renamed_in, path_instant
+from lakehouse.core.rows.stored_names import evolved_columns, is_renamed_in, path_instant
 from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.system.threads import parallel_map
 
 #: Maximum number of files whose footers are read. With more files, pruning by the conditions of a query saves more.
 MOST_FILES = 256
@@ -55,18 +56,25 @@ def divided(scan: Scan, *, is_filtered_later: bool = False) -> DividedScan:
         return nothing
     # The schema of the result lacks the names that columns have in files.
     named = pa.schema([scan.table_schema.field(name) for name in scan.schema.names])
+    is_evolved = bool(evolved_columns(named))
+    candidates: list[tuple[int, str, int]] = []
     paths, ids = [], set()
     is_plain = np.zeros(len(slices), bool)
     for number, file_slice in enumerate(slices):
         base = file_slice.base
         if base is None or file_slice.logs or not base.path.endswith(".parquet"):
             continue
-        if is_renamed_in(named, path_instant(base.path)):
+        if is_evolved and is_renamed_in(named, path_instant(base.path)):
             continue
         path = scan.storage.native(base.path)
-        if _PATTERN.isdisjoint(path) and _has_columns(path, base.size_bytes, scan.schema):
+        if _PATTERN.isdisjoint(path):
+            candidates.append((number, path, base.size_bytes))
+    # A footer contains a bloom filter, so reading it takes some milliseconds.
+    whole = parallel_map(pa.cpu_count(), lambda one: _has_columns(one[1], one[2], scan.schema), candidates)
+    for (number, path, _), has_columns in zip(candidates, whole, strict=True):
+        if has_columns:
             paths.append(path)
-            ids.add((file_slice.partition, file_slice.file_id))
+            ids.add((slices[number].partition, slices[number].file_id))
             is_plain[number] = True
     if not paths:
         return nothing

@@ -87,6 +87,21 @@ def test_rows_are_changed_by_their_generated_key(table: Table) -> None:
     assert not table.validate(deep=True).findings
 
 
+def test_statements_change_rows_by_the_place_of_their_key(table: Table) -> None:
+    table.insert(ROWS)
+    keys = sorted(keys_of(table))
+    table.update({"n": "n + 10"}, where="n = 2")
+    assert numbers(table) == [1, 12, 12]
+    (table.merge([{"m": 12}], on="n = m").when_matched_update({"n": "100"}).execute())
+    assert numbers(table) == [1, 100, 100]
+    assert sorted(keys_of(table)) == keys
+    (table.merge([{"m": 1}], on="n = m").when_matched_delete().execute())
+    assert numbers(table) == [100, 100]
+    with pytest.raises(UserError, match="a MERGE that inserts has no keys"):
+        table.merge(ROWS, on="target.n = source.n").when_not_matched_insert_all().execute()
+    assert not table.validate(deep=True).findings
+
+
 def test_services_keep_the_keys(table: Table) -> None:
     for _ in range(3):
         table.insert(ROWS)
