@@ -14,7 +14,6 @@ from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.instant import Instant
-from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, base_files, batch, make_env, make_table, row, strays
 
 PROPERTIES = ".hoodie/hoodie.properties"
