@@ -151,15 +151,17 @@ def test_rollbacks_of_version_9_are_decoded() -> None:
     assert plans == 1
 
 
-def test_a_rollback_of_version_6_that_needs_a_rollback_block_is_refused() -> None:
+def test_a_rollback_of_version_6_names_the_slice_that_gets_a_command_block() -> None:
     requests = [
         data
         for _, instant, data in instants_in(of_versions=("v6",))
         if instant.action is Action.ROLLBACK and instant.state is State.REQUESTED
     ]
     assert len(requests) == 1
-    with pytest.raises(UnsupportedError, match="20250126040826878 needs rollback blocks"):
-        table_layout(6).decode_rollback_plan(requests[0], base_path="/t")
+    plan = table_layout(6).decode_rollback_plan(requests[0], base_path="/t")
+    assert plan.target == "20250126040826878"
+    (request,) = (request for request in plan.requests if request.base_instant)
+    assert request.file_id and len(request.logs) == 1 and f"_{request.base_instant}.log." in next(iter(request.logs))
 
 
 def test_properties_of_each_table_are_parsed_and_have_the_computed_checksum() -> None:

@@ -233,8 +233,24 @@ def test_log_files_in_a_rollback_plan_are_deleted_from_version_8_on() -> None:
     data = write_record(ROLLBACK_PLAN, record)
     plan = table_layout(8).decode_rollback_plan(data, base_path="s3://lake/t")
     assert plan.requests == (RollbackRequest(partition="p", files=("p/a.parquet", "p/.a.log", "p/.b.log")),)
-    with pytest.raises(UnsupportedError, match="needs rollback blocks"):
-        table_layout(6).decode_rollback_plan(data, base_path="s3://lake/t")
+    of_6 = table_layout(6).decode_rollback_plan(data, base_path="s3://lake/t")
+    assert of_6.requests == (
+        RollbackRequest(partition="p", files=("p/a.parquet", "p/.a.log")),
+        RollbackRequest(partition="p", file_id="a-0", base_instant="1", logs={".b.log": 1, ".a.log": 1}),
+    )
+    slice_plan = replace(of_6, requests=of_6.requests[1:])
+    stored = encode_rollback_plan(slice_plan, base_path="s3://lake/t")
+    assert table_layout(6).decode_rollback_plan(stored, base_path="s3://lake/t") == slice_plan
+
+
+def test_log_blocks_of_an_unknown_slice_are_corrupt_in_version_6() -> None:
+    request = {"partitionPath": "p", "fileId": "", "latestBaseInstant": "", "filesToBeDeleted": []}
+    record = {
+        "instantToRollback": {"commitTime": "1", "action": "deltacommit"},
+        "RollbackRequests": [request | {"logBlocksToBeDeleted": {"/t": 1}}],
+    }
+    with pytest.raises(CorruptTableError, match="unknown file group"):
+        table_layout(6).decode_rollback_plan(write_record(ROLLBACK_PLAN, record), base_path="/t")
 
 
 @pytest.mark.parametrize(("partition", "path"), [("p", "q/x.parquet"), ("", "q/x.parquet"), ("p", "q/p/x.parquet")])
