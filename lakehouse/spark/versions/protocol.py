@@ -42,6 +42,14 @@ class SparkVersion(Protocol):
         ...
 
     @property
+    def READS_OLD_DATES(self) -> bool:
+        """Whether Spark's Parquet reader takes old dates of files without a version of Spark as they are stored.
+
+        Otherwise it refuses dates before 1582 and times before 1900 unless a setting names their calendar.
+        """
+        ...
+
+    @property
     def SOCKETS(self) -> SocketSettings | None:
         """The settings of Unix sockets; None if the version has only TCP."""
         ...
