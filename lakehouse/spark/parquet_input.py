@@ -175,7 +175,7 @@ def _only_selects(options: Any) -> bool:
 
 
 def _refuses_old_dates(frame: DataFrame) -> bool:
-    """Return whether Spark's reader refuses old dates in files that do not name the version of Spark."""
+    """Return whether Spark's reader refuses old dates if the footer names no Spark version."""
     settings = frame.sparkSession.conf
     return not spark_version().READS_OLD_DATES and any(settings.get(name, None) is None for name in _REBASE)
 
@@ -221,7 +221,7 @@ def _is_proleptic(values: Mapping[bytes, bytes]) -> bool:
 
 
 def _is_recent(column: pq.ColumnChunkMetaData) -> bool:
-    """Return whether the statistics of a column show that it has no dates and times before `_RECENT_YEAR`."""
+    """Return whether column statistics show no dates and times before `_RECENT_YEAR`."""
     if column.physical_type == "INT96":
         return False
     statistics = column.statistics
