@@ -26,16 +26,18 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lakehouse.spark.versions.choice import spark_version
+
 _RELATION = "org.apache.spark.sql.execution.datasources.LogicalRelation"
 _FILES = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
 _FORMAT = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _INDEX = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 _PROJECT = "org.apache.spark.sql.catalyst.plans.logical.Project"
 _ATTRIBUTE = "org.apache.spark.sql.catalyst.expressions.AttributeReference"
+_REBASE = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
 #: Options of Spark's session with the only value under which its reader decodes files as Arrow does.
 _SETTINGS = {
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    **dict.fromkeys(_REBASE, "CORRECTED"),
     "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.fieldId.read.enabled": "false",
@@ -47,6 +49,8 @@ _SELECTING = frozenset({"path", "paths", "recursivefilelookup", "pathglobfilter"
 _VERSION, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
 #: Earlier versions of Spark wrote dates and times in the hybrid calendar.
 _PROLEPTIC_SINCE = (3, 1)
+#: First year whose dates and times are equal in both calendars, for Spark's reader.
+_RECENT_YEAR = 1900
 _MAX_FILES = 10_000
 _READERS = 16
 _BATCH_ROWS = 65_536
@@ -89,10 +93,10 @@ def parquet_input(frame: DataFrame) -> ParquetInput | None:
     paths = _paths(frame)
     if paths is None:
         return None
-    schema = to_arrow_schema(frame.schema)
+    schema, only_recent = to_arrow_schema(frame.schema), _refuses_old_dates(frame)
     try:
         with ThreadPoolExecutor(_READERS) as pool:
-            parts_by_file = list(pool.map(lambda path: _parts(path, schema), paths))
+            parts_by_file = list(pool.map(lambda path: _parts(path, schema, only_recent=only_recent), paths))
     except (OSError, pa.ArrowException):
         # Spark's own error names the file and how it was read.
         return None
@@ -170,7 +174,13 @@ def _only_selects(options: Any) -> bool:
     return all(names.apply(place).lower() in _SELECTING for place in range(names.length()))
 
 
-def _parts(path: str, schema: pa.Schema) -> list[FilePart] | None:
+def _refuses_old_dates(frame: DataFrame) -> bool:
+    """Return whether Spark's reader refuses old dates if the footer names no Spark version."""
+    settings = frame.sparkSession.conf
+    return not spark_version().READS_OLD_DATES and any(settings.get(name, None) is None for name in _REBASE)
+
+
+def _parts(path: str, schema: pa.Schema, *, only_recent: bool) -> list[FilePart] | None:
     """Return the row groups of a file, or None if Arrow would read it differently from Spark."""
     with _open(path) as file:
         footer = file.metadata
@@ -181,10 +191,13 @@ def _parts(path: str, schema: pa.Schema) -> list[FilePart] | None:
             for place in range(footer.num_columns)
             if footer.schema.column(place).path.partition(".")[0] in schema.names
         ]
+        is_unknown = only_recent and _VERSION not in (footer.metadata or {})
         parts = []
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             columns = [group.column(place) for place in wanted]
+            if is_unknown and not all(_is_recent(column) for column in columns):
+                return None
             parts.append(
                 FilePart(
                     path=path,
@@ -205,6 +218,19 @@ def _is_proleptic(values: Mapping[bytes, bytes]) -> bool:
         return True
     numbers = re.match(rb"(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= _PROLEPTIC_SINCE
+
+
+def _is_recent(column: pq.ColumnChunkMetaData) -> bool:
+    """Return whether column statistics show no dates and times before `_RECENT_YEAR`."""
+    if column.physical_type == "INT96":
+        return False
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max:
+        return column.physical_type not in ("INT32", "INT64") or (
+            statistics is not None and statistics.null_count == column.num_values
+        )
+    year = getattr(statistics.min, "year", None)
+    return year is None or year >= _RECENT_YEAR
 
 
 def _has_columns(file: pq.ParquetFile, schema: pa.Schema) -> bool:

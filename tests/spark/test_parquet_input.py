@@ -18,6 +18,7 @@ from lakehouse import Table
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.engine import SparkEngine
 from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
+from lakehouse.spark.versions.choice import spark_version
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +44,17 @@ def folder(tmp_path: Path) -> Path:
     folder.mkdir()
     pq.write_table(ROWS, folder / "a.parquet", row_group_size=2)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def stored_calendar(spark: SparkSession) -> Iterator[None]:
+    """Set the calendar of files, without which Spark 3.5 refuses the old dates of these tests."""
+    names = ("datetimeRebaseModeInRead", "datetimeRebaseModeInWrite", "int96RebaseModeInRead", "int96RebaseModeInWrite")
+    for name in names:
+        spark.conf.set(f"spark.sql.parquet.{name}", "CORRECTED")
+    yield
+    for name in names:
+        spark.conf.unset(f"spark.sql.parquet.{name}")
 
 
 def collected(spark: SparkSession, frame: DataFrame, hint: str) -> list[dict[str, Any]]:
@@ -79,6 +91,22 @@ def test_parquet_input_gives_the_times_of_spark_in_each_stored_form(
     frame = spark.read.parquet(str(tmp_path / "written"))
     assert require(parquet_input(frame)).schema.field("at").type == pa.timestamp("us", "UTC")
     assert collected(spark, frame, "balanced") == collected(spark, frame, "none")
+
+
+def test_parquet_input_leaves_old_dates_to_a_spark_that_refuses_them(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    for name in ("datetimeRebaseModeInRead", "int96RebaseModeInRead"):
+        spark.conf.unset(f"spark.sql.parquet.{name}")
+    recent = tmp_path / "recent"
+    recent.mkdir()
+    pq.write_table(ROWS.slice(1), recent / "a.parquet")
+    pq.write_table(ROWS.select(["id", "money"]), recent / "b.parquet")
+    old = spark.read.parquet(str(folder))
+    assert (parquet_input(old) is not None) is spark_version().READS_OLD_DATES
+    assert parquet_input(old.select("id", "money")) is not None
+    assert parquet_input(spark.read.parquet(str(recent / "a.parquet"))) is not None
+    assert parquet_input(spark.read.parquet(str(recent / "b.parquet"))) is not None
 
 
 def test_parquet_input_reads_selected_columns_in_their_order(spark: SparkSession, folder: Path) -> None:

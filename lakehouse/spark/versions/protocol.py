@@ -38,7 +38,15 @@ class SparkVersion(Protocol):
 
     @property
     def LIMITS_BATCH_BYTES(self) -> bool:
-        """Whether Spark limits the bytes of the Arrow batches that it sends to workers, not only their rows."""
+        """Whether Spark limits Arrow batches for workers by bytes, not only by rows."""
+        ...
+
+    @property
+    def READS_OLD_DATES(self) -> bool:
+        """Whether Spark's Parquet reader takes old dates as stored if the footer names no Spark version.
+
+        Otherwise it refuses dates before 1582 and times before 1900 unless a setting names their calendar.
+        """
         ...
 
     @property

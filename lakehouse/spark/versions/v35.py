@@ -25,6 +25,7 @@ from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 HAS_DATA_SOURCE = False
 LIMITS_BATCH_BYTES = False
+READS_OLD_DATES = False
 SOCKETS: SocketSettings | None = None
 JSON_SETTINGS: Mapping[str, str] = {}
 #: Spark's JSON parser refuses deeper objects.

@@ -21,6 +21,7 @@ from lakehouse.spark.versions.protocol import SocketSettings
 
 HAS_DATA_SOURCE = True
 LIMITS_BATCH_BYTES = True
+READS_OLD_DATES = True
 SOCKETS: SocketSettings | None = None
 #: Parsing to a variant then refuses objects with a repeated key.
 JSON_SETTINGS: Mapping[str, str] = {"spark.sql.variant.allowDuplicateKeys": "false"}

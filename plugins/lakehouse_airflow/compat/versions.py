@@ -51,7 +51,7 @@ def version_problem(version_text: str | None) -> str:
 
 
 def package_problem() -> str:
-    """Return which installed package breaks a part of this Airflow and what to do, or an empty string."""
+    """Return the problem with an installed package and its remedy, or an empty string."""
     if installed_line() != (3, 2):
         return ""
     try:
