@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,10 +23,8 @@ from lakehouse.sql.engine import Parameters
 from lakehouse.sql.hudi_procedures import ALIASES, OPERATIONS, OTHERS, Alias
 from lakehouse.sql.run_shows import table_of
 from lakehouse.sql.run_writes import outcome_rows
+from lakehouse.sql.session_tables import SessionTables
 from lakehouse.sql.statements import Call
-
-if TYPE_CHECKING:
-    from lakehouse.sql.session import SqlSession
 
 BLOOM_FILTERS = "bloom_filters"
 _LIMIT = 20
@@ -81,12 +79,12 @@ class Arguments:
 class Procedure:
     """A procedure: its function, its arguments, and one sentence."""
 
-    run: Callable[[SqlSession, Arguments], pa.Table]
+    run: Callable[[SessionTables, Arguments], pa.Table]
     arguments: tuple[str, ...]
     text: str
 
 
-def call(session: SqlSession, statement: Call, _: Parameters) -> pa.Table | None:
+def call(session: SessionTables, statement: Call, _: Parameters) -> pa.Table | None:
     """Execute CALL; None for a procedure of another catalog."""
     name = statement.procedure[-1].lower()
     is_ours = len(statement.procedure) == 2 and statement.procedure[0].lower() == "lakehouse"
@@ -106,7 +104,7 @@ def call(session: SqlSession, statement: Call, _: Parameters) -> pa.Table | None
     return _aliased(session, name, statement)
 
 
-def _require_engine(session: SqlSession, statement: Call) -> None:
+def _require_engine(session: SessionTables, statement: Call) -> None:
     if session.engine.session is None:
         name = statement.procedure[-1].lower()
         raise UserError(
@@ -115,12 +113,12 @@ def _require_engine(session: SqlSession, statement: Call) -> None:
         )
 
 
-def _names_table(session: SqlSession, statement: Call) -> bool:
+def _names_table(session: SessionTables, statement: Call) -> bool:
     texts = [*statement.named.values(), *statement.positional]
     return any(session.names.exists(tuple(text.split("."))) for text in texts)
 
 
-def _aliased(session: SqlSession, name: str, statement: Call) -> pa.Table:
+def _aliased(session: SessionTables, name: str, statement: Call) -> pa.Table:
     alias: Alias = ALIASES[name]
     procedure = PROCEDURES[alias.procedure]
     if len(statement.positional) > len(alias.positional):
@@ -155,15 +153,15 @@ def _arguments(name: str, procedure: Procedure, values: dict[str, str], position
     return Arguments(name, values)
 
 
-def _table(session: SqlSession, arguments: Arguments) -> Table:
+def _table(session: SessionTables, arguments: Arguments) -> Table:
     text = arguments.required("table")
     options = {**session.options_of_writes(), **arguments.pairs("options")}
     name = ("lakehouse", text) if "/" in text else tuple(text.split("."))
     return session.names.open(name, options)
 
 
-def _service(name: str) -> Callable[[SqlSession, Arguments], pa.Table]:
-    def run(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _service(name: str) -> Callable[[SessionTables, Arguments], pa.Table]:
+    def run(session: SessionTables, arguments: Arguments) -> pa.Table:
         table = _table(session, arguments)
         service = table.services.named(name)
         op = arguments.text("op", "run").lower()
@@ -185,7 +183,7 @@ def _service(name: str) -> Callable[[SqlSession, Arguments], pa.Table]:
     return run
 
 
-def _bloom_filters(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _bloom_filters(session: SessionTables, arguments: Arguments) -> pa.Table:
     service, spark = _table(session, arguments).services.bloom_filters, session.engine.session
     match arguments.text("op", "run").lower():
         case "due":
@@ -251,7 +249,7 @@ def _timeline(table: Table, arguments: Arguments, *, services: tuple[str, ...] =
     return _rows([encode(instant) for instant in document.instants])
 
 
-def _show_timeline(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_timeline(session: SessionTables, arguments: Arguments) -> pa.Table:
     table = _table(session, arguments)
     wanted = TimelineFilter(
         services=arguments.names("action"),
@@ -261,7 +259,7 @@ def _show_timeline(session: SqlSession, arguments: Arguments) -> pa.Table:
     return _rows([encode(instant) for instant in table.inspection.instants(wanted).instants])
 
 
-def _show_commits(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_commits(session: SessionTables, arguments: Arguments) -> pa.Table:
     table, limit = _table(session, arguments), arguments.number("limit", _LIMIT)
     loaded = table.refresh()
     instants = table.archived() if arguments.flag("archived") else loaded.timeline.writes()
@@ -286,7 +284,7 @@ def _show_commits(session: SqlSession, arguments: Arguments) -> pa.Table:
     return _rows(list(reversed(rows)))
 
 
-def _stats(session: SqlSession, arguments: Arguments) -> list[dict[str, Any]]:
+def _stats(session: SessionTables, arguments: Arguments) -> list[dict[str, Any]]:
     table = _table(session, arguments)
     instant = arguments.required("instant")
     commit = next((pair for pair in table.commits() if pair[0].requested == instant), None)
@@ -295,11 +293,11 @@ def _stats(session: SqlSession, arguments: Arguments) -> list[dict[str, Any]]:
     return [encode(stat) for stat in commit[1].stats]
 
 
-def _show_commit_files(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_commit_files(session: SessionTables, arguments: Arguments) -> pa.Table:
     return _rows(_stats(session, arguments)[: arguments.number("limit", 1_000)])
 
 
-def _show_commit_partitions(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_commit_partitions(session: SessionTables, arguments: Arguments) -> pa.Table:
     counts: dict[str, list[int]] = {}
     for stat in _stats(session, arguments):
         numbers = (1, *(int(stat[name]) for name in ("num_inserts", "num_updates", "num_deletes", "size_bytes")))
@@ -309,7 +307,7 @@ def _show_commit_partitions(session: SqlSession, arguments: Arguments) -> pa.Tab
     return _rows([{"partition": path, **dict(zip(names, numbers, strict=True))} for path, numbers in counts.items()])
 
 
-def _show_files(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_files(session: SessionTables, arguments: Arguments) -> pa.Table:
     table = _table(session, arguments)
     partition = arguments.values.get("partition")
     document = table.inspection.files(partition, limit=arguments.number("limit", 1_000))
@@ -319,20 +317,20 @@ def _show_files(session: SqlSession, arguments: Arguments) -> pa.Table:
     return _rows(lists[0] if lists else [])
 
 
-def _show_instant(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_instant(session: SessionTables, arguments: Arguments) -> pa.Table:
     detail = _table(session, arguments).inspection.instant(arguments.required("instant"))
     return table_of(("name", "value"), [(key, _cell(value)) for key, value in encode(detail).items()])
 
 
-def _show_properties(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_properties(session: SessionTables, arguments: Arguments) -> pa.Table:
     return table_of(("key", "value"), sorted(_table(session, arguments).config.raw.items()))
 
 
-def _show_partitions(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _show_partitions(session: SessionTables, arguments: Arguments) -> pa.Table:
     return table_of(("partition",), [(path,) for path in _table(session, arguments).partitions()])
 
 
-def _savepoint(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _savepoint(session: SessionTables, arguments: Arguments) -> pa.Table:
     table = _table(session, arguments)
     match arguments.text("op", "list").lower():
         case "create":
@@ -346,7 +344,7 @@ def _savepoint(session: SqlSession, arguments: Arguments) -> pa.Table:
     raise UserError("CALL lakehouse.savepoint: op must be create, delete or list")
 
 
-def _rollback(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _rollback(session: SessionTables, arguments: Arguments) -> pa.Table:
     table, op = _table(session, arguments), arguments.text("op", "run").lower()
     if op == "failed":
         return _value(table.rollback_failed())
@@ -356,7 +354,7 @@ def _rollback(session: SqlSession, arguments: Arguments) -> pa.Table:
     return _value(table.rollback(arguments.required("instant"), dry_run=op == "plan", force=force))
 
 
-def _restore(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _restore(session: SessionTables, arguments: Arguments) -> pa.Table:
     op = arguments.text("op", "run").lower()
     if op not in ("run", "plan"):
         raise UserError("CALL lakehouse.restore: op must be plan or run")
@@ -364,7 +362,7 @@ def _restore(session: SqlSession, arguments: Arguments) -> pa.Table:
     return _value(table.restore(arguments.required("to"), dry_run=op == "plan", force=arguments.flag("force")))
 
 
-def _policy(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _policy(session: SessionTables, arguments: Arguments) -> pa.Table:
     scope, service = arguments.required("table"), arguments.required("service")
     match arguments.text("op", "show").lower():
         case "set":
@@ -379,7 +377,7 @@ def _policy(session: SqlSession, arguments: Arguments) -> pa.Table:
     raise UserError("CALL lakehouse.policy: op must be set, remove or show")
 
 
-def _ttl_policy(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _ttl_policy(session: SessionTables, arguments: Arguments) -> pa.Table:
     services = _table(session, arguments).services
     match arguments.text("op", "list").lower():
         case "set":
@@ -400,14 +398,14 @@ def _ttl_policy(session: SqlSession, arguments: Arguments) -> pa.Table:
     raise UserError("CALL lakehouse.ttl_policy: op must be set, remove or list")
 
 
-def _validate(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _validate(session: SessionTables, arguments: Arguments) -> pa.Table:
     report = _table(session, arguments).validate(
         deep=arguments.flag("deep"), keys=arguments.text("keys", "partition"), spark=session.engine.session
     )
     return _value(report)
 
 
-def _metadata(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _metadata(session: SessionTables, arguments: Arguments) -> pa.Table:
     metadata, spark = _table(session, arguments).metadata, session.engine.session
     match arguments.text("op", "show").lower():
         case "show":
@@ -419,21 +417,21 @@ def _metadata(session: SqlSession, arguments: Arguments) -> pa.Table:
     raise UserError("CALL lakehouse.metadata: op must be show, validate or rebuild")
 
 
-def _register_table(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _register_table(session: SessionTables, arguments: Arguments) -> pa.Table:
     table = session.catalog.register_table(arguments.required("table"), arguments.required("location"))
     return table_of(("table", "location"), [(arguments.text("table"), table.location)])
 
 
-def _drop_partition(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _drop_partition(session: SessionTables, arguments: Arguments) -> pa.Table:
     return outcome_rows(_table(session, arguments).delete_partitions(arguments.names("partition")))
 
 
-def _truncate_table(session: SqlSession, arguments: Arguments) -> pa.Table:
+def _truncate_table(session: SessionTables, arguments: Arguments) -> pa.Table:
     table = _table(session, arguments)
     return outcome_rows(table.delete_partitions(arguments.names("partitions") or table.partitions()))
 
 
-def _help(_: SqlSession, arguments: Arguments) -> pa.Table:
+def _help(_: SessionTables, arguments: Arguments) -> pa.Table:
     wanted = arguments.text("procedure").lower()
     rows = [
         (f"lakehouse.{name}", ", ".join(procedure.arguments), procedure.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +16,8 @@ from lakehouse.spec.options.parser import check_known
 from lakehouse.spec.table.location import resolve
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.run_shows import matches
-from lakehouse.sql.run_writes import SESSION_KEYS, matching_partitions, outcome_rows
+from lakehouse.sql.run_writes import matching_partitions, outcome_rows
+from lakehouse.sql.session_tables import SESSION_KEYS, SessionTables
 from lakehouse.sql.statements import (
     AddColumns,
     AlterAction,
@@ -39,9 +40,6 @@ from lakehouse.sql.statements import (
     UnsupportedAlter,
 )
 from lakehouse.sql.types import arrow_type
-
-if TYPE_CHECKING:
-    from lakehouse.sql.session import SqlSession
 
 #: Properties with an argument of `Table.create`: Hudi's names in SQL, and the names of its writers.
 _ARGUMENTS = {
@@ -67,7 +65,7 @@ _LISTS = ("record_key", "ordering", "partition_by")
 _INDEX_KINDS = ("", "secondary_index", "record_index", "column_stats", "bloom_filters", "lakehouse")
 
 
-def create_table(session: SqlSession, statement: CreateTable, parameters: Parameters) -> pa.Table:
+def create_table(session: SessionTables, statement: CreateTable, parameters: Parameters) -> pa.Table:
     """Create a table, register it, and insert the rows of AS SELECT; a failed insert drops the table again."""
     identifier = session.names.identifier(statement.name)
     if identifier is None:
@@ -102,7 +100,7 @@ def create_table(session: SqlSession, statement: CreateTable, parameters: Parame
         raise
 
 
-def create_view(session: SqlSession, statement: CreateView, _: Parameters) -> pa.Table | None:
+def create_view(session: SessionTables, statement: CreateView, _: Parameters) -> pa.Table | None:
     """Create a view of this session if its query reads tables of the catalog."""
     from_catalog = session.reads_catalog(statement.query)
     name = statement.name[-1].lower()
@@ -121,7 +119,7 @@ def create_view(session: SqlSession, statement: CreateView, _: Parameters) -> pa
     return outcome_rows(_nothing(f"created view {name}"))
 
 
-def drop_view(session: SqlSession, statement: DropView, _: Parameters) -> pa.Table | None:
+def drop_view(session: SessionTables, statement: DropView, _: Parameters) -> pa.Table | None:
     """Drop a view of this session."""
     if len(statement.name) != 1 or statement.name[0].lower() not in session.views:
         return None
@@ -129,7 +127,7 @@ def drop_view(session: SqlSession, statement: DropView, _: Parameters) -> pa.Tab
     return outcome_rows(_nothing(f"dropped view {statement.name[0]}"))
 
 
-def drop_table(session: SqlSession, statement: DropTable, _: Parameters) -> pa.Table | None:
+def drop_table(session: SessionTables, statement: DropTable, _: Parameters) -> pa.Table | None:
     """Remove a table from the catalog; PURGE also deletes its files."""
     if not session.belongs(statement.name):
         identifier = session.names.identifier(statement.name)
@@ -146,12 +144,12 @@ def drop_table(session: SqlSession, statement: DropTable, _: Parameters) -> pa.T
     return outcome_rows(_nothing(f"dropped {identifier}{files}{foreign}"))
 
 
-def refresh(session: SqlSession, statement: Refresh, _: Parameters) -> pa.Table | None:
+def refresh(session: SessionTables, statement: Refresh, _: Parameters) -> pa.Table | None:
     """Do nothing: every statement reads the newest version."""
     return outcome_rows(_nothing("nothing to refresh")) if session.belongs(statement.name) else None
 
 
-def alter_table(session: SqlSession, statement: AlterTable, _: Parameters) -> pa.Table | None:
+def alter_table(session: SessionTables, statement: AlterTable, _: Parameters) -> pa.Table | None:
     """Change columns and properties, in one commit, or drop partitions."""
     if not session.belongs(statement.name):
         return None
@@ -169,13 +167,13 @@ def alter_table(session: SqlSession, statement: AlterTable, _: Parameters) -> pa
     return outcome_rows(outcome)
 
 
-def unsupported_alter(session: SqlSession, statement: UnsupportedAlter, _: Parameters) -> None:
+def unsupported_alter(session: SessionTables, statement: UnsupportedAlter, _: Parameters) -> None:
     """Raise UserError if the table belongs to the catalog."""
     if session.belongs(statement.name):
         raise UserError(f"ALTER TABLE {'.'.join(statement.name)}: this change is not supported: {statement.advice}")
 
 
-def create_index(session: SqlSession, statement: CreateIndex, _: Parameters) -> pa.Table | None:
+def create_index(session: SessionTables, statement: CreateIndex, _: Parameters) -> pa.Table | None:
     """Declare an index; `CALL lakehouse.index(table => ..., op => 'run')` builds it."""
     if not session.belongs(statement.name):
         return None
@@ -204,7 +202,7 @@ def create_index(session: SqlSession, statement: CreateIndex, _: Parameters) -> 
     return outcome_rows(_nothing(f"declared the index {statement.index}; {build}"))
 
 
-def drop_index(session: SqlSession, statement: DropIndex, _: Parameters) -> pa.Table | None:
+def drop_index(session: SessionTables, statement: DropIndex, _: Parameters) -> pa.Table | None:
     """Drop an index."""
     if not session.belongs(statement.name):
         return None
@@ -218,7 +216,7 @@ def drop_index(session: SqlSession, statement: DropIndex, _: Parameters) -> pa.T
     return outcome_rows(_nothing(f"dropped the index {statement.index}"))
 
 
-def namespace(session: SqlSession, statement: Namespace, _: Parameters) -> pa.Table | None:
+def namespace(session: SessionTables, statement: Namespace, _: Parameters) -> pa.Table | None:
     """Create, drop, show and use namespaces of the catalog."""
     if statement.verb == "show":
         return show_namespaces(session, statement.pattern)
@@ -250,14 +248,14 @@ def namespace(session: SqlSession, statement: Namespace, _: Parameters) -> pa.Ta
     return outcome_rows(_nothing(f"dropped namespace {existing}"))
 
 
-def show_namespaces(session: SqlSession, pattern: str) -> pa.Table:
+def show_namespaces(session: SessionTables, pattern: str) -> pa.Table:
     """Return the namespaces in the catalog and in the engine."""
     names = [*session.engine_namespaces(), *session.catalog.list_namespaces()]
     shown = sorted({name for name in names if matches(name, pattern)})
     return pa.table({"namespace": pa.array(shown, pa.string())})
 
 
-def set_option(session: SqlSession, statement: SetOption, _: Parameters) -> pa.Table | None:
+def set_option(session: SessionTables, statement: SetOption, _: Parameters) -> pa.Table | None:
     """Set or reset an option for writes in this session; Spark gets the statement, too."""
     in_spark = session.engine.session is not None
     if statement.value is None:
@@ -282,7 +280,7 @@ def _nothing(reason: str) -> NothingToDo:
     return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
 
 
-def _unknown_namespace(session: SqlSession, name: str) -> pa.Table:
+def _unknown_namespace(session: SessionTables, name: str) -> pa.Table:
     names = session.catalog.list_namespaces()
     raise UserError(f"there is no namespace {name!r}.{nearest(name, names)} SHOW NAMESPACES lists them")
 
@@ -307,7 +305,7 @@ def _stored_type(field: pa.Field) -> pa.DataType:
     return field.type
 
 
-def _registered(session: SqlSession, statement: CreateTable, identifier: str, place: str) -> pa.Table:
+def _registered(session: SessionTables, statement: CreateTable, identifier: str, place: str) -> pa.Table:
     """Register an existing table: CREATE TABLE without columns, with LOCATION."""
     if not statement.location:
         raise UserError(f"CREATE TABLE {identifier} needs columns, AS SELECT, or the LOCATION of an existing table")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,11 +12,9 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.sql.engine import Parameters
 from lakehouse.sql.run_writes import matching_partitions
+from lakehouse.sql.session_tables import SessionTables
 from lakehouse.sql.statements import Describe, ShowIndexes, ShowTable, ShowTables
 from lakehouse.sql.types import column_text, type_text
-
-if TYPE_CHECKING:
-    from lakehouse.sql.session import SqlSession
 
 
 def table_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -33,7 +31,7 @@ def matches(name: str, pattern: str) -> bool:
     return any(re.fullmatch(part, name, re.IGNORECASE) for part in parts)
 
 
-def show_tables(session: SqlSession, statement: ShowTables, _: Parameters) -> pa.Table | None:
+def show_tables(session: SessionTables, statement: ShowTables, _: Parameters) -> pa.Table | None:
     """Return the tables in a namespace."""
     space = session.names.namespace(statement.namespace or (session.names.current,))
     if space is None:
@@ -58,7 +56,7 @@ def show_tables(session: SqlSession, statement: ShowTables, _: Parameters) -> pa
     )
 
 
-def show_table(session: SqlSession, statement: ShowTable, _: Parameters) -> pa.Table | None:
+def show_table(session: SessionTables, statement: ShowTable, _: Parameters) -> pa.Table | None:
     """Return partitions, columns, properties or the CREATE TABLE statement of a table."""
     if not session.belongs(statement.name):
         return None
@@ -82,7 +80,7 @@ def show_table(session: SqlSession, statement: ShowTable, _: Parameters) -> pa.T
     return pa.table({"createtab_stmt": pa.array([create_statement(table, ".".join(statement.name))], pa.string())})
 
 
-def show_indexes(session: SqlSession, statement: ShowIndexes, _: Parameters) -> pa.Table | None:
+def show_indexes(session: SessionTables, statement: ShowIndexes, _: Parameters) -> pa.Table | None:
     """Return the partitions of the metadata table: indexes that are built, and those that are being built."""
     if not session.belongs(statement.name):
         return None
@@ -93,7 +91,7 @@ def show_indexes(session: SqlSession, statement: ShowIndexes, _: Parameters) -> 
     return table_of(("index_name", "state"), rows)
 
 
-def describe(session: SqlSession, statement: Describe, _: Parameters) -> pa.Table | None:
+def describe(session: SessionTables, statement: Describe, _: Parameters) -> pa.Table | None:
     """Return the columns of a table; EXTENDED adds its configuration."""
     if not session.belongs(statement.name):
         return None

@@ -7,7 +7,7 @@ table itself (`lakehouse.core.expressions`). A condition with a subquery is eval
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,20 +18,15 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import literal_text
+from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
 from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
 from lakehouse.sql.tokens import Token, quoted, tokens_of
 
-if TYPE_CHECKING:
-    from lakehouse.sql.session import SqlSession
-
-#: Options of SET that select the operation of a statement.
-OPERATION, OVERWRITE_MODE = "hoodie.spark.sql.insert.into.operation", "hoodie.datasource.overwrite.mode"
-SESSION_KEYS = (OPERATION, OVERWRITE_MODE)
 _OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
 
 
-def insert(session: SqlSession, statement: Insert, parameters: Parameters) -> pa.Table | None:
+def insert(session: SessionTables, statement: Insert, parameters: Parameters) -> pa.Table | None:
     """Execute INSERT INTO | OVERWRITE."""
     if not session.belongs(statement.name):
         return None
@@ -44,7 +39,7 @@ def insert(session: SqlSession, statement: Insert, parameters: Parameters) -> pa
     return outcome_rows(_written(session, table, statement, rows))
 
 
-def update(session: SqlSession, statement: Update, parameters: Parameters) -> pa.Table | None:
+def update(session: SessionTables, statement: Update, parameters: Parameters) -> pa.Table | None:
     """Execute UPDATE."""
     if not session.belongs(statement.name):
         return None
@@ -60,7 +55,7 @@ def update(session: SqlSession, statement: Update, parameters: Parameters) -> pa
     return outcome_rows(target.update(values, where or None))
 
 
-def delete(session: SqlSession, statement: Delete, parameters: Parameters) -> pa.Table | None:
+def delete(session: SessionTables, statement: Delete, parameters: Parameters) -> pa.Table | None:
     """Execute DELETE FROM; without a condition the rows of all partitions are deleted."""
     if not session.belongs(statement.name):
         return None
@@ -84,7 +79,7 @@ def delete(session: SqlSession, statement: Delete, parameters: Parameters) -> pa
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
 
 
-def merge(session: SqlSession, statement: Merge, parameters: Parameters) -> pa.Table | None:
+def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> pa.Table | None:
     """Execute MERGE INTO."""
     if not session.belongs(statement.name):
         return None
@@ -106,7 +101,7 @@ def merge(session: SqlSession, statement: Merge, parameters: Parameters) -> pa.T
     return outcome_rows(builder.execute())
 
 
-def truncate(session: SqlSession, statement: Truncate, _: Parameters) -> pa.Table | None:
+def truncate(session: SessionTables, statement: Truncate, _: Parameters) -> pa.Table | None:
     """Execute TRUNCATE TABLE for matching partitions or the whole table."""
     if not session.belongs(statement.name):
         return None
@@ -147,7 +142,7 @@ def _truncated(table: Table, paths: Sequence[str]) -> Committed | NothingToDo:
     return table.delete_partitions(paths)
 
 
-def _written(session: SqlSession, table: Table, statement: Insert, rows: Any) -> Committed | NothingToDo:
+def _written(session: SessionTables, table: Table, statement: Insert, rows: Any) -> Committed | NothingToDo:
     if not statement.overwrite:
         operation = session.option(OPERATION, "insert").lower()
         if operation not in _OPERATIONS:
@@ -231,7 +226,7 @@ def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], ta
 
 # parameters: the clause, its statement, and how its expressions are evaluated
 def _clause(
-    builder: Any, clause: MergeClause, session: SqlSession, parameters: Parameters, statement: Merge, table: Table
+    builder: Any, clause: MergeClause, session: SessionTables, parameters: Parameters, statement: Merge, table: Table
 ) -> Any:
     predicate = _expression(clause.condition, session, parameters) or None
     pairs = _assignments(clause.assignments, (statement.alias, statement.name[-1]), table)
@@ -255,7 +250,7 @@ def _clause(
     raise UserError("UPDATE SET * needs a row of the source: it is not possible in WHEN NOT MATCHED BY SOURCE")
 
 
-def _expression(text: str, session: SqlSession, parameters: Parameters) -> str:
+def _expression(text: str, session: SessionTables, parameters: Parameters) -> str:
     """Return an expression in the language of conditions, with literals in place of parameters.
 
     Strings and quoted identifiers of the engine's dialect are written as in that language.
@@ -303,7 +298,7 @@ def _value(name: Token, parameters: Parameters) -> str:
     return literal_text(values[name.text])
 
 
-def _own(text: str, name: Name, alias: str, session: SqlSession) -> str:
+def _own(text: str, name: Name, alias: str, session: SessionTables) -> str:
     """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`."""
     if not text:
         return text
@@ -325,5 +320,5 @@ def _own(text: str, name: Name, alias: str, session: SqlSession) -> str:
     return text
 
 
-def _has_subquery(text: str, session: SqlSession) -> bool:
+def _has_subquery(text: str, session: SessionTables) -> bool:
     return bool(text) and any(token.has_word(*_SUBQUERY) for token in tokens_of(text, session.engine.dialect))

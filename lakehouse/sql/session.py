@@ -1,36 +1,19 @@
-"""SqlSession: executes statements on the tables of a catalog with a query engine.
-
-A statement that names no table of the catalog goes to the engine as the same string. Each statement opens the tables
-that it names, so that new tables and commits are visible; all references to one version of a table in a statement read
-the same commit.
-"""
+"""SqlSession: executes statements on the tables of a catalog with a query engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.table.scan import TableScan
-from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.sql import run_definitions, run_shows, run_writes
-from lakehouse.sql.catalog import Names, SqlCatalog
-from lakehouse.sql.engine import NO_PARAMETERS, Parameters, QueryEngine
+from lakehouse.sql.engine import NO_PARAMETERS, Parameters
 from lakehouse.sql.procedures import call
 from lakehouse.sql.recognise import recognise
-from lakehouse.sql.references import (
-    QueryReferences,
-    Reference,
-    UnparsedStatement,
-    find_references,
-    named_tables,
-    replaced,
-)
-from lakehouse.sql.scans import narrowed, scan_of
+from lakehouse.sql.session_tables import SessionTables
 from lakehouse.sql.statements import (
     AlterTable,
     Call,
@@ -44,7 +27,6 @@ from lakehouse.sql.statements import (
     DropView,
     Insert,
     Merge,
-    Name,
     Namespace,
     PassThrough,
     Refresh,
@@ -57,39 +39,10 @@ from lakehouse.sql.statements import (
     Update,
 )
 
-Views = dict[str, TableScan | pa.Table]
-_NUMBERS = count(1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredView:
-    """A view that reads tables of the catalog: its query is expanded in each statement."""
-
-    query: str
-    columns: tuple[str, ...] = ()
-
 
 @dataclass(slots=True)
-class SqlSession:
-    """The state of a session: current namespace, options of SET, and views.
-
-    Attributes:
-        catalog: The catalog.
-        engine: The engine that evaluates queries.
-        warehouse: Location below which CREATE TABLE without LOCATION puts `namespace/table`.
-        options: Options for the writes of this session.
-        views: Views by name in lower case.
-    """
-
-    catalog: SqlCatalog
-    engine: QueryEngine
-    warehouse: str = ""
-    options: dict[str, str] = field(default_factory=dict)
-    views: dict[str, StoredView] = field(default_factory=dict)
-    names: Names = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.names = Names(self.catalog)
+class SqlSession(SessionTables):
+    """A session that executes statements; see `SessionTables` for its attributes."""
 
     def execute(self, text: str, parameters: Parameters = NO_PARAMETERS) -> Any:
         """Execute one statement and return its rows as an object of the engine.
@@ -107,139 +60,6 @@ class SqlSession:
         if rows is None:
             return self.passed(text, parameters)
         return self.engine.result(rows) if isinstance(rows, pa.Table) else rows
-
-    def belongs(self, name: Name) -> bool:
-        """Return whether a name is a table in the catalog, and not a view."""
-        if len(name) == 1 and (name[0].lower() in self.views or self.engine.has_view(name[0])):
-            return False
-        return self.names.exists(name)
-
-    def open(self, name: Name) -> Table:
-        """Open a table for a write, with the options of this session."""
-        return self.names.open(name, self.options_of_writes())
-
-    def options_of_writes(self) -> dict[str, str]:
-        """Return the options that SET declared, without those that select an operation."""
-        return {key: value for key, value in self.options.items() if key not in run_writes.SESSION_KEYS}
-
-    def option(self, key: str, default: str) -> str:
-        """Return an option that SET declared, here or in the engine."""
-        return self.options.get(key) or self.engine.option(key) or default
-
-    def passed(self, text: str, parameters: Parameters) -> Any:
-        """Run a statement by the engine, with a view in place of each reference to a table of the catalog.
-
-        Raises UserError if the statement cannot be parsed but names a table of the catalog.
-        """
-        try:
-            rewritten, views = self.rewritten(text)
-        except UnparsedStatement:
-            if self.mentions(text):
-                raise UserError(
-                    f"{text.strip()[:60]!r}: this statement is not supported for tables of the catalog. "
-                    "docs/reference/sql.md describes the statements that are"
-                ) from None
-            return self.engine.run(text, {}, parameters)
-        if not views:
-            return self.engine.run(text, {}, parameters)
-        return self.engine.run(rewritten, views, parameters)
-
-    def query(self, text: str, parameters: Parameters) -> Any:
-        """Run a query that is a part of a statement, such as the source of INSERT."""
-        try:
-            rewritten, views = self.rewritten(text)
-        except UnparsedStatement:
-            if self.mentions(text):
-                raise UserError(f"{text.strip()[:60]!r}: this query cannot be parsed") from None
-            rewritten, views = text, {}
-        return self.engine.run(rewritten, views, parameters)
-
-    def rewritten(self, text: str) -> tuple[str, Views]:
-        """Return a query with views in place of references, and the scans of the views."""
-        views: Views = {}
-        rewritten = self._rewrite(text, views, {}, ())
-        return rewritten, views
-
-    def reads_catalog(self, query: str) -> bool:
-        """Return whether a query reads tables of the catalog, directly or by views of this session."""
-        try:
-            return bool(self.rewritten(query)[1])
-        except UnparsedStatement:
-            return self.mentions(query)
-
-    def define_view(self, name: str, query: str, columns: tuple[str, ...]) -> None:
-        """Define a view; raise the error of its query if it cannot be read."""
-        self.query(query, NO_PARAMETERS)
-        self.views[name] = StoredView(query=query, columns=columns)
-
-    def engine_namespaces(self) -> tuple[str, ...]:
-        """Return the namespaces of the engine's own catalog."""
-        return self.engine.namespaces()
-
-    def mentions(self, text: str) -> bool:
-        """Return whether a statement that cannot be parsed names a table of the catalog."""
-        names = set(named_tables(text, self.engine.dialect))
-        if any(len(name) > 1 and self.names.exists(name) for name in names):
-            return True
-        words = {name[0].lower() for name in names if len(name) == 1}
-        if "using" in words and words & {"lakehouse", "hudi"}:
-            return True
-        if (
-            names
-            and any(name[0].lower() == "call" for name in names)
-            and any(len(name) > 1 and name[0].lower() == "lakehouse" for name in names)
-        ):
-            return True
-        if self.names.current not in self.catalog.list_namespaces():
-            return False
-        return any(entry.name.lower() in words for entry in self.catalog.list_tables(self.names.current))
-
-    def _rewrite(self, text: str, views: Views, scans: dict[Any, TableScan | pa.Table], path: tuple[str, ...]) -> str:
-        query = find_references(text, self.engine.dialect)
-        replacements: dict[Reference, str] = {}
-        for reference in query.references:
-            stored = self._stored(reference)
-            if stored is not None:
-                name = reference.name[0].lower()
-                if name in path:
-                    raise UserError(f"the view {name} refers to itself")
-                inner = self._rewrite(stored.query, views, scans, (*path, name))
-                replacements[reference] = _expanded(inner, stored.columns, self.engine.mark)
-            elif reference.function or self.belongs(reference.name):
-                view = f"lakehouse_view_{next(_NUMBERS)}"
-                if not query.is_read:
-                    raise UnparsedStatement
-                views[view] = self._scan(reference, query, scans)
-                replacements[reference] = view
-        return replaced(text, replacements, self.engine.mark) if replacements else text
-
-    def _stored(self, reference: Reference) -> StoredView | None:
-        if len(reference.name) != 1 or reference.function:
-            return None
-        return self.views.get(reference.name[0].lower())
-
-    def _scan(
-        self, reference: Reference, query: QueryReferences, scans: dict[Any, TableScan | pa.Table]
-    ) -> TableScan | pa.Table:
-        version = None if reference.version is None else (reference.version.kind, reference.version.value)
-        key = (self.names.find(reference.name) or reference.name, version, reference.function, reference.arguments)
-        if key not in scans:
-            scans[key] = scan_of(self.names.open(reference.name), reference)
-        rows = scans[key]
-        if isinstance(rows, pa.Table):
-            return rows
-        return self._narrowed(rows, reference, query)
-
-    def _narrowed(self, scan: TableScan, reference: Reference, query: QueryReferences) -> TableScan:
-        """Return a scan with the columns and conditions of a reference."""
-        return narrowed(scan, reference, query, self.engine)
-
-
-def _expanded(query: str, columns: tuple[str, ...], mark: str) -> str:
-    if not columns:
-        return f"({query})"
-    names = ", ".join(f"{mark}{column.replace(mark, mark * 2)}{mark}" for column in columns)
-    return f"(SELECT * FROM ({query}) AS lakehouse_columns({names}))"
 
 
 Runner = Callable[[SqlSession, Any, Parameters], Any]

@@ -16,6 +16,7 @@ ALLOWED = {
     "lakehouse/core/timeline/locks": "the file of a lock, whose name is an option of the caller",
     "lakehouse/core/timeline/publications.py": "manifests and copies, whose paths are checked there",
     "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",
+    "lakehouse/sql/run_writes.py": "rows of a table, by Table.delete",
     "lakehouse/platform/sources/dead_letters.py": "dead letters of an attempt, in its own folder outside of tables",
     "lakehouse/platform/sources/databases/staging.py": "staged files of passes, in a folder outside of tables",
     "lakehouse/platform/export": "metadata of views, in two folders; the names are computed or match a pattern",

@@ -118,7 +118,7 @@ def pending_name(instant: Instant, action: Action) -> str:
     return f"{instant.requested}.{action}{_SUFFIX_OF_STATE[instant.state]}"
 
 
-#: The kinds of the markers of log files: Hudi 0.15 writes APPEND, Hudi 1.x writes CREATE.
+#: The marker kinds of log files: Hudi 0.15 writes APPEND, Hudi 1.x writes CREATE.
 LogMarker = Literal["CREATE", "APPEND"]
 
 

@@ -104,7 +104,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalSchema:
-    """The columns of one version of a table, meta columns first.
+    """The columns of one table version, meta columns first.
 
     Attributes:
         version: The instant that made the schema, as a number; 0 for the first schema.

@@ -55,7 +55,7 @@ class TableLayout(Protocol):
 
     @property
     def log_marker(self) -> LogMarker:
-        """The kind of the markers of log files and change logs."""
+        """The marker kind of log files and change logs."""
 
     @property
     def appends_to_logs(self) -> bool:

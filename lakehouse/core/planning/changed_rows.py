@@ -24,7 +24,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.expression import Value, columns_in
 from lakehouse.model.merge import MergeRule, PartialMode
 
-#: Maximum number of pairs of rows that a condition without equality compares in one step, and in all.
+#: Maximum number of row pairs that a condition without equality compares in one step, and in all.
 _PAIRS_AT_ONCE, _MOST_PAIRS = 4_000_000, 2_000_000_000
 _TARGET_ROW, _SOURCE_ROW = "\0t", "\0s"
 
@@ -140,7 +140,7 @@ class Counts:
 
 @dataclass
 class ChangedRows:
-    """The state of one run of a statement: which rows of the source matched, and what was counted."""
+    """The state of one statement run: which rows of the source matched, and what was counted."""
 
     statement: Statement
     source: pa.Table = field(default_factory=lambda: pa.table({}))
@@ -360,7 +360,7 @@ def assigned(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _differs(stored: pa.Array, new: pa.Array) -> int | None:
-    """Return the position of the first pair of different values."""
+    """Return the position of the first two values that differ."""
     if stored.equals(new):
         return None
     if pa.types.is_nested(stored.type):

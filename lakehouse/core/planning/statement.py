@@ -1,4 +1,4 @@
-"""Clauses of UPDATE, DELETE and MERGE, bound to the columns of a table and of a source.
+"""Clauses of UPDATE, DELETE and MERGE, bound to the columns of a table and a source.
 
 Binding resolves the names in the texts of a statement. A bound expression names a column of the table `target.x` by
 `TARGET + "x"`, and a column of the source by `SOURCE + "x"`.

@@ -94,7 +94,7 @@ def converted(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def struct_fields(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the fields of all rows, each once, in the order of their first use."""
+    """Return the field names of all rows, each once, in the order of their first use."""
     return list(dict.fromkeys(chain.from_iterable(rows)))
 
 

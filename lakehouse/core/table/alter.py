@@ -54,7 +54,7 @@ _STORED_OPTIONS = (
 
 
 class AlterBuilder:
-    """Changes of the columns and properties of a table.
+    """Changes to the columns and properties of a table.
 
     Each method adds one change and returns the builder. Names with dots are fields of structs: `address.city`, in lists
     `items.element.price`, in maps `attributes.value.unit`.

@@ -73,7 +73,7 @@ class DatasetScanner(Readable):
 
     @property
     def has_condition(self) -> bool:
-        """Whether the rows must meet a condition of the dataset or of its scan."""
+        """Whether the rows must meet a condition of the dataset or its scan."""
         return self.filter is not None or self.read.request.where is not None
 
     def planned_batches(self, planned: Scan | ChangeScan) -> Iterator[pa.RecordBatch]:

@@ -146,7 +146,7 @@ def _of_array(rows: Any) -> pa.RecordBatch:
 
 
 def _of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
-    """Return the result of a lazy frame of Polars as a stream."""
+    """Return the result of a lazy Polars frame as a stream."""
     frames = iter(frame.collect_batches(maintain_order=True))
     first = next(frames, None)
     if first is None:
@@ -280,7 +280,7 @@ class _Conversion:
         return BatchColumns(rows=self.spool.rows, lacks=groups, lacking_rows=absent), np.array(bits, np.int64)
 
     def _batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        """Convert rows; the last column is the number of the set of columns of each row."""
+        """Convert rows; the last column has the number of each row's column set."""
         start = self.spool.rows
         names = struct_fields(rows)
         arrays, wanted = [], self.rules.schema
@@ -321,7 +321,7 @@ class _Conversion:
         )
 
     def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Return the number of the set of columns of each row."""
+        """Return the number of each row's column set."""
         sets = list(map(tuple, rows))
         for names in sets:
             self.patterns[names] = self.patterns.get(names, 0) + 1

@@ -52,7 +52,7 @@ def polars_frame(dataset: TableDataset) -> Any:
                     return
 
     def frames(read: list[str], predicate: Any, pruning: Any, batch_size: int | None) -> Iterator[Any]:
-        """Yield the rows that meet the condition, with the columns of the result and of the condition."""
+        """Yield the rows that meet the condition, with the columns of the result and the condition."""
         scanner = dataset.scanner(read, batch_size=batch_size)
         planned: Scan | ChangeScan | None = scanner.pruned_plan(pruning)
         if read and isinstance(planned, Scan) and not scanner.has_condition:

@@ -171,8 +171,8 @@ class Table(TableWrites, Readable):
                 `merge_mode`, `partial_update` and the delete marker.
             table_id: Id of a table that is created again in place of a lost one.
             options: hoodie.* options of the table, its writes and services.
-            store_options: Store the options as defaults of everybody who opens the table; otherwise only those that
-                must not change are stored, and the others have an effect on the returned object.
+            store_options: Store all options in the table, as defaults for each process that opens it. Otherwise
+                only options that must not change are stored, and the others apply to the returned object.
             storage_options: Options of the storage, such as credentials.
             exist_ok: Open the table if it exists already.
             env: Storage, clock, timers and ids; by default provided by this machine.

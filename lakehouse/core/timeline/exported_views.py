@@ -1,4 +1,4 @@
-"""The oldest version of the table that readers of its Iceberg and Delta views may open, for clean.
+"""The oldest table version that readers of Iceberg and Delta views may open, for clean.
 
     .hoodie/.lakehouse/exports/<format>.json      requested time from which on the view may lack writes
 
@@ -19,7 +19,7 @@ DIRECTORY = ".hoodie/.lakehouse/exports"
 
 
 def exported_before(env: Env, formats: Iterable[str]) -> str | None:
-    """Return the earliest time of the views of these formats; None if none of them was exported yet."""
+    """Return the earliest time of the views in these formats; None if none of them was exported yet."""
     times = [time for name in formats if (time := read_exported(env, name)) is not None]
     return min(times, default=None)
 

@@ -101,7 +101,7 @@ def _has_columns(path: str, size_bytes: int, schema: pa.Schema) -> bool:
 
 @lru_cache(maxsize=4 * MOST_FILES)
 def _stored_types(path: str, size_bytes: int) -> dict[str, pa.DataType]:
-    """Return the types of the columns of a base file, which never changes; names that occur twice are left out."""
+    """Return the column types of a base file, which never changes; names that occur twice are left out."""
     del size_bytes
     # Not the schema that Arrow stores in addition: other readers ignore it.
     schema = pq.read_metadata(path).schema.to_arrow_schema()

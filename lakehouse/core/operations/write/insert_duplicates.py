@@ -1,7 +1,7 @@
 """The policies of an insert for rows whose key exists already: keep them, drop them, or fail.
 
-A row is a duplicate of another row of the batch, or of a stored row, where the index of the table requires unique keys:
-in its partition, or in the table with a global index.
+A row is a duplicate if another row of the batch, or a stored row, has its key where the table's index requires unique
+keys: in the same partition, or in the table with a global index.
 
     none   insert all rows, as Hudi does by default
     drop   insert each key once: combine the rows of the batch by the merge rule, and drop rows whose key is stored
