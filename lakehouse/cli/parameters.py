@@ -105,6 +105,14 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(f"{key}=") for key in keys if key.startswith(incomplete)]
 
 
+class DescribedArgument(click.Argument):
+    """A positional argument that may be missing, with a sentence for the reference; click itself has none."""
+
+    def __init__(self, name: str, text: str, *, metavar: str) -> None:
+        super().__init__([name], required=False, metavar=metavar)
+        self.help = text
+
+
 def table(text: str = TABLE_TEXT, *, required: bool = True) -> click.Option:
     """Return the flag `--table`, the only way to name a table."""
     return click.Option(["--table"], type=TableName(), metavar="TABLE", required=required, help=text)

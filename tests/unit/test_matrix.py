@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -114,7 +115,7 @@ def run(cell: Cell = CELL, **options: Any) -> CellResult:
 def print_tests(monkeypatch: pytest.MonkeyPatch, text: str, code: int) -> list[str]:
     calls: list[str] = []
 
-    def run_tests(cell: Cell, python: Path, log: Path, *, whole: bool) -> int:
+    def run_tests(cell: Cell, python: Path, log: Path, suites: Sequence[str]) -> int:
         calls.append(cell.name)
         log.write_text(text, encoding="utf-8")
         return code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command
-from lakehouse.cli.parameters import Count, OneOf, catalog, options, value
+from lakehouse.cli.parameters import Count, DescribedArgument, OneOf, catalog, options, value
 
 FORMATS = ("table", "csv", "json", "parquet")
 
@@ -16,7 +16,7 @@ _SQL = Command(
     "statement, `lakehouse sql` is an interactive shell on a terminal, and runs the statements of its standard input "
     "otherwise. Semicolons separate statements. The first statement that fails ends the command.",
     [
-        click.Argument(["statement"], required=False, metavar="[STATEMENT]"),
+        DescribedArgument("statement", "SQL statements, separated by semicolons.", metavar="[STATEMENT]"),
         catalog(),
         value("--file", "File with statements, instead of STATEMENT.", metavar="FILE"),
         value(

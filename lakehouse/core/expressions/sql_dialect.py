@@ -5,10 +5,11 @@ This module imports sqlglot, so only `parse` imports it, when the first string i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
@@ -17,7 +18,15 @@ from lakehouse.errors import UserError
 #: Prefix of the function into which `DATE '...'` is parsed.
 _TIME_LITERAL = "literal "
 _MOST_LEVELS = 60
+#: Words that an expression may contain as keywords. Other reserved words, such as `on`, are names of columns.
+_KEYWORDS = {
+    *("AND", "OR", "NOT", "XOR", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP"),
+    *("WHEN", "THEN", "ELSE", "AS", "DISTINCT", "FROM", "SELECT", "WITH"),
+}
 _SHOWN = 40
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+#: Characters that Spark accepts after a backslash in a string.
+_ESCAPED = frozenset("01234567bnrtZuU%_'\"\\")
 
 
 def _literal(keyword: str) -> Callable[..., exp.Expression]:
@@ -55,8 +64,9 @@ def parse_tree(text: str, noun: str) -> exp.Expression:
     """Return the tree of one expression; raise UserError for a syntax error."""
     dialect = LakehouseExpressions()
     try:
-        tokens = dialect.tokenize(text)
+        tokens = _with_reserved_names(dialect.tokenize(text))
         _check_levels(tokens, text, noun)
+        _check_escapes(tokens, text, noun)
         tokens = _without_double_parentheses(tokens)
         trees = dialect.parser().parse(tokens, text)
     except ParseError as error:
@@ -69,6 +79,15 @@ def parse_tree(text: str, noun: str) -> exp.Expression:
     if len(trees) > 1:
         raise UserError(f"cannot read the {noun} {text!r}: did not expect ';'. Give one expression")
     return cast("exp.Expression", trees[0])
+
+
+def _with_reserved_names(tokens: list[Any]) -> list[Any]:
+    """Return the tokens, with reserved words that no expression contains as names."""
+    reserved = set(LakehouseExpressions.Tokenizer.KEYWORDS.values()) - set(LakehouseExpressions.Parser.ID_VAR_TOKENS)
+    for token in tokens:
+        if token.token_type in reserved and token.text.isidentifier() and token.text.upper() not in _KEYWORDS:
+            token.token_type = TokenType.VAR
+    return tokens
 
 
 def _syntax_error(text: str, noun: str, place: Any) -> UserError:
@@ -91,6 +110,19 @@ def _check_levels(tokens: Sequence[Any], text: str, noun: str) -> None:
         deepest = max(deepest, depth + run)
     if deepest > _MOST_LEVELS:
         raise too_deep(text, noun)
+
+
+def _check_escapes(tokens: Sequence[Any], text: str, noun: str) -> None:
+    """Raise UserError for a backslash that Spark drops: the pattern `\\d` would match only the letter."""
+    for token in tokens:
+        if token.token_type is not TokenType.STRING:
+            continue
+        for escape in _ESCAPE.findall(text[token.start : token.end + 1]):
+            if escape not in _ESCAPED:
+                raise UserError(
+                    f"cannot read the {noun} {text!r}: \\{escape} in a string means {escape}, as in Spark SQL. Write "
+                    f"\\\\{escape} for a backslash and {escape}, or prefix the string with r"
+                )
 
 
 def _without_double_parentheses(tokens: list[Any]) -> list[Any]:

@@ -151,6 +151,8 @@ class MergeBuilder:
                 budget_bytes=policies.write.memory_budget_bytes,
             )
             source = input_batch(source, lambda: rules).rows
+        elif not isinstance(source, ARROW_FRAMES):
+            source = pa.RecordBatchReader.from_stream(source)
         return source_rows(source, policies.write.memory_budget_bytes // _SOURCE_PART)
 
     def _is_upsert(self, statement: Statement, join: Join, loaded: LoadedTable) -> bool:

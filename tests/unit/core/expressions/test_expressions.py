@@ -203,3 +203,23 @@ def test_table_without_condition_is_read_without_sqlglot() -> None:
         "assert t.scan(where=\"length(id) = 1\").count() == 1\nassert 'sqlglot' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["on", "using", "union", "values", "Create"])
+def test_reserved_word_is_the_name_of_a_column(name: str) -> None:
+    rows = pa.table({name: [1, 2]})
+    assert matches(parse_expression(f"abs({name}) = 2 OR {name} IN (7)"), rows).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("text", [r"w rlike '\d+'", r"w = 'C:\dir'", r"w = 'a' or w like '\w'"])
+def test_backslash_that_spark_drops_is_refused_with_both_ways_to_write_it(text: str) -> None:
+    with pytest.raises(
+        UserError, match=r"in a string means [dw], as in Spark SQL\. Write .* or prefix the string with r"
+    ):
+        parse_expression(text)
+
+
+def test_both_ways_to_write_a_backslash_match_digits() -> None:
+    rows = pa.table({"w": ["d", "7"]})
+    for text in (r"w rlike '\\d'", r"w rlike r'\d'"):
+        assert matches(parse_expression(text), rows).tolist() == [False, True]

@@ -364,7 +364,7 @@ PARSED = {
     ),
     "later=date_add(on, 30)": ("date_add(on, 30) = DATE '2024-03-04'", ["2"]),
     "earlier=date_sub(on, 2)": ("date_sub(on, 2) = DATE '2024-02-01'", ["2"]),
-    "digits=regexp_extract(word, '([a-z]+)(\\d+)', 2)": ("regexp_extract(word, '([a-z]+)(\\d+)', 2) = '7'", ["1"]),
+    "digits=regexp_extract(word, '([a-z]+)(\\d+)', 2)": ("regexp_extract(word, '([a-z]+)(\\\\d+)', 2) = '7'", ["1"]),
     "masked=regexp_replace(word, '[0-9]', '#')": ("regexp_replace(word, '[0-9]', '#') = 'ab#'", ["1"]),
 }
 

@@ -249,7 +249,10 @@ def test_version_decides_between_payload_class_and_strategy_id() -> None:
 @pytest.mark.parametrize(
     ("payload", "rule"),
     [
-        ("OverwriteNonDefaultsWithLatestAvroPayload", replace(COMMIT, partial=PartialMode.IGNORE_DEFAULTS)),
+        (
+            "OverwriteNonDefaultsWithLatestAvroPayload",
+            replace(COMMIT, partial=PartialMode.IGNORE_DEFAULTS, combines_whole=True),
+        ),
         ("PartialUpdateAvroPayload", replace(EVENT, partial=PartialMode.IGNORE_DEFAULTS)),
         ("AWSDmsAvroPayload", replace(COMMIT, delete_field="Op", delete_marker="D")),
         (

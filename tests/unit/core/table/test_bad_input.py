@@ -12,7 +12,7 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.instant import Instant
 from tests.support.tables import SCHEMA, Shape, base_files, batch, make_env, make_table, row, strays
 
@@ -288,10 +288,10 @@ def test_create_refuses_a_key_that_the_schema_lacks(tmp_path: Path) -> None:
     assert not (tmp_path / "t" / ".hoodie").exists()
 
 
-def test_table_with_schema_evolution_by_column_ids_is_refused(tmp_path: Path) -> None:
+def test_malformed_schema_with_column_ids_is_a_corrupt_table(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"])
     table.upsert(pa.table({"id": ["a"]}), commit_metadata={"latest_schema": '{"max_column_id":5}'})
-    with pytest.raises(UnsupportedError, match=r"hoodie\.schema\.on\.read\.enable"):
+    with pytest.raises(CorruptTableError, match=r"a schema with column ids is malformed"):
         table.scan().to_arrow()
 
 

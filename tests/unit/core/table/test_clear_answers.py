@@ -133,9 +133,9 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
     "create type typo": (lambda t: new(table_type="merge_onread"), ("Did you mean 'MERGE_ON_READ'?",)),
     "create type number": (lambda t: new(table_type=3), ("table_type=3",)),
     "create key": (lambda t: new(record_key=3), ("record_key=3 is of type int",)),
-    "create without key": (
-        lambda t: Table.create("memory://q", name="q"),
-        ("missing a required argument: 'record_key'",),
+    "create without name": (
+        lambda t: Table.create("memory://q", record_key="id"),
+        ("missing a required argument: 'name'",),
     ),
     "create name": (lambda t: new(name=3), ("name=3",)),
     "create schema": (lambda t: new(schema={"id": "int"}), ("schema={'id': 'int'}", "pyarrow.schema(")),
