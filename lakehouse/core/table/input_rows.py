@@ -35,6 +35,7 @@ from lakehouse.core.rows.python_values import (
     struct_fields,
     united_kinds,
 )
+from lakehouse.core.table.polars_batches import polars_batches
 from lakehouse.core.table.row_spool import RowSpool
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import UserError, nearest
@@ -147,7 +148,7 @@ def _of_array(rows: Any) -> pa.RecordBatch:
 
 def _of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
     """Return the result of a lazy Polars frame as a stream."""
-    frames = iter(frame.collect_batches(maintain_order=True))
+    frames = polars_batches(frame)
     first = next(frames, None)
     if first is None:
         first = frame.head(0).collect()
