@@ -83,6 +83,8 @@ def input_batch(rows: Any, load_rules: Callable[[], InputRules]) -> SourceBatch:
     package = type(rows).__module__.partition(".")[0]
     if package == "pandas":
         return _of_pandas(rows, load_rules)
+    if package == "polars" and hasattr(rows, "collect_schema"):
+        _refuse_objects(rows)
     if package == "polars" and hasattr(rows, "collect_batches"):
         return SourceBatch(_of_lazy_frame(rows))
     if package == "pyarrow" and hasattr(rows, "scanner"):
@@ -144,6 +146,18 @@ def _of_array(rows: Any) -> pa.RecordBatch:
             f"rows are of type {type(rows).__name__}, whose Arrow array has no columns ({error}); give a table",
             argument="rows",
         ) from error
+
+
+def _refuse_objects(frame: Any) -> None:
+    """Raise UserError for a column of Python objects, of which Polars exports the addresses."""
+    for name, kind in frame.collect_schema().items():
+        if str(kind) == "Object":
+            raise UserError(
+                f"column {name!r} of the frame has type Object, which a Hudi table cannot store; cast it first, "
+                "or pass frame.to_dicts()",
+                argument="rows",
+                column=name,
+            )
 
 
 def _of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
@@ -443,6 +457,8 @@ def _typed(array: Any, kind: pa.DataType | None, name: str, start: int) -> pa.Ar
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if kind is None and pa.types.is_timestamp(array.type):
+        kind = pa.timestamp("us", array.type.tz)  # the type of times in a table
     if kind is None or pa.types.is_nested(array.type):
         return array
     if len(array) == array.null_count:

@@ -263,3 +263,16 @@ def test_write_of_dicts_needs_none_of_the_other_packages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_frames_with_values_that_no_type_holds_exactly_are_refused() -> None:
+    table = created()
+    moments = pd.to_datetime([0, 1], unit="ns")
+    with pytest.raises(UserError, match=r"row 1, column 'at'.* does not fit the type timestamp"):
+        table.insert(pd.DataFrame({"id": [1, 2], "at": moments}))
+    objects = pl.DataFrame({"id": [1], "o": pl.Series([object()], dtype=pl.Object)})
+    for rows in (objects, objects.lazy()):
+        with pytest.raises(UserError, match="column 'o' of the frame has type Object"):
+            table.insert(rows)
+    table.insert(pd.DataFrame({"id": [1], "at": moments[:1]}))
+    assert table.scan().count() == 1
