@@ -276,3 +276,13 @@ def test_frames_with_values_that_no_type_holds_exactly_are_refused() -> None:
             table.insert(rows)
     table.insert(pd.DataFrame({"id": [1], "at": moments[:1]}))
     assert table.scan().count() == 1
+
+
+@pytest.mark.parametrize("entries", [["ab"], [{"key": "a", "value": "b"}], [("a", "b", "c")], {None: "b"}, [1]])
+def test_entries_of_a_map_are_pairs(entries: Any) -> None:
+    """Two letters, or the names of two fields, are not a key and its value."""
+    kind = pa.map_(pa.string(), pa.string())
+    table = created(schema=pa.schema([("id", pa.int64()), ("m", kind)]))
+    with pytest.raises(UserError, match=r"row 1, column 'm': .* is not a pair of a key and a value"):
+        table.insert([{"id": 1, "m": [("a", "b")]}, {"id": 2, "m": entries}])
+    assert table.scan().count() == 0
