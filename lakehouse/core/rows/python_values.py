@@ -414,6 +414,9 @@ def _map(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     lengths, entries, rows = _flattened(
         values, lambda value: list(value.items()) if isinstance(value, Mapping) else value
     )
+    for row, entry in zip(rows, entries, strict=True):
+        if not isinstance(entry, tuple | list) or len(entry) != 2 or entry[0] is None:
+            raise ValueMistake(int(row), "", f"{_shown(entry)} is not a pair of a key and a value; give a dict")
     keys, items = (list(part) for part in zip(*entries, strict=True)) if entries else ([], [])
     children = []
     for name, part, inner in (("key", keys, kind.key_type), ("value", items, kind.item_type)):

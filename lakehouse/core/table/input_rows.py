@@ -35,6 +35,7 @@ from lakehouse.core.rows.python_values import (
     struct_fields,
     united_kinds,
 )
+from lakehouse.core.table.polars_batches import polars_batches
 from lakehouse.core.table.row_spool import RowSpool
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import UserError, nearest
@@ -82,6 +83,8 @@ def input_batch(rows: Any, load_rules: Callable[[], InputRules]) -> SourceBatch:
     package = type(rows).__module__.partition(".")[0]
     if package == "pandas":
         return _of_pandas(rows, load_rules)
+    if package == "polars" and hasattr(rows, "collect_schema"):
+        _refuse_objects(rows)
     if package == "polars" and hasattr(rows, "collect_batches"):
         return SourceBatch(_of_lazy_frame(rows))
     if package == "pyarrow" and hasattr(rows, "scanner"):
@@ -145,9 +148,21 @@ def _of_array(rows: Any) -> pa.RecordBatch:
         ) from error
 
 
+def _refuse_objects(frame: Any) -> None:
+    """Raise UserError for a column of Python objects, of which Polars exports the addresses."""
+    for name, kind in frame.collect_schema().items():
+        if str(kind) == "Object":
+            raise UserError(
+                f"column {name!r} of the frame has type Object, which a Hudi table cannot store; cast it first, "
+                "or pass frame.to_dicts()",
+                argument="rows",
+                column=name,
+            )
+
+
 def _of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
     """Return the result of a lazy Polars frame as a stream."""
-    frames = iter(frame.collect_batches(maintain_order=True))
+    frames = polars_batches(frame)
     first = next(frames, None)
     if first is None:
         first = frame.head(0).collect()
@@ -442,6 +457,8 @@ def _typed(array: Any, kind: pa.DataType | None, name: str, start: int) -> pa.Ar
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if kind is None and pa.types.is_timestamp(array.type):
+        kind = pa.timestamp("us", array.type.tz)  # the type of times in a table
     if kind is None or pa.types.is_nested(array.type):
         return array
     if len(array) == array.null_count:

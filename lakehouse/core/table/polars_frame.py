@@ -4,7 +4,8 @@
 nulls in `~is_in`. Here Polars itself filters each batch, and the expression of Arrow is only used to prune.
 
 The native reader of Polars reads the files whose rows it returns exactly (`read.plain_files`), after the condition has
-pruned them. All other slices are streamed by the dataset.
+pruned them. It does not get the condition: it computes `i + 1` of the bounds of a row group without regard to overflow,
+and fails for `is_in` with a null. All other slices are streamed by the dataset.
 
 Polars has no public call that translates a condition. But it translates the conditions on a dataset, so a dataset
 without rows receives the translated condition.
@@ -24,6 +25,7 @@ from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.plain_files import divided
 from lakehouse.core.operations.read.scan import Scan
 from lakehouse.core.table.dataset import TableDataset
+from lakehouse.core.table.polars_batches import polars_batches
 from lakehouse.errors import UserError
 
 
@@ -62,8 +64,8 @@ def polars_frame(dataset: TableDataset) -> Any:
                 options = {"hive_partitioning": False, "glob": False, "extra_columns": "ignore"}
                 files = polars.scan_parquet(list(parts.paths), **options).select(read)
                 if files.collect_schema() == polars.Schema({name: schema[name] for name in read}):
-                    files = files if predicate is None else files.filter(predicate)
-                    yield from files.collect_batches(maintain_order=True)
+                    for frame in polars_batches(files):
+                        yield frame if predicate is None else frame.filter(predicate)
                     planned = parts.rest
         for batch in () if planned is None else scanner.planned_batches(planned):
             frame = polars.from_arrow(batch)

@@ -7,12 +7,14 @@ import math
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from threading import active_count
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakehouse.core.table.dataset import DatasetScanner
+from lakehouse.core.table.polars_batches import polars_batches
 from lakehouse.core.table.polars_frame import polars_frame
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CleanedHistoryError, UserError
@@ -240,6 +242,38 @@ def test_frame_of_polars_reads_one_version(table: Table) -> None:
     before = frame.collect()
     table.upsert(rows(14, 40, shift=5))
     assert frame.collect().equals(before)
+
+
+def test_polars_computes_conditions_itself_if_its_reader_would_skip_rows() -> None:
+    env = make_env()
+    table = Table.create(env.storage.root, name="n", record_key="id", schema=SCHEMA, env=env)
+    table.insert([{"id": 1, "n": 1}, {"id": 2, "n": 2**31 - 1, "s": "a"}])
+    frame = table.scan().to_polars().select("id", "n", "s")
+    assert frame.filter(pl.col("n") + 1 > 1).collect()["id"].to_list() == [1]
+    assert frame.filter(pl.col("s").is_in(["a", None], nulls_equal=True)).collect().height == 2
+
+
+def test_panic_of_polars_fails_a_write() -> None:
+    def panic(frame: Any) -> Any:
+        raise pl.exceptions.PanicException("unwrap on None")
+
+    env = make_env()
+    table = Table.create(env.storage.root, name="kept", record_key="id", env=env)
+    table.insert([{"id": "a"}])
+    with pytest.raises(BaseException, match="unwrap on None"):  # a panic is not an Exception
+        table.insert_overwrite_table(pl.LazyFrame({"id": ["b"]}).map_batches(panic))
+    assert table.scan().to_arrow()["id"].to_pylist() == ["a"]
+
+
+def test_batches_of_polars_end_with_their_reader() -> None:
+    """A reader that stops early stops the query."""
+    before = active_count()
+    batches = polars_batches(pl.LazyFrame({"id": range(9)}).with_columns(pl.col("id") * 2))
+    assert sum(batch.height for batch in batches) == 9
+    batches = polars_batches(pl.LazyFrame({"id": range(9)}))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert active_count() <= before + 1
 
 
 def test_missing_polars_is_a_clear_error(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

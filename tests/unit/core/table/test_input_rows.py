@@ -263,3 +263,26 @@ def test_write_of_dicts_needs_none_of_the_other_packages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_frames_with_values_that_no_type_holds_exactly_are_refused() -> None:
+    table = created()
+    moments = pd.to_datetime([0, 1], unit="ns")
+    with pytest.raises(UserError, match=r"row 1, column 'at'.* does not fit the type timestamp"):
+        table.insert(pd.DataFrame({"id": [1, 2], "at": moments}))
+    objects = pl.DataFrame({"id": [1], "o": pl.Series([object()], dtype=pl.Object)})
+    for rows in (objects, objects.lazy()):
+        with pytest.raises(UserError, match="column 'o' of the frame has type Object"):
+            table.insert(rows)
+    table.insert(pd.DataFrame({"id": [1], "at": moments[:1]}))
+    assert table.scan().count() == 1
+
+
+@pytest.mark.parametrize("entries", [["ab"], [{"key": "a", "value": "b"}], [("a", "b", "c")], {None: "b"}, [1]])
+def test_entries_of_a_map_are_pairs(entries: Any) -> None:
+    """Two letters, or the names of two fields, are not a key and its value."""
+    kind = pa.map_(pa.string(), pa.string())
+    table = created(schema=pa.schema([("id", pa.int64()), ("m", kind)]))
+    with pytest.raises(UserError, match=r"row 1, column 'm': .* is not a pair of a key and a value"):
+        table.insert([{"id": 1, "m": [("a", "b")]}, {"id": 2, "m": entries}])
+    assert table.scan().count() == 0
