@@ -181,3 +181,16 @@ DELETE FROM w.flat WHERE id = 70 AND v = (SELECT max(v) FROM w.flat);
 
 SELECT count(*) FROM w.flat;
 -- > [[0]]
+
+CREATE TABLE w.parts (id INT, day STRING) USING lakehouse PARTITIONED BY (day) TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.parts VALUES (1, 'x'), (2, 'y');
+
+TRUNCATE TABLE w.parts PARTITION (day);
+-- ! day needs a value
+
+ALTER TABLE w.parts DROP PARTITION (day);
+-- ! day needs a value
+
+SELECT id FROM w.parts;
+-- > [[1], [2]]
