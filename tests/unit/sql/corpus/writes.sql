@@ -182,6 +182,40 @@ DELETE FROM w.flat WHERE id = 70 AND v = (SELECT max(v) FROM w.flat);
 SELECT count(*) FROM w.flat;
 -- > [[0]]
 
+CREATE TABLE w.exact (id INT, price DECIMAL(10, 2), day DATE, n BIGINT, flag BOOLEAN, f FLOAT) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.exact (id, price, flag) VALUES (1, 3, 1 = 1);
+
+INSERT INTO w.exact (id, price) SELECT 2, CAST(0.5 AS DOUBLE);
+-- only: duckdb
+
+INSERT INTO w.exact (id, price) SELECT 3, CAST(0.129 AS DOUBLE);
+-- only: duckdb
+-- ! column price
+
+INSERT INTO w.exact (id, day) VALUES (3, TIMESTAMP '2026-01-01 12:00:00');
+-- only: duckdb
+-- ! column day
+
+INSERT INTO w.exact (id, n) VALUES (3, DATE '2026-01-01');
+-- only: duckdb
+-- ! column n
+
+INSERT INTO w.exact (id, flag) VALUES (3, 7);
+-- only: duckdb
+-- ! column flag
+
+INSERT INTO w.exact (id, f) SELECT 3, CAST(1e300 AS DOUBLE);
+-- only: duckdb
+-- ! column f
+
+UPDATE w.exact SET day = TIMESTAMP '2026-01-01 12:00:00';
+-- ! 'day'
+
+SELECT id, CAST(price AS DOUBLE) FROM w.exact;
+-- only: duckdb
+-- > [[1, 3.0], [2, 0.5]]
+
 CREATE TABLE w.parts (id INT, day STRING) USING lakehouse PARTITIONED BY (day) TBLPROPERTIES (primaryKey = 'id');
 
 INSERT INTO w.parts VALUES (1, 'x'), (2, 'y');
