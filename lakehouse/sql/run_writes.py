@@ -73,10 +73,32 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     alias = f" AS {quoted(statement.alias, mark)}" if statement.alias else ""
     # The keys are read before the write, so it fails if another writer changes a partition in between.
     precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
-    frame = session.query(f"SELECT {selected} FROM {name}{alias} WHERE {statement.where}", parameters)
+    chosen = f"{name}{alias} WHERE {statement.where}"
+    _require_all_rows_of_keys(session, selected, (name, chosen), parameters)
+    frame = session.query(f"SELECT {selected} FROM {chosen}", parameters)
     schema = table.schema
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
+
+
+def _require_all_rows_of_keys(
+    session: SessionTables, columns: str, rows: tuple[str, str], parameters: Parameters
+) -> None:
+    """Raise UserError if a condition holds for some rows of a key only, because rows are deleted by key."""
+    stored, chosen = rows
+    frame = session.query(
+        f"SELECT {columns} FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
+        f"UNION ALL SELECT {columns}, 0 AS lakehouse_stored, 1 AS lakehouse_chosen FROM {chosen}) AS lakehouse_rows "
+        f"GROUP BY {columns} HAVING sum(lakehouse_chosen) BETWEEN 1 AND sum(lakehouse_stored) - 1 LIMIT 1",
+        parameters,
+    )
+    source = session.engine.source(frame)
+    partial = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
+    if partial:
+        raise UserError(
+            f"several rows have the key {partial[0]}, and the condition holds for some of them: DELETE with a subquery "
+            "would delete all of them, because rows are deleted by key. Replace their partition by INSERT OVERWRITE"
+        )
 
 
 def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> pa.Table | None:

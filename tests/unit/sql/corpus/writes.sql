@@ -228,3 +228,21 @@ ALTER TABLE w.parts DROP PARTITION (day);
 
 SELECT id FROM w.parts;
 -- > [[1], [2]]
+
+CREATE TABLE w.twice (id INT, v INT) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.twice VALUES (1, 1), (1, 2), (2, 1);
+
+DELETE FROM w.twice t WHERE v = 1 AND id IN (SELECT id FROM w.twice);
+-- ! several rows have the key
+
+UPDATE w.twice SET v = v + 1;
+-- ! several rows have the key
+
+SELECT id, v FROM w.twice;
+-- > [[1, 1], [1, 2], [2, 1]]
+
+DELETE FROM w.twice WHERE id IN (SELECT 1);
+
+SELECT id, v FROM w.twice;
+-- > [[2, 1]]
