@@ -187,8 +187,8 @@ class StatementRun:
         statement = self.statement
         names = dict.fromkeys((*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)))
         columns = [statement.schema.field(name) for name in names if name in statement.schema.names]
-        is_known = len(columns) == len(names) and not any(pa.types.is_nested(column.type) for column in columns)
-        return list(names) if is_known else []
+        is_flat = len(columns) == len(names) and not any(pa.types.is_nested(column.type) for column in columns)
+        return list(names) if is_flat else []
 
     def _require_one_row_per_key(
         self, changed: Sequence[pa.Table], loaded: LoadedTable, *, is_whole: bool = False

@@ -246,3 +246,22 @@ DELETE FROM w.twice WHERE id IN (SELECT 1);
 
 SELECT id, v FROM w.twice;
 -- > [[2, 1]]
+
+CREATE TABLE w.hours (id INT, day STRING, hour INT) USING lakehouse PARTITIONED BY (day, hour) TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.hours VALUES (1, 'x', 1), (2, 'x', 2), (3, 'y', 1);
+
+INSERT OVERWRITE w.hours PARTITION (day = 'x', hour = 01) SELECT 9 WHERE 1 = 0;
+
+SELECT id FROM w.hours;
+-- > [[2], [3]]
+
+SET hoodie.datasource.overwrite.mode = STATIC;
+
+INSERT OVERWRITE w.hours PARTITION (day = 'x', hour) SELECT 9, 3;
+-- ! give all columns of PARTITION a literal
+
+SET hoodie.datasource.overwrite.mode = DYNAMIC;
+
+SELECT id FROM w.hours;
+-- > [[2], [3]]
