@@ -8,7 +8,7 @@ from lakehouse.sql.properties import (
     column_type,
     names,
     pairs,
-    partition_values,
+    static_partition,
 )
 from lakehouse.sql.statements import (
     AddColumns,
@@ -93,9 +93,9 @@ def _drop(cursor: Cursor) -> tuple[AlterAction, ...]:
     exist_ok = cursor.accept("IF", "EXISTS")
     partitions = []
     cursor.expect("PARTITION")
-    partitions.append(partition_values(cursor))
+    partitions.append(static_partition(cursor))
     while cursor.accept(",", "PARTITION") or cursor.accept("PARTITION"):
-        partitions.append(partition_values(cursor))
+        partitions.append(static_partition(cursor))
     if cursor.accept("PURGE"):
         raise cursor.error("PURGE is not supported: a later clean removes the files")
     return (DropPartitions(partitions=tuple(partitions), exist_ok=exist_ok),)

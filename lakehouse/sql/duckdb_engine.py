@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lakehouse.core.rows.python_values import stored_cast
 from lakehouse.core.table.scan import TableScan
 from lakehouse.errors import UserError
 from lakehouse.sql.engine import Parameters, Target
@@ -162,7 +162,7 @@ def _column(batch: pa.RecordBatch, target: Target) -> pa.Array:
     if values.type == kind:
         return values
     try:
-        return pc.cast(values, kind, safe=True)
+        return stored_cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
             f"column {target.field.name}: a value of type {values.type} cannot be stored as {kind} without loss: "

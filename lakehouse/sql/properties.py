@@ -39,6 +39,15 @@ def partition_values(cursor: Cursor) -> dict[str, str | None]:
     return values
 
 
+def static_partition(cursor: Cursor) -> dict[str, str | None]:
+    """Read `(column = literal, ...)`. A column without literal is refused, because it would mean all partitions."""
+    values = partition_values(cursor)
+    missing = next((name for name, value in values.items() if value is None), None)
+    if missing is not None:
+        raise cursor.error(f"the partition column {missing} needs a value: write PARTITION ({missing} = 'value')")
+    return values
+
+
 def names(cursor: Cursor, what: str = "a column") -> tuple[str, ...]:
     """Read `(name, name.field, ...)`."""
     return tuple(".".join(Cursor(cursor.text, item).parts(what)) for item in split_list(cursor.text, cursor.group()))

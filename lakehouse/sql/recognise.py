@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from lakehouse.sql.changes import delete, insert, merge, update
 from lakehouse.sql.definitions import alter_table, create, drop
-from lakehouse.sql.properties import partition_values
+from lakehouse.sql.properties import partition_values, static_partition
 from lakehouse.sql.statements import (
     Call,
     Describe,
@@ -50,7 +50,7 @@ def _truncate(cursor: Cursor) -> Statement:
     if not cursor.accept("TABLE"):
         return PassThrough()
     name = cursor.parts()
-    values = partition_values(cursor) if cursor.accept("PARTITION") else {}
+    values = static_partition(cursor) if cursor.accept("PARTITION") else {}
     cursor.end()
     return Truncate(name=name, partition=values)
 

@@ -73,10 +73,32 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     alias = f" AS {quoted(statement.alias, mark)}" if statement.alias else ""
     # The keys are read before the write, so it fails if another writer changes a partition in between.
     precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
-    frame = session.query(f"SELECT {selected} FROM {name}{alias} WHERE {statement.where}", parameters)
+    chosen = f"{name}{alias} WHERE {statement.where}"
+    _require_all_rows_of_keys(session, selected, (name, chosen), parameters)
+    frame = session.query(f"SELECT {selected} FROM {chosen}", parameters)
     schema = table.schema
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
+
+
+def _require_all_rows_of_keys(
+    session: SessionTables, columns: str, rows: tuple[str, str], parameters: Parameters
+) -> None:
+    """Raise UserError if a condition holds for some rows of a key only, because rows are deleted by key."""
+    stored, chosen = rows
+    frame = session.query(
+        f"SELECT {columns} FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
+        f"UNION ALL SELECT {columns}, 0 AS lakehouse_stored, 1 AS lakehouse_chosen FROM {chosen}) AS lakehouse_rows "
+        f"GROUP BY {columns} HAVING sum(lakehouse_chosen) BETWEEN 1 AND sum(lakehouse_stored) - 1 LIMIT 1",
+        parameters,
+    )
+    source = session.engine.source(frame)
+    partial = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
+    if partial:
+        raise UserError(
+            f"several rows have the key {partial[0]}, and the condition holds for some of them: DELETE with a subquery "
+            "would delete all of them, because rows are deleted by key. Replace their partition by INSERT OVERWRITE"
+        )
 
 
 def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> pa.Table | None:
@@ -115,7 +137,10 @@ def truncate(session: SessionTables, statement: Truncate, _: Parameters) -> pa.T
 def matching_partitions(table: Table, values: Mapping[str, str | None]) -> tuple[str, ...]:
     """Return the paths of the partitions with some values; raise UserError for a column that is none of partitions."""
     keys = table.config.keys
-    wanted = {_partition_field(name, keys.partition_fields): value for name, value in values.items()}
+    wanted = {
+        (field := _partition_field(name, keys.partition_fields)): _partition_text(table.schema, field, value)
+        for name, value in values.items()
+    }
     paths = []
     for path in table.partitions():
         stored = dict(zip(keys.partition_fields, parse_partition_path(path, keys), strict=True))
@@ -150,7 +175,13 @@ def _written(session: SessionTables, table: Table, statement: Insert, rows: Any)
         write = {"insert": table.insert, "upsert": table.upsert, "bulk_insert": table.bulk_insert}[operation]
         return write(rows)
     fields = table.config.keys.partition_fields
-    if not fields or (session.option(OVERWRITE_MODE, "dynamic").lower() == "static" and not statement.partition):
+    is_static = session.option(OVERWRITE_MODE, "dynamic").lower() == "static"
+    if is_static and statement.partition and None in statement.partition.values():
+        raise UserError(
+            f"INSERT OVERWRITE with {OVERWRITE_MODE}=STATIC replaces the table or the partition of literals: give all "
+            f"columns of PARTITION a literal, or SET {OVERWRITE_MODE} = DYNAMIC to replace the partitions of the rows"
+        )
+    if not fields or (is_static and not statement.partition):
         return table.insert_overwrite_table(rows)
     outcome = table.insert_overwrite(rows)
     values = {name: value for name, value in statement.partition.items() if value is not None}
@@ -202,6 +233,14 @@ def _partition_field(name: str, fields: Sequence[str]) -> str:
     if match is None:
         raise UserError(f"{name!r} is not a partition column; partition columns are {', '.join(fields) or 'none'}")
     return match
+
+
+def _partition_text(schema: pa.Schema, field: str, value: str | None) -> str | None:
+    """Return a literal as in the path of a partition: an integer has no leading zeros."""
+    is_integer = field in schema.names and pa.types.is_integer(schema.field(field).type)
+    if value is None or not is_integer or not value.removeprefix("-").isdecimal():
+        return value
+    return str(int(value))
 
 
 def _shown(values: Mapping[str, str | None]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.read.bounded_query import query_schema
 from lakehouse.core.operations.read.cdc import CDC
 from lakehouse.core.operations.read.queries import Changes
 from lakehouse.core.planning.predicate import check_columns, parse_predicate
@@ -52,8 +52,11 @@ def narrowed(scan: TableScan, reference: Reference, query: QueryReferences, engi
     data columns; meta columns are part of the result if the statement names them.
     """
     request = scan.request
-    schema = table_schema(scan.table)
-    if schema is None or isinstance(request.query, Changes):
+    if isinstance(request.query, Changes):
+        return scan
+    # An earlier version has the columns of its time.
+    schema = query_schema(scan.table, request.query)
+    if schema is None:
         return scan
     named = [name for name in META_COLUMNS if name in query.words]
     data = [name for name in schema.names if query.has_star or engine.prunes or name.lower() in query.words]

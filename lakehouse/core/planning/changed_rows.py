@@ -20,6 +20,7 @@ from lakehouse.core.expressions.evaluate import evaluate, matches
 from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Verb, When
 from lakehouse.core.rows.absent_columns import DELETE_BIT, LACKS, Groups, grouped
 from lakehouse.core.rows.ordering import at_least, ordering_columns
+from lakehouse.core.rows.python_values import stored_cast
 from lakehouse.errors import UserError
 from lakehouse.model.expression import Value, columns_in
 from lakehouse.model.merge import MergeRule, PartialMode
@@ -350,7 +351,7 @@ def assigned(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         return pa.nulls(len(values), kind)
     try:
         is_text = pa.types.is_string(values.type)
-        return cast_value(values, kind) if is_text and not pa.types.is_string(kind) else values.cast(kind)
+        return cast_value(values, kind) if is_text and not pa.types.is_string(kind) else stored_cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
             f"column {name!r} has the type {kind}, and a value of type {values.type} does not fit: {error}", column=name

@@ -132,6 +132,39 @@ def exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.cast(array, kind)
 
 
+def stored_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values that a statement writes, in the type of their column.
+
+    Unlike `exact_cast`, texts are parsed, values become texts, and fractions may have fewer digits in a column of
+    floating-point numbers.
+
+    Raises:
+        pa.ArrowInvalid: A value does not fit, or would have another meaning: a time without its time of day, a number
+            that is no truth value, or days as a number.
+        pa.ArrowNotImplementedError: There is no such conversion.
+    """
+    source = array.type
+    if pa.types.is_floating(source) and pa.types.is_decimal(kind):
+        return pc.cast(pc.cast(array, pa.string()), kind)
+    if pa.types.is_timestamp(source) and pa.types.is_date(kind):
+        return exact_cast(pc.cast(array, pa.timestamp(source.unit)), kind)
+    if pa.types.is_integer(source) and pa.types.is_decimal(kind):
+        return exact_cast(array, kind)
+    if pa.types.is_temporal(source) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise pa.ArrowInvalid(f"{source} is not {kind}")
+    result = pc.cast(array, kind)
+    is_number = pa.types.is_integer(source) or pa.types.is_floating(source) or pa.types.is_decimal(source)
+    if is_number and pa.types.is_boolean(kind):
+        number = pc.cast(array, pa.float64(), safe=False)
+        if not pc.all(pc.equal(number, pc.cast(pc.cast(result, pa.int8()), pa.float64()))).as_py():
+            raise pa.ArrowInvalid("a number is neither 0 nor 1")
+    if is_number and pa.types.is_floating(kind):
+        number = pc.cast(array, pa.float64(), safe=False)
+        if pc.any(pc.and_(pc.is_inf(result), pc.invert(pc.is_inf(number)))).as_py():
+            raise pa.ArrowInvalid("a number is out of range")
+    return result
+
+
 def united_kinds(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type of a column with values of two inferred types; None if they are of different kinds."""
     if first == second or pa.types.is_null(second):

@@ -163,13 +163,60 @@ class StatementRun:
         """Yield an empty table with the columns of the result, then the changed rows."""
         yield changes.of_batch(scan.schema.empty_table())
         least = max(_LEAST_ROWS, self.source.num_rows)
-        for target in _joined_batches(scan, least, scan.context.budget_bytes // _PARTS_OF_BUDGET):
-            yield changes.of_batch(target)
+        most_bytes = scan.context.budget_bytes // _PARTS_OF_BUDGET
+        identity = self._identity(loaded)
+        changed: list[pa.Table] = []
+        is_whole = self.where is None and self.statement.join is None
+        for target in _joined_batches(scan, least, most_bytes):
+            result = changes.of_batch(target)
+            yield result
+            changed.append(result.select(identity))
+            if sum(keys.nbytes for keys in changed) > most_bytes:
+                is_whole = False
+                self._require_one_row_per_key(changed, loaded)
+                changed.clear()
+        self._require_one_row_per_key(changed, loaded, is_whole=is_whole)
         rows = changes.inserted()
         if rows.num_rows:
             self._require_new_keys(rows, loaded)
             reads.inserted = self._partitions_of(rows, loaded)
         yield rows
+
+    def _identity(self, loaded: LoadedTable) -> list[str]:
+        """Return the columns that identify a row; none if the key is generated or nested, and not compared."""
+        statement = self.statement
+        names = dict.fromkeys((*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)))
+        columns = [statement.schema.field(name) for name in names if name in statement.schema.names]
+        is_flat = len(columns) == len(names) and not any(pa.types.is_nested(column.type) for column in columns)
+        return list(names) if is_flat else []
+
+    def _require_one_row_per_key(
+        self, changed: Sequence[pa.Table], loaded: LoadedTable, *, is_whole: bool = False
+    ) -> None:
+        """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
+
+        A delete may remove all rows of a key in a copy-on-write table; in a log it hides one of them. `is_whole` means
+        that all rows of the table are changed.
+        """
+        identity = self._identity(loaded)
+        keys = pa.concat_tables(changed) if identity and changed else pa.table({})
+        if not keys.num_rows:
+            return
+        counted = keys.group_by(identity).aggregate([([], "count_all")])
+        if loaded.config.is_merge_on_read or not self.statement.only_deletes:
+            _refuse_repeated_keys(counted.filter(pc.greater(counted.column("count_all"), 1)))
+        if is_whole:
+            return
+        parts = tuple(_one_of(name, keys.column(name).drop_null()) for name in identity if not keys[name].null_count)
+        request = ScanRequest(query=SNAPSHOT, columns=tuple(identity), where=And(parts))
+        pieces = [
+            pa.Table.from_batches([batch]).select(identity).join(counted, keys=identity, join_type="left semi")
+            for batch in plan_row_read(loaded, SNAPSHOT, request).batches()
+        ]
+        if pieces:
+            stored = pa.concat_tables(pieces).group_by(identity).aggregate([([], "count_all")])
+            both = stored.join(counted, keys=identity, join_type="inner", right_suffix="_changed")
+            _refuse_repeated_keys(both.filter(pc.greater(both["count_all"], both["count_all_changed"])))
 
     def _partitions_of(self, rows: pa.Table, loaded: LoadedTable) -> set[str] | None:
         """Return the partitions of inserted rows; None if a key must be unique in all partitions."""
@@ -206,6 +253,17 @@ class StatementRun:
 def _is_unique_in_table(loaded: LoadedTable) -> bool:
     """Return whether a record key is unique in the table, not only in its partition."""
     return loaded.config.path_keys.partition_fields != loaded.config.keys.partition_fields
+
+
+def _refuse_repeated_keys(rows: pa.Table) -> None:
+    if rows.num_rows:
+        key = rows.drop_columns([name for name in rows.column_names if name.startswith("count_all")]).to_pylist()[0]
+        raise UserError(
+            f"several rows have the key {key}, and the statement would change all of them alike, because rows are "
+            "written by key. Replace their partition by insert_overwrite with unique keys; `upsert`, or an insert with "
+            "hoodie.datasource.insert.dup.policy=drop, keeps keys unique",
+            key=str(key),
+        )
 
 
 def _one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:

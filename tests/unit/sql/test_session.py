@@ -144,3 +144,13 @@ def test_delete_with_a_subquery_fails_if_another_writer_commits_in_between(
         orders.execute("DELETE FROM sales.orders WHERE id IN (SELECT min(id) FROM sales.orders)")
     monkeypatch.setattr(orders.engine, "run", run)
     assert rows_of(orders, "SELECT city FROM sales.orders WHERE id = 1") == [("Pisa",)]
+
+
+def test_earlier_versions_have_the_columns_of_their_time(orders: SqlSession, catalog: Catalog) -> None:
+    first = catalog.load_table("sales.orders").timeline.by_completion()[0].requested
+    orders.execute("ALTER TABLE sales.orders DROP COLUMN city")
+    orders.execute("ALTER TABLE sales.orders ADD COLUMNS (note STRING)")
+    old = f"sales.orders VERSION AS OF '{first}'"
+    assert rows_of(orders, f"SELECT * FROM {old} WHERE id = 1") == [(1, "Rome", 2.5, "2026-01-01")]
+    query = f"SELECT o.city, n.note FROM {old} o JOIN sales.orders n ON o.id = n.id WHERE o.city = 'Oslo'"
+    assert rows_of(orders, query) == [("Oslo", None)]

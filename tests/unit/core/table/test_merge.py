@@ -275,3 +275,28 @@ def test_merge_sees_a_row_that_another_writer_inserted_meanwhile(monkeypatch: py
     merge = table.merge(SOURCE, ["id"]).when_matched_update({"w": "'met'"}).when_not_matched_insert_all()
     merge.execute()
     assert rows(table, "v", "w")[-1] == ("e", 500, "met")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_with_the_same_key_are_not_changed_alike(kind: str) -> None:
+    table = Table.create(f"memory://merge/{next(NUMBERS)}", name="t", table_type=kind, record_key="id")
+    table.insert(pa.table({"id": ["a", "a", "b"], "v": [1, 2, 3]}))
+    one = pa.table({"id": ["a"]})
+    for change in (
+        lambda: table.update({"v": "v + 1"}),
+        lambda: table.update({"v": "v + 1"}, "v = 2"),
+        lambda: table.delete_where("v = 2"),
+        lambda: table.merge(one, on=["id"]).when_matched_delete("target.v = 2").execute(),
+        lambda: table.merge(one, on=["id"]).when_matched_update({"v": "target.v + 1"}).execute(),
+    ):
+        with pytest.raises(UserError, match="several rows have the key"):
+            change()
+    assert sorted(rows(table)) == [("a", 1), ("a", 2), ("b", 3)]
+    table.update({"v": "30"}, "v = 3")
+    if kind == "COW":
+        table.delete_where("id = 'a'")
+        assert rows(table) == [("b", 30)]
+        return
+    # A delete in a log hides one of the rows.
+    with pytest.raises(UserError, match="several rows have the key"):
+        table.delete_where("id = 'a'")

@@ -181,3 +181,87 @@ DELETE FROM w.flat WHERE id = 70 AND v = (SELECT max(v) FROM w.flat);
 
 SELECT count(*) FROM w.flat;
 -- > [[0]]
+
+CREATE TABLE w.exact (id INT, price DECIMAL(10, 2), day DATE, n BIGINT, flag BOOLEAN, f FLOAT) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.exact (id, price, flag) VALUES (1, 3, 1 = 1);
+
+INSERT INTO w.exact (id, price) SELECT 2, CAST(0.5 AS DOUBLE);
+-- only: duckdb
+
+INSERT INTO w.exact (id, price) SELECT 3, CAST(0.129 AS DOUBLE);
+-- only: duckdb
+-- ! column price
+
+INSERT INTO w.exact (id, day) VALUES (3, TIMESTAMP '2026-01-01 12:00:00');
+-- only: duckdb
+-- ! column day
+
+INSERT INTO w.exact (id, n) VALUES (3, DATE '2026-01-01');
+-- only: duckdb
+-- ! column n
+
+INSERT INTO w.exact (id, flag) VALUES (3, 7);
+-- only: duckdb
+-- ! column flag
+
+INSERT INTO w.exact (id, f) SELECT 3, CAST(1e300 AS DOUBLE);
+-- only: duckdb
+-- ! column f
+
+UPDATE w.exact SET day = TIMESTAMP '2026-01-01 12:00:00';
+-- ! 'day'
+
+SELECT id, CAST(price AS DOUBLE) FROM w.exact;
+-- only: duckdb
+-- > [[1, 3.0], [2, 0.5]]
+
+CREATE TABLE w.parts (id INT, day STRING) USING lakehouse PARTITIONED BY (day) TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.parts VALUES (1, 'x'), (2, 'y');
+
+TRUNCATE TABLE w.parts PARTITION (day);
+-- ! day needs a value
+
+ALTER TABLE w.parts DROP PARTITION (day);
+-- ! day needs a value
+
+SELECT id FROM w.parts;
+-- > [[1], [2]]
+
+CREATE TABLE w.twice (id INT, v INT) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.twice VALUES (1, 1), (1, 2), (2, 1);
+
+DELETE FROM w.twice t WHERE v = 1 AND id IN (SELECT id FROM w.twice);
+-- ! several rows have the key
+
+UPDATE w.twice SET v = v + 1;
+-- ! several rows have the key
+
+SELECT id, v FROM w.twice;
+-- > [[1, 1], [1, 2], [2, 1]]
+
+DELETE FROM w.twice WHERE id IN (SELECT 1);
+
+SELECT id, v FROM w.twice;
+-- > [[2, 1]]
+
+CREATE TABLE w.hours (id INT, day STRING, hour INT) USING lakehouse PARTITIONED BY (day, hour) TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO w.hours VALUES (1, 'x', 1), (2, 'x', 2), (3, 'y', 1);
+
+INSERT OVERWRITE w.hours PARTITION (day = 'x', hour = 01) SELECT 9 WHERE 1 = 0;
+
+SELECT id FROM w.hours;
+-- > [[2], [3]]
+
+SET hoodie.datasource.overwrite.mode = STATIC;
+
+INSERT OVERWRITE w.hours PARTITION (day = 'x', hour) SELECT 9, 3;
+-- ! give all columns of PARTITION a literal
+
+SET hoodie.datasource.overwrite.mode = DYNAMIC;
+
+SELECT id FROM w.hours;
+-- > [[2], [3]]
