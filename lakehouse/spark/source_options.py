@@ -56,6 +56,7 @@ _OPTIONS = (
     START_OFFSET,
     DAMAGED_FILES,
 )
+_CHANGES_RESULT = frozenset(name.lower() for name in (*_OPTIONS, _VIEW_TYPE))
 _STORAGE_PREFIXES = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
 #: Spark adds this option when a statement creates a permanent table.
 _OF_PERMANENT_TABLES = "provider"
@@ -157,7 +158,8 @@ def check_options(options: Mapping[str, str], names: Collection[str]) -> None:
         if key.startswith(_STORAGE_PREFIXES):
             continue
         entry = _hudi_options().get(key)
-        if entry is None:
+        # Options of this format change the result: a read that does not have them must not ignore them.
+        if entry is None or key in _CHANGES_RESULT:
             raise UserError(f'option {key!r} is unknown to format("{NAME}").{nearest(key, names)}', option=key)
         if entry.support is Support.REFUSED and not entry.accepts(values[key]):
             raise UserError(f"option {entry.name}={values[key]!r} is not supported: {entry.text}", option=entry.name)

@@ -126,7 +126,9 @@ def daily(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {"published": "bank.daily"}
 
 
-@pytest.mark.parametrize("option", ["as.of.instant", QUERY, "path", "colums", "provider"])
+@pytest.mark.parametrize(
+    "option", ["as.of.instant", QUERY, "hoodie.datasource.view.type", "path", "colums", "provider"]
+)
 def test_published_table_refuses_an_option_that_it_would_ignore(daily: dict[str, str], option: str) -> None:
     """apache/spark#29535: options of a reader were lost, and the result was that of a read without them."""
     for call in (spark_source.schema_ddl, lambda options: spark_source.plan(options, ())):

@@ -168,7 +168,7 @@ def test_time_of_day_is_compared_with_its_column(table: Table, where: str, expec
         "zip = 1",
         "zip < 5",
         "zip IN ('01', 1)",
-        "amount = 1.5BD",
+        "amount = 1.5BE",
         "amount = 1_000",
     ],
 )
