@@ -13,7 +13,7 @@ without rows receives the translated condition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -59,20 +59,31 @@ def polars_frame(dataset: TableDataset) -> Any:
         planned: Scan | ChangeScan | None = scanner.pruned_plan(pruning)
         if read and isinstance(planned, Scan) and not scanner.has_condition:
             parts = divided(planned, is_filtered_later=True)
-            if parts.paths:
-                # Later files may have more columns, which the read does not need.
-                options = {"hive_partitioning": False, "glob": False, "extra_columns": "ignore"}
-                files = polars.scan_parquet(list(parts.paths), **options).select(read)
-                if files.collect_schema() == polars.Schema({name: schema[name] for name in read}):
-                    for frame in polars_batches(files):
-                        yield frame if predicate is None else frame.filter(predicate)
-                    planned = parts.rest
-        for batch in () if planned is None else scanner.planned_batches(planned):
-            frame = polars.from_arrow(batch)
-            yield frame if predicate is None else frame.filter(predicate)
+            files = _parquet_frame(parts.paths, {name: schema[name] for name in read})
+            if files is not None:
+                yield from _filtered(polars_batches(files), predicate)
+                planned = parts.rest
+        if planned is not None:
+            yield from _filtered(map(polars.from_arrow, scanner.planned_batches(planned)), predicate)
 
     schema = polars.from_arrow(dataset.schema.empty_table()).schema
     return plugins.register_io_source(source, schema=schema)
+
+
+def _parquet_frame(paths: Sequence[str], columns: Mapping[str, Any]) -> Any:
+    """Return a lazy frame of files with columns of these types; None without files, or if Polars reads other types."""
+    if not paths:
+        return None
+    polars = import_module("polars")
+    # Later files may have more columns, which the read does not need.
+    options = {"hive_partitioning": False, "glob": False, "extra_columns": "ignore"}
+    files = polars.scan_parquet(list(paths), **options).select(list(columns))
+    return files if files.collect_schema() == polars.Schema(columns) else None
+
+
+def _filtered(frames: Iterable[Any], predicate: Any) -> Iterator[Any]:
+    for frame in frames:
+        yield frame if predicate is None else frame.filter(predicate)
 
 
 def _arrow_condition(schema: pa.Schema, predicate: Any) -> pc.Expression | None:
