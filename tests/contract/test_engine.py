@@ -188,7 +188,7 @@ class _Through:
 
 
 def test_local_engine_accepts_only_arrow_data() -> None:
-    with pytest.raises(Exception, match="not list"):
+    with pytest.raises(Exception, match="rows are of type list"):
         LocalEngine().schema([{"id": 1}])
     reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
     assert LocalEngine().schema(reader) == ROWS.schema
