@@ -141,7 +141,7 @@ ENVIRONMENT = (
         name="LAKEHOUSE_STORAGE_CONNECTIONS",
         text="Ids of Airflow connections with the credentials of storages, comma separated. Types are `aws`, "
         "`google_cloud_platform`, `wasb`, `adls`, `azure_data_lake`, `hdfs` and `webhdfs`.",
-        default="the credentials in the environment, or those of the hosts",
+        default="the credentials in the environment or on the hosts",
         reader=AIRFLOW,
     ),
     EnvironmentVariable(

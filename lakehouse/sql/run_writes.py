@@ -24,6 +24,12 @@ from lakehouse.sql.tokens import Token, quoted, tokens_of
 
 _OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
+#: Groups of rows by key, with the number of stored rows and of rows that a condition names.
+_KEYS = (
+    "FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
+    "UNION ALL SELECT {columns}, 0 AS lakehouse_stored, 1 AS lakehouse_chosen FROM {chosen}) AS lakehouse_rows "
+    "GROUP BY {columns}"
+)
 
 
 def insert(session: SessionTables, statement: Insert, parameters: Parameters) -> pa.Table | None:
@@ -74,30 +80,28 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     # The keys are read before the write, so it fails if another writer changes a partition in between.
     precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
     chosen = f"{name}{alias} WHERE {statement.where}"
-    _require_all_rows_of_keys(session, selected, (name, chosen), parameters)
+    # A log file deletes one of several rows with the same key in a base file.
+    most = "sum(lakehouse_stored)" if table.config.is_merge_on_read else "sum(lakehouse_stored) - 1"
+    refused = f"sum(lakehouse_stored) > 1 AND sum(lakehouse_chosen) BETWEEN 1 AND {most}"
+    _require_deletable_keys(
+        session,
+        f"SELECT {selected} {_KEYS.format(columns=selected, stored=name, chosen=chosen)} HAVING {refused} LIMIT 1",
+        parameters,
+    )
     frame = session.query(f"SELECT {selected} FROM {chosen}", parameters)
     schema = table.schema
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
 
 
-def _require_all_rows_of_keys(
-    session: SessionTables, columns: str, rows: tuple[str, str], parameters: Parameters
-) -> None:
-    """Raise UserError if a condition holds for some rows of a key only, because rows are deleted by key."""
-    stored, chosen = rows
-    frame = session.query(
-        f"SELECT {columns} FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
-        f"UNION ALL SELECT {columns}, 0 AS lakehouse_stored, 1 AS lakehouse_chosen FROM {chosen}) AS lakehouse_rows "
-        f"GROUP BY {columns} HAVING sum(lakehouse_chosen) BETWEEN 1 AND sum(lakehouse_stored) - 1 LIMIT 1",
-        parameters,
-    )
-    source = session.engine.source(frame)
-    partial = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
-    if partial:
+def _require_deletable_keys(session: SessionTables, query: str, parameters: Parameters) -> None:
+    """Raise UserError if the query returns a key of several rows, of which a delete by key would delete others."""
+    source = session.engine.source(session.query(query, parameters))
+    repeated = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
+    if repeated:
         raise UserError(
-            f"several rows have the key {partial[0]}, and the condition holds for some of them: DELETE with a subquery "
-            "would delete all of them, because rows are deleted by key. Replace their partition by INSERT OVERWRITE"
+            f"several rows have the key {repeated[0]}: DELETE with a subquery deletes rows by key, so it would delete "
+            "other rows than the condition names. Replace their partition by INSERT OVERWRITE"
         )
 
 

@@ -133,5 +133,5 @@ def result(name: str, version: str, batch: int) -> list[dict[str, object]]:
 
 def ordered(table: pa.Table) -> list[dict[str, object]]:
     """Return the compared columns of rows, by key."""
-    found: list[dict[str, object]] = table.select(["id", "ts", "a", "b"]).sort_by("id").to_pylist()
-    return found
+    compared: list[dict[str, object]] = table.select(["id", "ts", "a", "b"]).sort_by("id").to_pylist()
+    return compared

@@ -55,9 +55,9 @@ def check_view(table: Table, name: str) -> None:
         assert not exported_paths(table, name)
         return
     expected = table.scan(read_optimized=table.config.is_merge_on_read).to_arrow()
-    found = read_view(table.services.table.env.storage.root, name)
-    assert sorted(found.column_names) == sorted(expected.column_names)
-    same = found.select(expected.column_names).cast(expected.schema)
+    view = read_view(table.services.table.env.storage.root, name)
+    assert sorted(view.column_names) == sorted(expected.column_names)
+    same = view.select(expected.column_names).cast(expected.schema)
     assert rows_of(same) == rows_of(expected), name
 
 

@@ -327,8 +327,8 @@ def test_markers_of_log_files_have_the_kind_append(tmp_path: Path, monkeypatch: 
     table = created(tmp_path)
     table.insert(batch(["a1"], 1, "x"))
     pending = failing(monkeypatch, table, batch(["a1"], 2, "y"))
-    found = read_markers(table.services_as_loaded.table.env.storage, pending)
-    assert [name for names in found.values() for name in names] == [f"a/{logs(table)[0]}.marker.APPEND"]
+    markers = read_markers(table.services_as_loaded.table.env.storage, pending)
+    assert [name for names in markers.values() for name in names] == [f"a/{logs(table)[0]}.marker.APPEND"]
 
 
 def test_repeated_rollback_appends_one_command_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,13 +281,13 @@ def test_merge_sees_a_row_that_another_writer_inserted_meanwhile(monkeypatch: py
 def test_rows_with_the_same_key_are_not_changed_alike(kind: str) -> None:
     table = Table.create(f"memory://merge/{next(NUMBERS)}", name="t", table_type=kind, record_key="id")
     table.insert(pa.table({"id": ["a", "a", "b"], "v": [1, 2, 3]}))
-    one = pa.table({"id": ["a"]})
+    ids_without_values = pa.table({"id": ["a"]})
     for change in (
         lambda: table.update({"v": "v + 1"}),
         lambda: table.update({"v": "v + 1"}, "v = 2"),
         lambda: table.delete_where("v = 2"),
-        lambda: table.merge(one, on=["id"]).when_matched_delete("target.v = 2").execute(),
-        lambda: table.merge(one, on=["id"]).when_matched_update({"v": "target.v + 1"}).execute(),
+        lambda: table.merge(ids_without_values, on=["id"]).when_matched_delete("target.v = 2").execute(),
+        lambda: table.merge(ids_without_values, on=["id"]).when_matched_update({"v": "target.v + 1"}).execute(),
     ):
         with pytest.raises(UserError, match="several rows have the key"):
             change()
@@ -297,6 +297,6 @@ def test_rows_with_the_same_key_are_not_changed_alike(kind: str) -> None:
         table.delete_where("id = 'a'")
         assert rows(table) == [("b", 30)]
         return
-    # A delete in a log hides one of the rows.
+    # A delete in a log hides ids_without_values of the rows.
     with pytest.raises(UserError, match="several rows have the key"):
         table.delete_where("id = 'a'")
