@@ -154,6 +154,8 @@ KUBERNETES = {"conn_type": "spark", "host": "k8s://https://kubernetes", "port": 
 
 
 def test_kubernetes_master_is_refused_without_its_provider(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The environment of the tests has the provider.
+    monkeypatch.setattr(operators, "find_spec", lambda name: None)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(KUBERNETES))
     task = service_task()
     with pytest.raises(AirflowFailException, match="apache-airflow-providers-cncf-kubernetes"):

@@ -155,6 +155,15 @@ def check(column: pa.Array, points: list[Point | None], literals: list[tuple[str
         assert may_match(predicate, {"c": ranges}, rows.schema, len(column))[matched].all(), where
 
 
+@example(
+    # The negative of a literal with more digits than Python's context.
+    case=(
+        pa.array([decimal(-(10**28) - 1, 1)], pa.decimal128(38, 1)),
+        [(False, Fraction(-(10**28) - 1, 10))],
+        [("-1000000000000000000000000000.1", (False, Fraction(-(10**28) - 1, 10)))],
+    ),
+    compared="=",
+)
 @given(case=discrete_cases(), compared=st.sampled_from([*COMPARED, "IN"]))
 @examples(600)
 def test_condition_on_numbers_and_times_agrees_with_exact_fractions(

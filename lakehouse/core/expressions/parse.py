@@ -114,7 +114,10 @@ class _Converter:
     def _unary(self, name: str, node: Any) -> Expression:
         part = self.convert(node.this)
         if name == "negative" and isinstance(part, Value) and isinstance(part.value, int | Decimal | float):
-            return part if isinstance(part.value, bool) else Value(-part.value)
+            if isinstance(part.value, bool):
+                return part
+            # The operator rounds a decimal to the 28 digits of Python's context.
+            return Value(part.value.copy_negate() if isinstance(part.value, Decimal) else -part.value)
         return Operation(name, (part,))
 
     def _chain(self, name: str, node: Any) -> Expression:
