@@ -125,7 +125,7 @@ def _queue(session: Session, tables: Mapping[str, int], now_ms: int) -> None:
     row.progress = {"stage": "execute", "unit": "group", "done": 1200, "total": 3120}
     session.add(row)
     session.add(LeaseRow(key=f"{LONG}/logcompaction", owner=active, token=1, expires_ms=now_ms + 9 * HOUR_MS))
-    session.add(RunRow(**runs, run_id="cli-4711-a0b1", service="index", state="running", started_ms=now_ms - 60_000))
+    session.add(RunRow(**runs, run_id="cli-4711-a0b1", service="index", state="running", started_ms=now_ms - 300_000))
     for place, state in enumerate(("committed", "failed", "nothing_to_do", "died")):
         begin = now_ms - (place + 2) * HOUR_MS
         run = f"services.clustering/manual__2026-11-2{place}T06:15:00.123456+00:00_k3Jd8x/run"

@@ -87,7 +87,7 @@ const columns = (now, why) => [
   { name: 'size', label: 'size', order: 'base_bytes', right: true, cell: (r) => size(r.numbers.base_bytes) },
   { name: 'plans', label: 'plans', right: true, help: 'Plans of services on the timeline that have not ended; a failed one has no active executor.', cell: (r) => plans(r.numbers) },
   { name: 'run', label: 'last service', cell: (r) => (r.last_run ? h('div', null, h(State, { state: r.last_run.state }),
-    h('div', null, r.last_run.service, ' ', h(Ago, { ms: r.last_run.started_ms, now }))) : '-') },
+    h('div', null, r.last_run.service), h('div', null, h(Ago, { ms: r.last_run.started_ms, now }))) : '-') },
   { name: 'growth', label: '7 days', cell: (r) => h(Spark, { values: r.history }) },
 ];
 
