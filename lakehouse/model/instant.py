@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from operator import attrgetter
 
@@ -219,6 +219,13 @@ def instant_moment(time: str) -> datetime:
             "them away",
             instant=time,
         ) from None
+
+
+def shifted_instant(time: str, milliseconds: int) -> str:
+    """Return the instant time that is later by some milliseconds; raises CorruptTableError as `instant_moment` does."""
+    padded = f"{time:0<17}"
+    moment = instant_moment(padded) + timedelta(milliseconds=int(padded[14:17]) + milliseconds)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
 
 
 def _completed_within(instants: Iterable[Instant], after: str | None, up_to: str | None) -> list[Instant]:

@@ -13,6 +13,8 @@ ALLOWED = {
     "lakehouse/core/timeline/file_deletions.py": "implements the checked deletion",
     "lakehouse/core/timeline/timeline_store.py": "names are made by `instant_name`, which checks instants",
     "lakehouse/core/timeline/archived_timeline.py": "names are listed in the archive folder and parsed",
+    "lakehouse/core/timeline/version_change.py": "names are listed in the timeline folder and parsed",
+    "lakehouse/core/operations/version/change_version.py": "names are listed in the timeline folder and parsed",
     "lakehouse/core/timeline/locks": "the file of a lock, whose name is an option of the caller",
     "lakehouse/core/timeline/publications.py": "manifests and copies, whose paths are checked there",
     "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",

@@ -21,6 +21,16 @@ from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State
 
+#: Engines that read each version of the layouts.
+READERS_OF_HUDI_1_1 = (
+    "Apache Hudi 1.1",
+    "Apache Hudi 1.2",
+    "hudi-rs 0.5",
+    "lakehouse",
+    "DuckDB through Arrow",
+    "Polars through Arrow",
+    "Flink with Hudi 1.1 or newer",
+)
 _GENERATOR_TYPE = "hoodie.table.keygenerator.type"
 #: Properties that Hudi 0.15 does not read. With `timeline.path` Hudi 1.2 is not affected either.
 _SINCE_HUDI_1 = frozenset(
@@ -40,6 +50,15 @@ class LayoutV6:
 
     version: int = 6
     timeline_layout: int = 1
+    readers: tuple[str, ...] = (
+        "Apache Hudi 0.14",
+        "Apache Hudi 0.15",
+        "Apache Hudi 1.0",
+        *READERS_OF_HUDI_1_1,
+        "Trino",
+        "Amazon Athena",
+        "Apache Doris",
+    )
     is_writable: bool = True
     has_completion_times: bool = False
     writes_logs: bool = True

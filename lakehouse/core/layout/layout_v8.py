@@ -12,6 +12,7 @@ from lakehouse.core.format.log.delete_block import DeletedKeys, decode_deletes
 from lakehouse.core.format.metadata.schema import CURRENT, HUDI_1_0, RecordSchema
 from lakehouse.core.format.timeline.commit_metadata import encode_avro_commit
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
+from lakehouse.core.layout.layout_v6 import READERS_OF_HUDI_1_1
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Instant, State
@@ -23,6 +24,7 @@ class LayoutV8:
 
     version: int = 8
     timeline_layout: int = 2
+    readers: tuple[str, ...] = ("Apache Hudi 1.0", *READERS_OF_HUDI_1_1)
     is_writable: bool = True
     has_completion_times: bool = True
     writes_logs: bool = True
@@ -95,6 +97,7 @@ class LayoutV9(LayoutV8):
     """The layout of table version 9: as version 8, with a property for each setting of the merge."""
 
     version: int = 9
+    readers: tuple[str, ...] = READERS_OF_HUDI_1_1
     prefixes_single_key: bool = True
     has_merge_properties: bool = True
     prefers_strategy: bool = False

@@ -26,6 +26,10 @@ class TableLayout(Protocol):
         """The layout of the timeline: `hoodie.timeline.layout.version`."""
 
     @property
+    def readers(self) -> tuple[str, ...]:
+        """Engines that read tables of the version, by their documentation or by tests (docs/reference/readers.md)."""
+
+    @property
     def is_writable(self) -> bool:
         """Whether this package writes and services tables of the version."""
 

@@ -34,3 +34,13 @@ def has_completion_times(version: str) -> bool:
     """Return whether a table that was created with this version has had completion times from its first commit on."""
     first = min(number for number, layout in _LAYOUTS.items() if layout.has_completion_times)
     return version.isascii() and version.isdigit() and int(version) >= first
+
+
+def is_newer(layout: TableLayout, other: TableLayout) -> bool:
+    """Return whether the version of `layout` is greater than that of `other`."""
+    return layout.version > other.version
+
+
+def moves_timeline(source: TableLayout, target: TableLayout) -> bool:
+    """Return whether a change between two versions stores the timeline in another folder, with other names."""
+    return source.timeline_layout != target.timeline_layout

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.undo.rollback import roll_back_expired_writes, rollback
     from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
     from lakehouse.core.operations.validate.validate import validate
+    from lakehouse.core.operations.version.change_version import VersionRequest, change_version
     from lakehouse.core.operations.write.write import write
     from lakehouse.core.table.input_rows import InputRules, has_rows, input_batch
     from lakehouse.core.table.inspection import TableInspection
@@ -29,7 +30,9 @@ __all__ = [
     "TableInspection",
     "TableMetadata",
     "TableServices",
+    "VersionRequest",
     "WriteRequest",
+    "change_version",
     "create_savepoint",
     "create_table",
     "delete_savepoint",
@@ -55,6 +58,7 @@ _MODULES = {
     "lakehouse.core.operations.undo.rollback": ("roll_back_expired_writes", "rollback"),
     "lakehouse.core.operations.undo.savepoint": ("create_savepoint", "delete_savepoint"),
     "lakehouse.core.operations.validate.validate": ("validate",),
+    "lakehouse.core.operations.version.change_version": ("VersionRequest", "change_version"),
     "lakehouse.core.operations.write.write": ("write",),
     "lakehouse.core.table.alter": ("AlterBuilder",),
     "lakehouse.core.table.input_rows": ("InputRules", "has_rows", "input_batch"),

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import arrow_to_avro
+from lakehouse.core.layout.registry import NEWEST
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.declare import (
     TableDeclaration,
@@ -64,12 +65,17 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.read.health import TableHealth
     from lakehouse.core.operations.undo.restore import Restored
     from lakehouse.core.operations.undo.rollback import FailedWrites
+    from lakehouse.core.operations.version.change_version import VersionRequest
+    from lakehouse.core.operations.version.version_plan import VersionPlan
     from lakehouse.core.table.alter import AlterBuilder
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata
     from lakehouse.core.table.services import TableServices
     from lakehouse.model.validation import ValidationReport
     from lakehouse.spec.contracts.tables import TableSummary
+
+#: Seconds between the switch to another table version and the deletion of the old timeline.
+GRACE_S = 10.0
 
 
 @checks_arguments
@@ -443,6 +449,44 @@ class Table(TableWrites, Readable):
             RetryableError: A write is active, and `force` is False.
         """
         return operations.restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
+
+    def upgrade(
+        self, to: int | str = NEWEST.version, *, dry_run: bool = False, grace_s: float = GRACE_S, spark: Any = None
+    ) -> VersionPlan | NothingToDo:
+        """Change the table to a newer table version, or continue an upgrade that failed.
+
+        Failed writes are rolled back, and log files of version 6 are compacted first. The metadata table is built
+        again. Readers see the table as before or after the change.
+
+        Args:
+            to: The new version; the present version abandons an unfinished change to another version.
+            dry_run: Return the plan with its blockers and the readers that are lost, and change nothing.
+            grace_s: Seconds for which the old timeline stays readable for reads that began before the change.
+            spark: Session whose executors compact; None means threads of this process.
+
+        Raises:
+            UserError: The version is not newer, or an action is pending that has to be finished first.
+            UnsupportedError: A feature of the table prevents the upgrade.
+            RetryableError: A writer is active, or a restore is not finished.
+        """
+        request = operations.VersionRequest(to=to, upgrade=True, dry_run=dry_run, grace_s=grace_s)
+        return self._change_version(request, spark)
+
+    def downgrade(
+        self, to: int | str, *, dry_run: bool = False, grace_s: float = GRACE_S, spark: Any = None
+    ) -> VersionPlan | NothingToDo:
+        """Change the table to an older table version, for readers of older releases; see `upgrade`.
+
+        All log files are compacted first. Version 6 has no metadata table here, so all indexes are dropped.
+        """
+        request = operations.VersionRequest(to=to, upgrade=False, dry_run=dry_run, grace_s=grace_s)
+        return self._change_version(request, spark)
+
+    def _change_version(self, request: VersionRequest, spark: Any) -> VersionPlan | NothingToDo:
+        engine = session_engine(spark, self._policies.write.memory_budget_bytes)
+        outcome = operations.change_version(self.refresh(), engine, self._policies, request)
+        self.refresh()
+        return outcome
 
     def _shown(self) -> Shown:
         return shown_table(self._loaded)

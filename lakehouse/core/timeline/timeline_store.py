@@ -27,6 +27,7 @@ from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporar
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.late_commit import LateCommit, confirm
 from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.core.timeline.version_marks import VersionMark, check_marks, refuse_during_change
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
@@ -76,10 +77,16 @@ class TimelineStore:
         #: Temporary files of the timeline in the last listing. They belong to an active process or remain from a killed
         #: one.
         self.unfinished: tuple[FileInfo, ...] = ()
+        # The mark of an unfinished change of the table version in the last listing.
+        self._change: VersionMark | None = None
 
     def load(self) -> Timeline:
-        """Load the current timeline from storage, with one listing."""
+        """Load the current timeline from storage, with one listing.
+
+        Raises VersionChangedError if the table version was changed since the table was loaded.
+        """
         names = self._env.storage.list_names(self._directory)
+        self._change = check_marks(self._env.storage, names, self._config.layout)
         self.unfinished = ()
         if any(is_temporary(name) for name in names if name[0] == "."):
             files, _ = self._env.storage.list_dir(self._directory)
@@ -337,6 +344,7 @@ class TimelineStore:
         Pending files are deleted first: without its completed file, an action with pending files would look pending.
         Completed files are deleted one by one, so that no reader gets an older instant without a newer one.
         """
+        self.refuse_during_change()
         gone = sorted(instants, key=lambda instant: instant.requested)
         check()
         pending = [state for instant in gone for state in self.pending_files(instant)]
@@ -368,6 +376,10 @@ class TimelineStore:
             moment = moment.astimezone()
         return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
 
+    def refuse_during_change(self) -> None:
+        """Raise RetryableError if the last listing contains an unfinished change of the table version."""
+        refuse_during_change(self._env.storage, self._change, self._config.layout)
+
     def refuse_during_restore(self, timeline: Timeline) -> None:
         """Raise RetryableError that names the pending restore, if there is one: only the restore may continue."""
         restore = timeline.pending_restore()
@@ -391,6 +403,7 @@ class TimelineStore:
         `announce` is called with the instant time before the file is created. Raises RetryableError while a restore is
         pending, unless the action is a rollback or a restore.
         """
+        self.refuse_during_change()
         if action not in _UNDOING:
             self.refuse_during_restore(timeline)
         while True:
@@ -429,6 +442,7 @@ class TimelineStore:
         CommitStateUnknownError if the reply was lost and reading back did not resolve it, or if the lock was lost and
         other writers committed in between.
         """
+        self.refuse_during_change()
         if instant.action not in _UNDOING:
             self.refuse_during_restore(timeline)
         current = timeline.current(instant)
@@ -479,6 +493,7 @@ class TimelineStore:
 
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
+        self.refuse_during_change()
         states = (State.INFLIGHT,) if instant.action is Action.SAVEPOINT else (State.INFLIGHT, State.REQUESTED)
         for state in states:
             self._env.storage.delete_many([self.path_of(replace(instant, state=state))])
@@ -489,6 +504,7 @@ class TimelineStore:
         A commit may have been a compaction, so the action of the pending file can differ. Call under the lock, which
         `check` verifies right before the completed file is deleted.
         """
+        self.refuse_during_change()
         inflight = replace(instant, state=State.INFLIGHT, action=action, completed=None)
         # Without a pending file, later cleanup would not find the data files of the instant.
         self._create(inflight, b"")
@@ -502,6 +518,7 @@ class TimelineStore:
 
     def remove(self, instant: Instant) -> None:
         """Delete all files of an instant without data files, such as a rollback or a savepoint."""
+        self.refuse_during_change()
         if instant.is_completed:
             self._env.storage.delete_many([self.path_of(instant)])
         self.remove_pending(instant)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakehouse.core.engine.progress import Stage
@@ -16,6 +17,7 @@ from lakehouse.core.storage.nested_tables import table_above, tables_below
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.table_properties import PROPERTIES, read_properties
 from lakehouse.core.timeline.timeline_store import TimelineStore
+from lakehouse.core.timeline.version_marks import VersionChangedError
 from lakehouse.errors import LakehouseError, UnsupportedError, UserError
 from lakehouse.model.display import Readable, Shown, some
 from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE
@@ -68,7 +70,15 @@ class LoadedTable(Readable):
         def properties() -> TableConfig:
             return _readable_config(self.env, self.config.allowed_functions)
 
-        config, timeline = send_both(self.env.storage, properties, self.store.load)
+        def listed() -> Timeline | None:
+            # After a change of the version the timeline may be in another folder.
+            with suppress(VersionChangedError):
+                return self.store.load()
+            return None
+
+        config, timeline = send_both(self.env.storage, properties, listed)
+        if timeline is None:
+            config = properties()
         before, now = self.config.identity.id, config.identity.id
         if before and now != before:
             raise UserError(
@@ -77,7 +87,7 @@ class LoadedTable(Readable):
                 "the new one is meant",
                 location=self.env.storage.root,
             )
-        if config == self.config:
+        if config == self.config and timeline is not None:
             return replace(self, timeline=timeline)
         return _loaded(self.env, config)
 
@@ -98,8 +108,11 @@ def load_table(env: Env, *, allowed_functions: Iterable[str] = ()) -> LoadedTabl
         UserError: There is no table at this location.
         UnsupportedError: The table uses a type or a file format that cannot be read.
     """
-    config = _readable_config(env, tuple(allowed_functions))
-    return _loaded(env, config)
+    try:
+        return _loaded(env, _readable_config(env, tuple(allowed_functions)))
+    except VersionChangedError:
+        # The version was changed between the read of the properties and the listing of the timeline.
+        return _loaded(env, _readable_config(env, tuple(allowed_functions)))
 
 
 def _loaded(env: Env, config: TableConfig) -> LoadedTable:

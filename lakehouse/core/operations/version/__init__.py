@@ -1,0 +1,1 @@
+"""Change the version of a table: upgrade and downgrade."""
