@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from lakehouse.spec.contracts.tables import TableSummary
 
 #: Seconds between the switch to another table version and the deletion of the old timeline.
-GRACE_S = 10.0
+GRACE_S = 10
 
 
 @checks_arguments
@@ -451,7 +451,7 @@ class Table(TableWrites, Readable):
         return operations.restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
     def upgrade(
-        self, to: int | str = NEWEST.version, *, dry_run: bool = False, grace_s: float = GRACE_S, spark: Any = None
+        self, to: int | str = NEWEST.version, *, dry_run: bool = False, grace_s: int = GRACE_S, spark: Any = None
     ) -> VersionPlan | NothingToDo:
         """Change the table to a newer table version, or continue an upgrade that failed.
 
@@ -473,7 +473,7 @@ class Table(TableWrites, Readable):
         return self._change_version(request, spark)
 
     def downgrade(
-        self, to: int | str, *, dry_run: bool = False, grace_s: float = GRACE_S, spark: Any = None
+        self, to: int | str, *, dry_run: bool = False, grace_s: int = GRACE_S, spark: Any = None
     ) -> VersionPlan | NothingToDo:
         """Change the table to an older table version, for readers of older releases; see `upgrade`.
 

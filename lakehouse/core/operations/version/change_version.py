@@ -80,7 +80,7 @@ class VersionRequest:
     to: int | str
     upgrade: bool
     dry_run: bool = False
-    grace_s: float = 0.0
+    grace_s: int = 0
 
 
 def change_version(

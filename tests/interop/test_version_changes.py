@@ -1,0 +1,88 @@
+"""Tables that lakehouse upgrades and downgrades: Hudi 0.15, Hudi 1.2, hudi-rs and lakehouse continue them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.operations.version.version_plan import VersionPlan
+from lakehouse.core.table.table import Table
+from tests.support import hudi_rs
+from tests.support.fixture_tables import canonical_rows
+from tests.support.hudi import Hudi, find_older_jar
+from tests.support.hudi_rs import like
+
+pytestmark = pytest.mark.jvm
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+TYPE = "hoodie.datasource.write.table.type"
+#: Hudi 0.15 maintains its metadata table by default.
+OF_0_15 = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.operation": "upsert",
+}
+WITHOUT_METADATA = {"hoodie.metadata.enable": "false"}
+KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
+
+
+@pytest.fixture(scope="module")
+def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
+    """Yield Apache Hudi 0.15 on Spark."""
+    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
+    yield process
+    process.close()
+
+
+def batch(ids: list[str], ts: int, v: str) -> pa.Table:
+    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
+
+
+def rows_of(location: str, **readers: Hudi) -> dict[str, str]:
+    """Assert that lakehouse, hudi-rs and the given releases of Hudi return the same rows; return v by id."""
+    ours = Table.open(location).scan().to_arrow()
+    wanted = canonical_rows(ours, with_meta=True)
+    others = {"rs": hudi_rs.read(location)} | {name: hudi.read(location) for name, hudi in readers.items()}
+    for name, rows in others.items():
+        assert canonical_rows(like(rows, ours.schema), with_meta=True) == wanted, name
+    assert Table.open(location).validate(deep=True).findings == ()
+    return {row["id"]: row["v"] for row in ours.to_pylist()}
+
+
+def changed(location: str, verb: str, to: int) -> VersionPlan:
+    """Upgrade or downgrade a table without grace time."""
+    plan = getattr(Table.open(location), verb)(to, grace_s=0)
+    assert isinstance(plan, VersionPlan) and plan.is_done
+    assert Table.open(location).config.version == to
+    return plan
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_table_of_hudi_0_15_goes_to_version_9_and_back(kind: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path) -> None:
+    location = str(tmp_path / "table")
+    options = OF_0_15 | {TYPE: kind}
+    hudi_0_15.write(location, batch(["a1", "a2", "b1"], 1, "x"), options, mode="overwrite")
+    hudi_0_15.write(location, batch(["a1", "b2"], 2, "y"), options)
+    hudi_0_15.write(location, batch(["a1"], 3, "z"), options)
+    expected = {"a1": "z", "a2": "x", "b1": "x", "b2": "y"}
+    plan = changed(location, "upgrade", 9)
+    assert "Apache Hudi 0.15" in plan.readers_lost and plan.dropped_partitions
+    assert rows_of(location, hudi_1_2=hudi) == expected
+    hudi.write(location, batch(["a1", "b3"], 4, "1.2"), OF_0_15 | {TYPE: kind})
+    Table.open(location).upsert(batch(["a2", "b3"], 5, "ours"))
+    Table.open(location).delete(batch(["b2"], 6, "").select(["id", "p"]))
+    expected = {"a1": "1.2", "a2": "ours", "b1": "x", "b3": "ours"}
+    assert rows_of(location, hudi_1_2=hudi) == expected
+    changed(location, "downgrade", 6)
+    assert rows_of(location, hudi_1_2=hudi, hudi_0_15=hudi_0_15) == expected
+    without = options | WITHOUT_METADATA
+    hudi_0_15.write(location, batch(["a1", "b4"], 7, "0.15"), without)
+    Table.open(location).upsert(batch(["b1", "b4"], 8, "ours"))
+    hudi_0_15.write(location, batch(["b4"], 9, "0.15"), without)
+    expected |= {"a1": "0.15", "b1": "ours", "b4": "0.15"}
+    assert rows_of(location, hudi_1_2=hudi, hudi_0_15=hudi_0_15) == expected

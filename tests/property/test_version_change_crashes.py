@@ -1,0 +1,137 @@
+"""Upgrade and downgrade: crashes and lost replies at any storage step, and completion afterwards."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from lakehouse.core.env import Env
+from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.version_marks import VersionChangedError, marks_among
+from lakehouse.errors import LakehouseError, RetryableError
+from tests.support.killed import (
+    BASE,
+    CALLS,
+    RECOVERY,
+    VERBS,
+    Host,
+    Rows,
+    batch,
+    copy_of,
+    leftovers,
+    open_as,
+    points,
+    rows_of,
+    share_of,
+)
+
+LOST, CRASHED, SURVIVOR, THIRD = 100, 101, 102, 103
+#: Table type, version before and version after.
+CHANGES = (
+    ("MERGE_ON_READ", 6, 9),
+    ("MERGE_ON_READ", 9, 6),
+    ("COPY_ON_WRITE", 6, 8),
+    ("COPY_ON_WRITE", 9, 6),
+    ("MERGE_ON_READ", 8, 9),
+    ("MERGE_ON_READ", 9, 8),
+)
+Change = tuple[str, int, int]
+FOLDERS = {6: ".hoodie", 8: ".hoodie/timeline", 9: ".hoodie/timeline"}
+
+
+@cache
+def history(change: Change) -> tuple[Storage, Rows]:
+    """Return a table with a few commits and a crashed write, and its rows."""
+    kind, version, _ = change
+    storage = MemoryStorage()
+    table = Table.create(
+        storage.root,
+        name="mortal",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        table_type=kind,
+        options=CALLS | {"hoodie.write.table.version": str(version)},
+        env=Env(storage=storage, processes=Host(LOST)),
+    )
+    table.bulk_insert(batch(BASE))
+    rows = BASE
+    for name in ("delete", "upsert", "insert_overwrite"):
+        VERBS[name].run(table)
+        rows = VERBS[name].after(rows)
+    table.upsert(batch({("a", "a1"): 3}))
+    steps = FaultyStorage(copy_of(storage))
+    VERBS["upsert"].run(open_as(steps, LOST))
+    last = max(n for n, name in enumerate(steps.trace, start=1) if name.startswith("close") and name[-4:] != ".tmp")
+    with pytest.raises(SimulatedCrash):
+        VERBS["upsert"].run(open_as(FaultyStorage(storage, last), LOST))
+    return storage, {**rows, ("a", "a1"): 3}
+
+
+def run(storage: Storage, change: Change, pid: int = CRASHED, **options: str) -> object:
+    """Change the version, as a process for which all processes with smaller ids have ended."""
+    table = open_as(storage, pid, range(LOST, pid), **options)
+    verb = table.upgrade if change[2] > change[1] else table.downgrade
+    return verb(change[2], grace_s=0)
+
+
+@cache
+def trace(change: Change) -> tuple[str, ...]:
+    """Return the storage steps of a successful change."""
+    storage = FaultyStorage(copy_of(history(change)[0]))
+    run(storage, change)
+    return tuple(storage.trace)
+
+
+def settled(storage: Storage, change: Change, rows: Rows) -> None:
+    """Check that the change is complete, and that the table has these rows and can be written."""
+    table = open_as(storage, THIRD, range(LOST, THIRD))
+    assert table.config.version == change[2]
+    assert rows_of(storage) == rows
+    for folder in {*FOLDERS.values()} - {FOLDERS[change[2]]}:
+        assert [name for name in storage.list_names(folder) if parse_instant(name)] == []
+    marks = [mark for folder in set(FOLDERS.values()) for mark in marks_among(storage.list_names(folder))]
+    assert [mark for mark in marks if mark.is_pending] == []
+    table.upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**rows, **RECOVERY}
+    assert open_as(storage, THIRD).validate(deep=True).findings == ()
+    # In version 6 a rollback appends a command block to the slice, and the log file of the failed write stays.
+    assert [path for path in leftovers(storage) if change[1] > 6 or ".log." not in path] == []
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_next_run_completes_the_change_after_a_crash_at_any_step(change: Change) -> None:
+    versions = set()
+    for step, mode in share_of(points(trace(change)), change, 9):
+        storage, rows = copy_of(history(change)[0]), history(change)[1]
+        earlier = open_as(storage, THIRD)
+        with pytest.raises(SimulatedCrash):
+            run(FaultyStorage(storage, step, mode), change)
+        assert rows_of(storage) == rows
+        if open_as(storage, THIRD).config.version == change[1]:
+            versions.add("before")
+        else:
+            versions.add("after")
+            with pytest.raises(VersionChangedError):
+                earlier.loaded.reload()
+        run(storage, change, SURVIVOR)
+        settled(storage, change, rows)
+    assert versions == {"before", "after"}
+
+
+@pytest.mark.parametrize("change", CHANGES[:2], ids=str)
+def test_next_run_completes_the_change_after_a_lost_reply_at_any_step(change: Change) -> None:
+    for step, name in share_of(enumerate(trace(change), start=1), change, 16):
+        storage, rows = copy_of(history(change)[0]), history(change)[1]
+        try:
+            run(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), change, SURVIVOR)
+        except LakehouseError as error:
+            assert isinstance(error, RetryableError), name
+            assert rows_of(storage) == rows
+            run(storage, change, SURVIVOR)
+        settled(storage, change, rows)
