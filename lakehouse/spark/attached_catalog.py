@@ -24,7 +24,7 @@ from lakehouse.spark.worker_python import set_worker_python
 from lakehouse.sql.catalog import SqlCatalog
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.session import SqlSession
-from lakehouse.sql.tokens import SPARK, quoted
+from lakehouse.sql.tokens import SPARK, name_parts, quoted
 
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
@@ -61,7 +61,7 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
 
     def table(tableName: str) -> DataFrame:
         """Return the rows of a table in the attached catalog or in Spark; see `SparkSession.table`."""
-        name = tuple(tableName.replace("`", "").split("."))
+        name = name_parts(tableName)
         if not session.belongs(name) and name[-1].lower() not in session.views:
             return type(spark).table(spark, tableName)
         return sql(f"SELECT * FROM {'.'.join(quoted(part) for part in name)}")
@@ -93,6 +93,10 @@ class SparkSqlEngine:
     def has_view(self, name: str) -> bool:
         """Return whether the session has a temporary view with this name."""
         return bool(self.session._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
+
+    def has_relation(self, name: Sequence[str]) -> bool:
+        """Return whether Spark has a table or view with this name."""
+        return bool(self.session.catalog.tableExists(".".join(quoted(part) for part in name)))
 
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces of Spark's current catalog."""

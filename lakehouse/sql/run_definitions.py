@@ -8,11 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.parser import check_known
+from lakehouse.spec.options.declarations import declared_keys
+from lakehouse.spec.options.parser import check_known, parse_options
 from lakehouse.spec.table.location import resolve
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.run_shows import matches
@@ -67,7 +69,7 @@ _INDEX_KINDS = ("", "secondary_index", "record_index", "column_stats", "bloom_fi
 
 def create_table(session: SessionTables, statement: CreateTable, parameters: Parameters) -> pa.Table:
     """Create a table, register it, and insert the rows of AS SELECT; a failed insert drops the table again."""
-    identifier = session.names.identifier(statement.name)
+    identifier = session.names.find(statement.name) or session.names.new_identifier(statement.name)
     if identifier is None:
         raise UserError(
             f"{'.'.join(statement.name)!r} cannot be the name of a table: write namespace.table with letters, digits, "
@@ -136,6 +138,9 @@ def drop_table(session: SessionTables, statement: DropTable, _: Parameters) -> p
             and len(statement.name) > 1
             and (session.names.namespace(statement.name[:-1]) is not None)
         )
+        if statement.exist_ok and session.engine.session is None:
+            # DuckDB has no PURGE.
+            is_ours = is_ours or not session.engine.has_relation(statement.name)
         return outcome_rows(_nothing("there is no such table")) if is_ours and statement.exist_ok else None
     identifier = session.names.registered(statement.name)
     remaining = session.catalog.drop_table(identifier, purge=statement.purge)
@@ -179,7 +184,9 @@ def create_index(session: SessionTables, statement: CreateIndex, _: Parameters) 
         return None
     services = session.open(statement.name).services
     if statement.kind not in _INDEX_KINDS:
-        raise UserError(f"USING {statement.kind}: there is no such index.{nearest(statement.kind, _INDEX_KINDS[1:])}")
+        kinds = ", ".join(_INDEX_KINDS[1:-1])
+        near = nearest(statement.kind, _INDEX_KINDS[1:])
+        raise UserError(f"USING {statement.kind}: there is no such index.{near} Indexes are {kinds}")
     if statement.kind == "record_index":
         raise UserError(
             "a record index is declared by an option: ALTER TABLE ... SET TBLPROPERTIES "
@@ -264,9 +271,11 @@ def set_option(session: SessionTables, statement: SetOption, _: Parameters) -> p
         try:
             if statement.key not in SESSION_KEYS:
                 check_known({statement.key: statement.value})
-        except UserError:
-            if not in_spark:
-                raise
+                _check_value(statement.key, statement.value)
+        except UserError as error:
+            is_unknown = statement.key not in declared_keys()
+            if not in_spark or not is_unknown:
+                raise error
             # Another library of the session may know the key.
             return None
         session.options[statement.key] = statement.value
@@ -274,6 +283,15 @@ def set_option(session: SessionTables, statement: SetOption, _: Parameters) -> p
         return None
     value = "" if statement.value is None else statement.value
     return pa.table({"key": pa.array([statement.key]), "value": pa.array([value])})
+
+
+def _check_value(key: str, value: str) -> None:
+    """Raise UserError for a value that does not fit its option; options that need others are checked by the write."""
+    try:
+        parse_options({key: value})
+    except SettingError as error:
+        if error.setting == key and not error.related:
+            raise
 
 
 def _nothing(reason: str) -> NothingToDo:
@@ -292,6 +310,8 @@ def _schema(statement: CreateTable, source: pa.Schema | None) -> pa.Schema:
         return pa.schema([pa.field(field.name, _stored_type(field)) for field in source])
     fields = []
     for column in statement.columns:
+        if column.name.lower() in META_COLUMNS:
+            raise UserError(f"column {column.name} is a meta column, which every table has: leave it out")
         metadata = {"comment": column.comment} if column.comment else None
         fields.append(pa.field(column.name, arrow_type(column.type), not column.is_required, metadata))
     return pa.schema(fields)
