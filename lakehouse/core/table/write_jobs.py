@@ -156,11 +156,6 @@ def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
             f"there is no table at {location}, and a new one for the operation {UPSERT} needs {RECORD_KEY}",
             option=RECORD_KEY,
         )
-    arguments: dict[str, Any] = {
-        "key_generator": None if job.key_generator is None else job.key_generator.value,
-        "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,
-        **_merge_arguments(job),
-    }
     Table.create(
         location,
         name=job.name,
@@ -172,7 +167,7 @@ def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
         storage_options=dict(job.storage),
         # Two jobs may create the table at the same time; `_require_same` compares it with this job.
         exist_ok=True,
-        **arguments,
+        **creation_arguments(job),
     )
 
 
@@ -229,9 +224,11 @@ def _full_type(text: str) -> str:
     return {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}.get(text, text)
 
 
-def _merge_arguments(job: WriteJob) -> dict[str, Any]:
-    """Return the merge arguments of `Table.create`."""
+def creation_arguments(job: WriteJob) -> dict[str, Any]:
+    """Return the arguments of `Table.create` for keys and merging; None for those that the job does not declare."""
     return {
+        "key_generator": None if job.key_generator is None else job.key_generator.value,
+        "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,
         "ordering": job.ordering or None,
         "merge_mode": job.merge_mode or None,
         "partial_update": job.partial_update or None,
