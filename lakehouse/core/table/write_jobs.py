@@ -35,23 +35,25 @@ from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.merge import MergeMode
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.declarations import service_of
-from lakehouse.spec.options.hudi.write_job import (
-    DELETE,
+from lakehouse.spec.options.hudi.job_names import (
     DELETE_FIELD,
     DELETE_MARKER,
-    DELETE_PARTITION,
     GENERATOR,
-    INSERT,
-    INSERT_OVERWRITE_TABLE,
     MERGE_MODE,
     ORDERING,
     PARTIAL_UPDATE,
     PARTITION_PATH,
-    PARTITIONS_TO_DELETE,
     PAYLOAD,
     RECORD_KEY,
     TABLE_NAME,
     TABLE_TYPE,
+)
+from lakehouse.spec.options.hudi.write_job import (
+    DELETE,
+    DELETE_PARTITION,
+    INSERT,
+    INSERT_OVERWRITE_TABLE,
+    PARTITIONS_TO_DELETE,
     UPSERT,
     WriteJob,
 )
