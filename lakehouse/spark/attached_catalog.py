@@ -175,8 +175,8 @@ def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> A
         raise UserError(
             f"column {target.field.name}: a string cannot be stored as {wanted}; convert it in the query with CAST"
         )
-    # In ANSI mode a cast would fail with a message without the column; Spark 3.5 has no method try_cast.
-    cast = column.try_cast(kind) if hasattr(column, "try_cast") else column.cast(kind)
+    # In ANSI mode a cast would fail with a message without the column.
+    cast = spark_version().try_cast(column, kind.simpleString())
     is_exact = types.is_integer(wanted) or types.is_decimal(wanted)
     is_lost = cast.isNull() & column.isNotNull()
     if is_exact and not types.is_null(stored):
