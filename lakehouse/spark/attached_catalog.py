@@ -24,7 +24,7 @@ from lakehouse.spark.worker_python import set_worker_python
 from lakehouse.sql.catalog import SqlCatalog
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.session import SqlSession
-from lakehouse.sql.tokens import SPARK, quoted
+from lakehouse.sql.tokens import SPARK, name_parts, quoted
 
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
@@ -61,7 +61,7 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
 
     def table(tableName: str) -> DataFrame:
         """Return the rows of a table in the attached catalog or in Spark; see `SparkSession.table`."""
-        name = tuple(tableName.replace("`", "").split("."))
+        name = name_parts(tableName)
         if not session.belongs(name) and name[-1].lower() not in session.views:
             return type(spark).table(spark, tableName)
         return sql(f"SELECT * FROM {'.'.join(quoted(part) for part in name)}")
@@ -93,6 +93,10 @@ class SparkSqlEngine:
     def has_view(self, name: str) -> bool:
         """Return whether the session has a temporary view with this name."""
         return bool(self.session._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
+
+    def has_relation(self, name: Sequence[str]) -> bool:
+        """Return whether Spark has a table or view with this name."""
+        return bool(self.session.catalog.tableExists(".".join(quoted(part) for part in name)))
 
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces of Spark's current catalog."""
@@ -171,7 +175,8 @@ def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> A
         raise UserError(
             f"column {target.field.name}: a string cannot be stored as {wanted}; convert it in the query with CAST"
         )
-    cast = column.cast(kind)
+    # In ANSI mode a cast would fail with a message without the column.
+    cast = spark_version().try_cast(column, kind.simpleString())
     is_exact = types.is_integer(wanted) or types.is_decimal(wanted)
     is_lost = cast.isNull() & column.isNotNull()
     if is_exact and not types.is_null(stored):

@@ -77,7 +77,13 @@ def show_table(session: SessionTables, statement: ShowTable, _: Parameters) -> p
                     raise UserError(f"the table has no property {statement.key!r}.{nearest(statement.key, properties)}")
                 properties = {statement.key: value}
             return table_of(("key", "value"), sorted(properties.items()))
-    return pa.table({"createtab_stmt": pa.array([create_statement(table, ".".join(statement.name))], pa.string())})
+    return pa.table(
+        {
+            "createtab_stmt": pa.array(
+                [create_statement(table, ".".join(column_text(part) for part in statement.name))], pa.string()
+            )
+        }
+    )
 
 
 def show_indexes(session: SessionTables, statement: ShowIndexes, _: Parameters) -> pa.Table | None:

@@ -50,7 +50,7 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     if not session.belongs(statement.name):
         return None
     table = session.open(statement.name)
-    assignments = _assignments(statement.assignments, (statement.alias, statement.name[-1]), table)
+    assignments = _assignments(statement.assignments, statement.name, statement.alias, table)
     texts = {name: _expression(text, session, parameters) for name, text in assignments.items()}
     where = _own(_expression(statement.where, session, parameters), statement.name, statement.alias, session)
     values = {name: _own(text, statement.name, statement.alias, session) for name, text in texts.items()}
@@ -118,7 +118,7 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     target: Any = table
     builder = target.merge(
         session.engine.source(source),
-        _expression(statement.on, session, parameters),
+        _merge_text(statement.on, session, parameters, statement),
         source_alias=statement.source_alias,
         target_alias=statement.alias,
     )
@@ -251,15 +251,19 @@ def _shown(values: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], table: Table) -> dict[str, str]:
+def _assignments(pairs: Sequence[tuple[str, str]], name: Name, alias: str, table: Table) -> dict[str, str]:
     """Return expressions by column, without the qualifier of the table."""
     schema = table.schema
+    qualifiers = [qualifier for qualifier in (alias, ".".join(name), name[-1]) if qualifier]
     texts: dict[str, str] = {}
     for column, text in pairs:
-        head, dot, rest = column.partition(".")
-        is_qualified = dot and head.lower() in [one.lower() for one in qualifiers if one] and head not in schema.names
-        name = rest if is_qualified else column
-        root, dot, path = name.partition(".")
+        name_of_column = column
+        for qualifier in qualifiers:
+            is_qualified = column.lower().startswith(f"{qualifier.lower()}.")
+            if is_qualified and column.partition(".")[0] not in schema.names:
+                name_of_column = column[len(qualifier) + 1 :]
+                break
+        root, dot, path = name_of_column.partition(".")
         target = _column(root, schema) + (f".{path}" if dot else "")
         if target in texts:
             raise UserError(f"the column {target} is set twice")
@@ -271,9 +275,9 @@ def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], ta
 def _clause(
     builder: Any, clause: MergeClause, session: SessionTables, parameters: Parameters, statement: Merge, table: Table
 ) -> Any:
-    predicate = _expression(clause.condition, session, parameters) or None
-    pairs = _assignments(clause.assignments, (statement.alias, statement.name[-1]), table)
-    updates = {name: _expression(text, session, parameters) for name, text in pairs.items()}
+    predicate = _merge_text(clause.condition, session, parameters, statement) or None
+    pairs = _assignments(clause.assignments, statement.name, statement.alias, table)
+    updates = {name: _merge_text(text, session, parameters, statement) for name, text in pairs.items()}
     except_cols = list(clause.except_cols) or None
     match (clause.match, clause.action):
         case ("matched", "update"):
@@ -320,9 +324,30 @@ def _expression(text: str, session: SessionTables, parameters: Parameters) -> st
     return text
 
 
+def _merge_text(text: str, session: SessionTables, parameters: Parameters, statement: Merge) -> str:
+    """Return an expression of MERGE in the language of conditions, without namespaces before the target's name."""
+    expression = _expression(text, session, parameters)
+    if statement.alias != statement.name[-1] or len(statement.name) == 1:
+        return expression
+    tokens, edits = tokens_of(expression, session.engine.dialect), []
+    chain = [part for name in statement.name for part in (name.lower(), ".")]
+    for number, token in enumerate(tokens):
+        following = [part.text.lower() for part in tokens[number : number + len(chain)]]
+        if token.is_name and following == chain and (not number or tokens[number - 1].text != "."):
+            edits.append((token.start, tokens[number + len(chain) - 2].start))
+    for start, end in reversed(edits):
+        expression = expression[:start] + expression[end:]
+    return expression
+
+
 def _rewritten(text: str, token: Token, following: Token | None) -> list[tuple[int, int, str]]:
     """Return the edit of a string or a quoted identifier; adjacent strings are one string."""
     if token.is_quoted:
+        if "." in token.text:
+            raise UserError(
+                f"`{token.text}` is one name with a dot, which no column can have; write "
+                f"{'.'.join(quoted(part) for part in token.text.split('.'))} for a field of a struct"
+            )
         new = quoted(token.text)
     elif following is not None and following.is_string and not text[token.end : following.start].strip():
         raise UserError(

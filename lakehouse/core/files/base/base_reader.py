@@ -280,6 +280,9 @@ def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
     if source == kind:
         return array
     if pa.types.is_dictionary(source):
+        if pa.types.is_string_view(source.value_type):
+            # Arrow cannot decode these; categories of Polars have them.
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
         return _convert(array.dictionary_decode(), kind, exact)
     if pa.types.is_struct(kind) and pa.types.is_struct(source):
         return _convert_struct(array, kind, exact)

@@ -44,7 +44,7 @@ INSERT INTO w.t SELECT 9, 'g', 'text', DATE '2026-01-07', 'x';
 -- ! v
 
 INSERT INTO w.t SELECT 99999999999, 'g', 1.5, DATE '2026-01-07', 'x';
--- ! loss|id
+-- ! column id: .*loss
 
 SELECT count(*) FROM w.t;
 -- > [[8]]
@@ -161,6 +161,7 @@ RESET hoodie.spark.sql.insert.into.operation;
 
 SET hoodie.clean.commits.retaind = 3;
 -- ! hoodie.clean
+-- only: duckdb
 
 INSERT INTO w.flat SELECT id + 10, v FROM w.flat WHERE v > 15;
 
