@@ -80,9 +80,7 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     # The keys are read before the write, so it fails if another writer changes a partition in between.
     precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
     chosen = f"{name}{alias} WHERE {statement.where}"
-    # A log file deletes one of several rows with the same key in a base file.
-    most = "sum(lakehouse_stored)" if table.config.is_merge_on_read else "sum(lakehouse_stored) - 1"
-    refused = f"sum(lakehouse_stored) > 1 AND sum(lakehouse_chosen) BETWEEN 1 AND {most}"
+    refused = "sum(lakehouse_chosen) BETWEEN 1 AND sum(lakehouse_stored) - 1"
     _require_deletable_keys(
         session,
         f"SELECT {selected} {_KEYS.format(columns=selected, stored=name, chosen=chosen)} HAVING {refused} LIMIT 1",

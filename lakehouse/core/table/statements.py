@@ -195,15 +195,14 @@ class StatementRun:
     ) -> None:
         """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
 
-        A delete may remove all rows of a key in a copy-on-write table; in a log it hides one of them. `is_whole` means
-        that all rows of the table are changed.
+        A delete may remove all rows of a key. `is_whole` means that all rows of the table are changed.
         """
         identity = self._identity(loaded)
         keys = pa.concat_tables(changed) if identity and changed else pa.table({})
         if not keys.num_rows:
             return
         counted = keys.group_by(identity).aggregate([([], "count_all")])
-        if loaded.config.is_merge_on_read or not self.statement.only_deletes:
+        if not self.statement.only_deletes:
             _refuse_repeated_keys(counted.filter(pc.greater(counted.column("count_all"), 1)))
         if is_whole:
             return
