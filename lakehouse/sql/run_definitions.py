@@ -342,11 +342,6 @@ def _arguments(statement: CreateTable) -> tuple[dict[str, Any], dict[str, str]]:
         raise UserError("PARTITIONED BY and hoodie.datasource.write.partitionpath.field differ; give one of them")
     if "table_type" in arguments:
         arguments["table_type"] = arguments["table_type"].upper()
-    if "record_key" not in arguments:
-        raise UserError(
-            "CREATE TABLE needs TBLPROPERTIES (primaryKey = 'column'): the columns that identify a row, separated by "
-            "commas"
-        )
     return arguments, options
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.rows.partition_path import parse_partition_path
@@ -71,7 +72,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
         return outcome_rows(table.delete_where(_own(where, statement.name, statement.alias, session)))
-    fields = (*table.config.keys.record_key_fields, *table.config.keys.partition_fields)
+    # A generated key is stored in the meta column only.
+    fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
     columns = dict.fromkeys(field.partition(".")[0] for field in fields)
     mark = session.engine.mark
     selected = ", ".join(quoted(column, mark) for column in columns)
@@ -87,7 +89,7 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
         parameters,
     )
     frame = session.query(f"SELECT {selected} FROM {chosen}", parameters)
-    schema = table.schema
+    schema = table.schema.append(pa.field(META_COLUMNS[2], pa.string()))
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
 
