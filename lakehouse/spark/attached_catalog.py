@@ -142,9 +142,9 @@ class SparkSqlEngine:
             columns.append(column.alias(target.field.name))
         return numbered.select(*columns)
 
-    def source(self, frame: DataFrame) -> pa.Table:
-        """Return rows as an Arrow table of the driver; `spark.driver.maxResultSize` limits its size."""
-        return spark_version().to_arrow(frame)
+    def source(self, frame: DataFrame) -> DataFrame:
+        """Return the DataFrame itself: the statement decides whether Spark writes its rows."""
+        return frame
 
     def option(self, key: str) -> str | None:
         """Return a setting of the session; None if it is not set."""

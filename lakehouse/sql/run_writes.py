@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.engine.adapters import frame_batches
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -25,6 +26,7 @@ from lakehouse.sql.tokens import Token, quoted, tokens_of
 
 _OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
+_FEW_BYTES = 1 << 20
 #: Groups of rows by key, with the number of stored rows and of rows that a condition names.
 _KEYS = (
     "FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
@@ -97,7 +99,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
 def _require_deletable_keys(session: SessionTables, query: str, parameters: Parameters) -> None:
     """Raise UserError if the query returns a key of several rows, of which a delete by key would delete others."""
     source = session.engine.source(session.query(query, parameters))
-    repeated = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
+    stream = source if isinstance(source, pa.RecordBatchReader) else frame_batches(source, _FEW_BYTES)
+    repeated = stream.read_all().to_pylist()
     if repeated:
         raise UserError(
             f"several rows have the key {repeated[0]}: DELETE with a subquery deletes rows by key, so it would delete "

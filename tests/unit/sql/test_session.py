@@ -107,7 +107,6 @@ def test_rows_must_be_read_before_the_next_statement(orders: SqlSession) -> None
         ("ALTER TABLE sales.orders RENAME TO sales.o2", "register_table"),
         ("UPDATE sales.orders SET fare = 1 FROM x", "MERGE INTO"),
         ("CREATE TABLE sales.orders (id INT) USING hudi TBLPROPERTIES (primaryKey='id')", "exists already"),
-        ("CREATE TABLE sales.t (id INT) USING lakehouse", "primaryKey"),
         ("CREATE TABLE sales.t (id INT) USING lakehouse TBLPROPERTIES (primarykeys='id')", "primaryKey"),
         ("CREATE TABLE sales.t (id VARCHAR(3)) USING lakehouse TBLPROPERTIES (primaryKey='id')", "STRING"),
         ("INSERT INTO sales.orders SELECT 1", "4 are needed"),

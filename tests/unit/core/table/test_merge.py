@@ -178,9 +178,11 @@ def test_required_columns_that_a_clause_does_not_assign_keep_their_values(kind: 
         (lambda t: t.merge("rows", ["id"]).when_matched_delete().execute(), "rows are of type str"),
         (
             lambda t: (
-                t.merge(SOURCE, ["id"]).when_matched_delete().execute(options={"lakehouse.write.memory.budget": "100"})
+                t.merge(SOURCE, "source.v > target.v")
+                .when_matched_delete()
+                .execute(options={"lakehouse.write.memory.budget": "100"})
             ),
-            "are allowed, a quarter of the memory budget",
+            "`on` has no equality of columns by which it can be divided",
         ),
     ],
 )
