@@ -164,8 +164,14 @@ def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> A
     if stored == wanted:
         return column
     if (types.is_nested(stored) or types.is_nested(wanted)) and not types.is_null(stored):
-        # Only the nullability of fields differs; other types are refused by the write.
-        return column.cast(kind)
+        # Maps cannot be compared, so they are compared as lists of their entries.
+        cast = column.cast(kind)
+        back = cast.cast(_type_of(stored))
+        both = (F.map_entries(side) if types.is_map(stored) else side for side in (back, column))
+        if _has_inner_map(stored) or types.is_nested(stored) != types.is_nested(wanted):
+            return cast
+        first, second = both
+        return _or_error(~first.eqNullSafe(second), cast, target, stored, kind)
     is_text = types.is_string(stored) and not types.is_string(wanted)
     if is_text and not (types.is_date(wanted) or types.is_timestamp(wanted)):
         raise UserError(
@@ -176,8 +182,22 @@ def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> A
     is_lost = cast.isNull() & column.isNotNull()
     if is_exact and not types.is_null(stored):
         is_lost = is_lost | ~cast.cast(_type_of(stored)).eqNullSafe(column)
+    return _or_error(is_lost, cast, target, stored, kind)
+
+
+# parameters: the test and the result, and the types in the message
+def _or_error(is_lost: Any, cast: Any, target: Target, stored: pa.DataType, kind: Any) -> Any:
+    wanted = target.field.type
     message = f"column {target.field.name}: a value of type {stored} cannot be stored as {wanted} without loss"
     return F.when(is_lost, F.raise_error(F.lit(message)).cast(kind)).otherwise(cast)
+
+
+def _has_inner_map(kind: pa.DataType) -> bool:
+    """Return whether a map is inside of a struct, a list or another map."""
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        inner = [kind.key_type, kind.item_type]
+    return any(pa.types.is_map(one) or _has_inner_map(one) for one in inner)
 
 
 def _type_of(kind: pa.DataType) -> Any:

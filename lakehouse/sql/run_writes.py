@@ -7,6 +7,7 @@ table itself (`lakehouse.core.expressions`). A condition with a subquery is eval
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -53,10 +54,11 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     if not session.belongs(statement.name):
         return None
     table = session.open(statement.name)
-    assignments = _assignments(statement.assignments, (statement.alias, statement.name[-1]), table)
+    assignments = _assignments(statement.assignments, statement.alias or statement.name[-1], table)
     texts = {name: _expression(text, session, parameters) for name, text in assignments.items()}
-    where = _own(_expression(statement.where, session, parameters), statement.name, statement.alias, session)
-    values = {name: _own(text, statement.name, statement.alias, session) for name, text in texts.items()}
+    alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+    where = _own(_expression(statement.where, session, parameters), alias, session)
+    values = {name: _own(text, alias, session) for name, text in texts.items()}
     if any(_has_subquery(text, session) for text in (where, *values.values())):
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
@@ -73,7 +75,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
         return outcome_rows(_truncated(table, table.partitions()))
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
-        return outcome_rows(table.delete_where(_own(where, statement.name, statement.alias, session)))
+        alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        return outcome_rows(table.delete_where(_own(where, alias, session)))
     # A generated key is stored in the meta column only.
     fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
     columns = dict.fromkeys(field.partition(".")[0] for field in fields)
@@ -254,13 +257,13 @@ def _shown(values: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], table: Table) -> dict[str, str]:
+def _assignments(pairs: Sequence[tuple[str, str]], qualifier: str, table: Table) -> dict[str, str]:
     """Return expressions by column, without the qualifier of the table."""
     schema = table.schema
     texts: dict[str, str] = {}
     for column, text in pairs:
         head, dot, rest = column.partition(".")
-        is_qualified = dot and head.lower() in [one.lower() for one in qualifiers if one] and head not in schema.names
+        is_qualified = dot and head.lower() == qualifier.lower() and head not in schema.names
         name = rest if is_qualified else column
         root, dot, path = name.partition(".")
         target = _column(root, schema) + (f".{path}" if dot else "")
@@ -275,7 +278,7 @@ def _clause(
     builder: Any, clause: MergeClause, session: SessionTables, parameters: Parameters, statement: Merge, table: Table
 ) -> Any:
     predicate = _expression(clause.condition, session, parameters) or None
-    pairs = _assignments(clause.assignments, (statement.alias, statement.name[-1]), table)
+    pairs = _assignments(clause.assignments, statement.alias, table)
     updates = {name: _expression(text, session, parameters) for name, text in pairs.items()}
     except_cols = list(clause.except_cols) or None
     match (clause.match, clause.action):
@@ -344,21 +347,40 @@ def _value(name: Token, parameters: Parameters) -> str:
     return literal_text(values[name.text])
 
 
-def _own(text: str, name: Name, alias: str, session: SessionTables) -> str:
-    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alias:
+    """The name of a table in a statement, its alias, which hides the name, and the columns of the table."""
+
+    name: Name
+    alias: str
+    columns: Sequence[str]
+
+
+def _own(text: str, table: _Alias, session: SessionTables) -> str:
+    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`.
+
+    Raises UserError for the name of a table with an alias.
+    """
     if not text:
         return text
     tokens = tokens_of(text, session.engine.dialect)
-    qualifiers = {(alias.lower(),)} if alias else {tuple(part.lower() for part in name[start:]) for start in (0, -1)}
+    full = {tuple(part.lower() for part in table.name[start:]) for start in (0, -1)}
+    qualifiers = {(table.alias.lower(),)} if table.alias else full
+    hidden = full - qualifiers - {(column.lower(),) for column in table.columns}
     edits = []
     for number, token in enumerate(tokens):
         if not token.is_name or (number and tokens[number - 1].text == "."):
             continue
-        for qualifier in qualifiers:
+        for qualifier in (*qualifiers, *hidden):
             width = 2 * len(qualifier)
             chain = tokens[number : number + width]
             parts = tuple(one.text.lower() for one in chain[::2])
             if len(chain) == width and parts == qualifier and all(one.text == "." for one in chain[1::2]):
+                if qualifier in hidden:
+                    raise UserError(
+                        f"{text[token.start : chain[-1].end]} in {text!r}: the table has the alias {table.alias}, "
+                        f"which hides its name; write {table.alias}.column"
+                    )
                 edits.append((token.start, chain[-1].end))
                 break
     for start, end in reversed(edits):

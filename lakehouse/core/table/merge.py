@@ -11,13 +11,16 @@ import pyarrow as pa
 
 from lakehouse.core.engine.adapters import frame_batches, frame_schema, is_frame, unique_frame
 from lakehouse.core.engine.frames import ARROW_FRAMES
+from lakehouse.core.expressions.column_path import spelled
+from lakehouse.core.expressions.conditions import predicate_of
+from lakehouse.core.expressions.parse import parse_expression
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.planning.changed_rows import Statement
-from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
+from lakehouse.core.planning.statement import SOURCE, ClauseText, Join, Names, Verb, When, bind_clause, bind_join
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.input_rows import InputRules, input_batch
@@ -31,6 +34,7 @@ from lakehouse.core.table.statements import (
 )
 from lakehouse.errors import UserError
 from lakehouse.model.commit import Operation
+from lakehouse.model.expression import Column, rename_columns
 from lakehouse.spec.options.policies import Policies
 
 #: The source may use this part of the memory budget.
@@ -172,6 +176,7 @@ class MergeBuilder:
         is_by_key = set(join.equal_columns()) == set(identity) and all(
             is_new_by_join(clause, join, identity) for clause in statement.clauses
         )
+        is_by_key &= all(value == Column(SOURCE + name) for c in statement.clauses for name, value in c.values)
         same_columns = len({clause.columns for clause in statement.clauses}) == 1
         # The write statistics of a merge-on-read table do not tell which updates have no effect.
         counts_ignored = not statement.rule.compared or not loaded.config.is_merge_on_read
@@ -284,4 +289,7 @@ def without_source(
     assert target is not None, "the caller checks that the table has columns"
     names = Names(target=target, target_alias=loaded.config.name)
     statement = statement_of(loaded, policies, (clause,), names, None)
-    return StatementRun(table=table, names=names, statement=statement, where=where)
+    condition = None
+    if where is not None:
+        condition = predicate_of(rename_columns(parse_expression(where), lambda name: spelled(name, target)))
+    return StatementRun(table=table, names=names, statement=statement, where=condition)

@@ -32,6 +32,7 @@ from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.merge_source import NO_SOURCE, MergeSource
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.model.commit import Operation
+from lakehouse.model.display import count_text
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.expression import Column
 from lakehouse.model.predicate import And, Comparison, In, Predicate
@@ -327,7 +328,7 @@ def with_ignored(outcome: Outcome, ignored: int) -> Outcome:
     if not ignored:
         return outcome
     if isinstance(outcome, NothingToDo):
-        reason = f"{ignored:,} updates have a lower ordering value than the stored row, so they have no effect"
+        reason = f"{count_text(ignored, 'update')} without effect: the ordering value is lower than the stored one"
         return replace(outcome, reason=reason, ignored_updates=ignored)
     assert isinstance(outcome, Committed)
     return replace(outcome, ignored_updates=ignored)
