@@ -164,13 +164,17 @@ def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> A
     if stored == wanted:
         return column
     if (types.is_nested(stored) or types.is_nested(wanted)) and not types.is_null(stored):
-        # Maps cannot be compared, so they are compared as lists of their entries.
         cast = column.cast(kind)
-        back = cast.cast(_type_of(stored))
-        both = (F.map_entries(side) if types.is_map(stored) else side for side in (back, column))
-        if _has_inner_map(stored) or types.is_nested(stored) != types.is_nested(wanted):
+        if _nullable(stored) == _nullable(wanted) or types.is_nested(stored) != types.is_nested(wanted):
             return cast
-        first, second = both
+        if _has_inner_map(stored):
+            raise UserError(
+                f"column {target.field.name}: {stored} cannot be compared with {wanted}; convert it in the query with "
+                "CAST"
+            )
+        back = cast.cast(_type_of(_nullable(stored)))
+        # Maps cannot be compared, so they are compared as lists of their entries.
+        first, second = (F.map_entries(side) if types.is_map(stored) else side for side in (back, column))
         return _or_error(~first.eqNullSafe(second), cast, target, stored, kind)
     is_text = types.is_string(stored) and not types.is_string(wanted)
     if is_text and not (types.is_date(wanted) or types.is_timestamp(wanted)):
@@ -190,6 +194,17 @@ def _or_error(is_lost: Any, cast: Any, target: Target, stored: pa.DataType, kind
     wanted = target.field.type
     message = f"column {target.field.name}: a value of type {stored} cannot be stored as {wanted} without loss"
     return F.when(is_lost, F.raise_error(F.lit(message)).cast(kind)).otherwise(cast)
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return the type with nullable fields and elements of usual names: a query marks literals as required."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [(kind.field(number).name, _nullable(kind.field(number).type)) for number in range(kind.num_fields)]
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type)) if pa.types.is_map(kind) else kind
 
 
 def _has_inner_map(kind: pa.DataType) -> bool:

@@ -75,8 +75,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
         return outcome_rows(_truncated(table, table.partitions()))
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
-        alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
-        return outcome_rows(table.delete_where(_own(where, alias, session)))
+        own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        return outcome_rows(table.delete_where(_own(where, own, session)))
     # A generated key is stored in the meta column only.
     fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
     columns = dict.fromkeys(field.partition(".")[0] for field in fields)

@@ -210,12 +210,12 @@ def bind_join(on: str | Sequence[str], names: Names) -> Join:
     if not isinstance(on, str):
         if not on:
             raise UserError("on: name at least one column, or give a condition", argument="on")
-        pairs = [(spelled(name, names.target), spelled(name, names.source)) for name in on]
-        for both in pairs:
+        columns = [(spelled(name, names.target), spelled(name, names.source)) for name in on]
+        for both in columns:
             for name, side, schema in zip(both, ("table", "source"), (names.target, names.source), strict=True):
                 if name not in schema.names:
                     raise UserError(f"on: column {name!r} is not in the {side}.{nearest(name, schema.names)}")
-        return Join(pairs=tuple((Column(TARGET + target), Column(SOURCE + source)) for target, source in pairs))
+        return Join(pairs=tuple((Column(TARGET + target), Column(SOURCE + source)) for target, source in columns))
     condition = names.bound(on, When.MATCHED, "condition")
     matches(condition, names.schema().empty_table())
     parts = condition.arguments if isinstance(condition, Operation) and condition.name == "and" else (condition,)
