@@ -212,7 +212,7 @@ def _has_inner_map(kind: pa.DataType) -> bool:
     inner = [kind.field(number).type for number in range(kind.num_fields)]
     if pa.types.is_map(kind):
         inner = [kind.key_type, kind.item_type]
-    return any(pa.types.is_map(one) or _has_inner_map(one) for one in inner)
+    return any(pa.types.is_map(each) or _has_inner_map(each) for each in inner)
 
 
 def _type_of(kind: pa.DataType) -> Any:

@@ -28,10 +28,10 @@ Values = dict[str, int | None]
 # A comparison with null is neither true nor false, so a condition with null does not hold.
 CONDITIONS: dict[str, dict[str, Callable[[Values, Values], bool]]] = {
     "matched": {
-        "source.v > target.v": lambda s, t: _both(s["v"], t["v"], lambda one, two: one > two),
+        "source.v > target.v": lambda s, t: _both(s["v"], t["v"], lambda left, right: left > right),
         "target.w = 1": lambda s, t: t["w"] == 1,
         "source.w IS NULL": lambda s, t: s["w"] is None,
-        "NOT (source.w = target.w)": lambda s, t: _both(s["w"], t["w"], lambda one, two: one != two),
+        "NOT (source.w = target.w)": lambda s, t: _both(s["w"], t["w"], lambda left, right: left != right),
     },
     "not matched": {
         "source.v >= 0": lambda s, t: s["v"] is not None and s["v"] >= 0,
@@ -52,12 +52,12 @@ VALUES: dict[str, Callable[[Values, Values], int | None]] = {
 }
 
 
-def _both(one: int | None, two: int | None, holds: Callable[[int, int], bool]) -> bool:
-    return one is not None and two is not None and holds(one, two)
+def _both(left: int | None, right: int | None, holds: Callable[[int, int], bool]) -> bool:
+    return left is not None and right is not None and holds(left, right)
 
 
-def _number(one: int | None, two: int | None) -> int | None:
-    return None if one is None or two is None else one - two
+def _number(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left - right
 
 
 @dataclass(frozen=True)
