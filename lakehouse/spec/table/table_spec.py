@@ -33,9 +33,8 @@ from lakehouse.spec.options.transaction import CONCURRENCY
 from lakehouse.spec.options.ttl import TtlPolicy
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.secrets import refuse_secrets
-from lakehouse.spec.sources.ingest import IngestSpec, ingest_mapping, parse_ingest
+from lakehouse.spec.sources.ingest import IngestSpec, check_generated_keys, ingest_mapping, parse_ingest
 from lakehouse.spec.sources.ingest_inputs import INPUTS, InputSpec, inputs_mapping, parse_inputs
-from lakehouse.spec.sources.ingest_keys import OPERATIONS
 from lakehouse.spec.spec_key import key_names
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
 from lakehouse.spec.table.contradictions import check_settings
@@ -481,7 +480,8 @@ def _wrong_option(error: UserError, options: Mapping[str, str]) -> str | None:
 def _check(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
         raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
-    _check_key(spec, section)
+    if not (spec.record_key or spec.is_template or spec.ingest is None):
+        check_generated_keys(spec.ingest, section)
     _check_database(spec, section)
     _check_merging(spec, section)
     _check_deletes(spec, section)
@@ -498,24 +498,6 @@ def _check(spec: TableSpec, section: Section) -> None:
     if missing is not None:
         raise section.error(
             f"column {missing!r} is not in 'schema': add it, or compute it in 'ingest.select'.", "schema"
-        )
-
-
-def _check_key(spec: TableSpec, section: Section) -> None:
-    """Raise UserError for an ingestion that looks up keys, or deduplicates by key, if rows get generated keys."""
-    ingest = spec.ingest
-    if spec.record_key or spec.is_template or ingest is None:
-        return
-    if ingest.operation == OPERATIONS[0] or ingest.database is not None:
-        raise section.error(
-            f"{section.title} needs 'record_key': a column, or a list of columns. Without it each row gets a generated "
-            "key, and rows can only be added: 'ingest.operation: insert', which a database cannot use.",
-            "record_key",
-        )
-    if ingest.deduplicate is not None and not ingest.deduplicate.keys:
-        raise section.error(
-            "deduplicate: needs 'keys', the columns that identify an event, because the table has no 'record_key'.",
-            "ingest",
         )
 
 
