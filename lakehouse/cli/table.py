@@ -133,7 +133,7 @@ def create(given: Given) -> None:
         location = location_of(spec, os.environ)
         table = create_declared_table(_at(spec, location), spec.write_options(), Env(storage=open_storage(location)))
     else:
-        for flag in ("name", "location", "record_key"):
+        for flag in ("name", "location"):
             if not getattr(given, flag):
                 raise UserError(f"table create needs --{flag.replace('_', '-')}, or --table spec.yaml")
         table = Table.create(

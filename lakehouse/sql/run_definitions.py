@@ -379,15 +379,10 @@ def _arguments(statement: CreateTable, name: str) -> tuple[dict[str, Any], dict[
     declared = statement.partition_by
     if declared and job.partition_by not in (None, declared):
         raise UserError("PARTITIONED BY and hoodie.datasource.write.partitionpath.field differ; give one of them")
-    if not job.record_key:
-        raise UserError(
-            "CREATE TABLE needs TBLPROPERTIES (primaryKey = 'column'): the columns that identify a row, separated by "
-            "commas"
-        )
     for key, reason in job.unused.items():
         logger.info("CREATE TABLE %s: the property %s has no effect: %s", name, key, reason)
     arguments: dict[str, Any] = {
-        "record_key": job.record_key,
+        "record_key": job.record_key or None,
         "partition_by": declared or job.partition_by,
         "table_type": job.table_type or None,
         "cdc": cdc.get(_CDC_MODE) or ("DATA_BEFORE_AFTER" if cdc.get(_CDC, "").lower() == "true" else None),

@@ -7,10 +7,13 @@ table itself (`lakehouse.core.expressions`). A condition with a subquery is eval
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.engine.adapters import frame_batches
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.rows.partition_path import parse_partition_path
@@ -24,6 +27,7 @@ from lakehouse.sql.tokens import Token, quoted, tokens_of
 
 _OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
+_FEW_BYTES = 1 << 20
 #: Groups of rows by key, with the number of stored rows and of rows that a condition names.
 _KEYS = (
     "FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
@@ -52,8 +56,9 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     table = session.open(statement.name)
     assignments = _assignments(statement.assignments, statement.name, statement.alias, table)
     texts = {name: _expression(text, session, parameters) for name, text in assignments.items()}
-    where = _own(_expression(statement.where, session, parameters), statement.name, statement.alias, session)
-    values = {name: _own(text, statement.name, statement.alias, session) for name, text in texts.items()}
+    alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+    where = _own(_expression(statement.where, session, parameters), alias, session)
+    values = {name: _own(text, alias, session) for name, text in texts.items()}
     if any(_has_subquery(text, session) for text in (where, *values.values())):
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
@@ -70,8 +75,10 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
         return outcome_rows(_truncated(table, table.partitions()))
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
-        return outcome_rows(table.delete_where(_own(where, statement.name, statement.alias, session)))
-    fields = (*table.config.keys.record_key_fields, *table.config.keys.partition_fields)
+        own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        return outcome_rows(table.delete_where(_own(where, own, session)))
+    # A generated key is stored in the meta column only.
+    fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
     columns = dict.fromkeys(field.partition(".")[0] for field in fields)
     mark = session.engine.mark
     selected = ", ".join(quoted(column, mark) for column in columns)
@@ -80,16 +87,14 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     # The keys are read before the write, so it fails if another writer changes a partition in between.
     precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
     chosen = f"{name}{alias} WHERE {statement.where}"
-    # A log file deletes one of several rows with the same key in a base file.
-    most = "sum(lakehouse_stored)" if table.config.is_merge_on_read else "sum(lakehouse_stored) - 1"
-    refused = f"sum(lakehouse_stored) > 1 AND sum(lakehouse_chosen) BETWEEN 1 AND {most}"
+    refused = "sum(lakehouse_chosen) BETWEEN 1 AND sum(lakehouse_stored) - 1"
     _require_deletable_keys(
         session,
         f"SELECT {selected} {_KEYS.format(columns=selected, stored=name, chosen=chosen)} HAVING {refused} LIMIT 1",
         parameters,
     )
     frame = session.query(f"SELECT {selected} FROM {chosen}", parameters)
-    schema = table.schema
+    schema = table.schema.append(pa.field(META_COLUMNS[2], pa.string()))
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
 
@@ -97,7 +102,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
 def _require_deletable_keys(session: SessionTables, query: str, parameters: Parameters) -> None:
     """Raise UserError if the query returns a key of several rows, of which a delete by key would delete others."""
     source = session.engine.source(session.query(query, parameters))
-    repeated = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
+    stream = source if isinstance(source, pa.RecordBatchReader) else frame_batches(source, _FEW_BYTES)
+    repeated = stream.read_all().to_pylist()
     if repeated:
         raise UserError(
             f"several rows have the key {repeated[0]}: DELETE with a subquery deletes rows by key, so it would delete "
@@ -254,7 +260,8 @@ def _shown(values: Mapping[str, str | None]) -> str:
 def _assignments(pairs: Sequence[tuple[str, str]], name: Name, alias: str, table: Table) -> dict[str, str]:
     """Return expressions by column, without the qualifier of the table."""
     schema = table.schema
-    qualifiers = [qualifier for qualifier in (alias, ".".join(name), name[-1]) if qualifier]
+    # An alias hides the name of the table.
+    qualifiers = [alias] if alias else [".".join(name), name[-1]]
     texts: dict[str, str] = {}
     for column, text in pairs:
         name_of_column = column
@@ -366,21 +373,40 @@ def _value(name: Token, parameters: Parameters) -> str:
     return literal_text(values[name.text])
 
 
-def _own(text: str, name: Name, alias: str, session: SessionTables) -> str:
-    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alias:
+    """The name of a table in a statement, its alias, which hides the name, and the columns of the table."""
+
+    name: Name
+    alias: str
+    columns: Sequence[str]
+
+
+def _own(text: str, table: _Alias, session: SessionTables) -> str:
+    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`.
+
+    Raises UserError for the name of a table with an alias.
+    """
     if not text:
         return text
     tokens = tokens_of(text, session.engine.dialect)
-    qualifiers = {(alias.lower(),)} if alias else {tuple(part.lower() for part in name[start:]) for start in (0, -1)}
+    full = {tuple(part.lower() for part in table.name[start:]) for start in (0, -1)}
+    qualifiers = {(table.alias.lower(),)} if table.alias else full
+    hidden = full - qualifiers - {(column.lower(),) for column in table.columns}
     edits = []
     for number, token in enumerate(tokens):
         if not token.is_name or (number and tokens[number - 1].text == "."):
             continue
-        for qualifier in qualifiers:
+        for qualifier in (*qualifiers, *hidden):
             width = 2 * len(qualifier)
             chain = tokens[number : number + width]
             parts = tuple(one.text.lower() for one in chain[::2])
             if len(chain) == width and parts == qualifier and all(one.text == "." for one in chain[1::2]):
+                if qualifier in hidden:
+                    raise UserError(
+                        f"{text[token.start : chain[-1].end]} in {text!r}: the table has the alias {table.alias}, "
+                        f"which hides its name; write {table.alias}.column"
+                    )
                 edits.append((token.start, chain[-1].end))
                 break
     for start, end in reversed(edits):

@@ -266,3 +266,23 @@ SET hoodie.datasource.overwrite.mode = DYNAMIC;
 
 SELECT id FROM w.hours;
 -- > [[2], [3]]
+
+CREATE TABLE w.aliased (Id INT, Val INT) USING lakehouse TBLPROPERTIES (primaryKey = 'Id');
+
+INSERT INTO w.aliased VALUES (1, 1), (2, 2);
+
+UPDATE w.aliased AS x SET val = X.VAL + 1 WHERE x.id = 1;
+
+UPDATE w.aliased AS x SET val = aliased.val;
+-- ! the table has the alias x, which hides its name; write x.column
+
+UPDATE w.aliased AS x SET aliased.val = 3;
+-- ! aliased
+
+DELETE FROM w.aliased AS x WHERE w.aliased.val = 2;
+-- ! the table has the alias x
+
+MERGE INTO w.aliased t USING (SELECT 2 AS ID, 9 AS VAL) s ON T.Id = S.id WHEN MATCHED THEN UPDATE SET *;
+
+SELECT id, val FROM w.aliased;
+-- > [[1, 2], [2, 9]]
