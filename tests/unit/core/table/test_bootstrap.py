@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shutil import rmtree
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakehouse import RetryableError, Table, UnsupportedError, UserError
+from lakehouse import Table, UnsupportedError, UserError
 from lakehouse.core.env import Env
 from lakehouse.core.operations.create.declare import TableDeclaration
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.rows.stored_names import is_skeleton
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.system.process_state import ProcessState
+from lakehouse.core.table import bootstrap as module
 from lakehouse.core.table.bootstrap import BootstrapRequest, bootstrap
 from tests.support.parquet_folders import orders, regions, write_folders
+from tests.support.tables import SteadyClock
 
 OPTIONS = {"hoodie.metadata.enable": "false"}
 
@@ -106,11 +108,16 @@ def test_metadata_table_of_bootstrapped_table_skips_files(tmp_path: Path, source
     assert _amounts(table) == EXPECTED and table.metadata.validate().ok
 
 
-@pytest.mark.parametrize("mode", ["metadata", "full"])
-def test_interrupted_bootstrap_is_invisible_and_continues(tmp_path: Path, source: Path, mode: str) -> None:
-    class Killed(BaseException):
-        pass
+class Killed(BaseException):
+    """Ends a run like a signal: no handler for errors sees it."""
 
+
+def _request(source: Path, mode: str) -> BootstrapRequest:
+    declaration = TableDeclaration(name="orders", record_key=("id",), ordering="ts", options=OPTIONS)
+    return BootstrapRequest(source=str(source), mode=mode, partition_pattern="", declaration=declaration)
+
+
+def test_killed_bootstrap_is_invisible_and_continues(tmp_path: Path, source: Path) -> None:
     class Dying(FaultyStorage):
         left = 0
 
@@ -120,46 +127,52 @@ def test_interrupted_bootstrap_is_invisible_and_continues(tmp_path: Path, source
             type(self).left -= 1
             return call()
 
-    options = {**OPTIONS, "hoodie.write.lock.wait_time_ms": "200"}
-    declaration = TableDeclaration(name="orders", record_key=("id",), ordering="ts", options=options)
-    request = BootstrapRequest(source=str(source), mode=mode, partition_pattern="", declaration=declaration)
-    location, steps = str(tmp_path / "table"), 3
+    location, kills, clock = str(tmp_path / "table"), 0, SteadyClock()
     while True:
-        Dying.left = steps
+        Dying.left = kills
         try:
-            bootstrap(Env(storage=Dying(LocalStorage(location))), request)
+            # Each run is a process of its own, with its own locks.
+            env = Env(storage=Dying(LocalStorage(location)), process_state=ProcessState(), clock=clock)
+            bootstrap(env, _request(source, "metadata"))
             break
-        except (Killed, RetryableError):
-            steps += 1 + steps // 3
-            for leases in (".heartbeat", ".locks"):
-                # Otherwise the next run waits until the leases of the killed one expire.
-                rmtree(tmp_path / "table/.hoodie" / leases, ignore_errors=True)
-        if Dying.left == 0 and not (tmp_path / "table/.hoodie/hoodie.properties").exists():
+        except Killed:
+            kills += 1
+        if not (tmp_path / "table/.hoodie/hoodie.properties").exists():
             with pytest.raises(UserError, match="is not a Hudi table"):
                 Table.open(location)
     assert _amounts(Table.open(location)) == EXPECTED
-    assert steps > 20
+    assert kills > 20
+
+
+def test_copy_of_partitions_continues_after_an_error(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_COPY_BYTES", 1)
+    fault = orders(60, 61).set_column(0, "id", pa.array([None], pa.string()))
+    write_folders(source, {"region=west/a.parquet": fault})
+    env = Env(storage=LocalStorage(str(tmp_path / "table")))
+    with pytest.raises(UserError, match="null or empty record key"):
+        bootstrap(env, _request(source, "full"))
+    assert not (tmp_path / "table/.hoodie/hoodie.properties").exists()
+    write_folders(source, {"region=west/a.parquet": orders(100, 110)})
+    result = bootstrap(env, _request(source, "full"))
+    assert result.full_rows == 10 and result.full_partitions == 3
+    table = Table.open(tmp_path / "table")
+    assert len(table.timeline.writes()) == 3 and len(_amounts(table)) == 110
 
 
 def test_unfinished_bootstrap_refuses_other_arguments(tmp_path: Path, source: Path) -> None:
-    declaration = TableDeclaration(name="orders", record_key=("id",), ordering="ts", options=OPTIONS)
-
-    class Killed(BaseException):
-        pass
-
     class Dying(FaultyStorage):
         def step(self, name, call):  # type: ignore[no-untyped-def]
             if name.endswith(".parquet"):
                 raise Killed(name)
             return call()
 
-    first = BootstrapRequest(source=str(source), mode="metadata", partition_pattern="", declaration=declaration)
     location = str(tmp_path / "table")
     with pytest.raises(Killed):
-        bootstrap(Env(storage=Dying(LocalStorage(location))), first)
-    other = BootstrapRequest(source=str(source), mode="full", partition_pattern="", declaration=declaration)
+        bootstrap(Env(storage=Dying(LocalStorage(location))), _request(source, "metadata"))
     with pytest.raises(UserError, match="unfinished bootstrap with other arguments"):
-        bootstrap(Env(storage=LocalStorage(location)), other)
+        bootstrap(Env(storage=LocalStorage(location)), _request(source, "full"))
 
 
 def test_folders_without_names_need_partition_columns(tmp_path: Path) -> None:
