@@ -140,13 +140,13 @@ def _tasks(table: LoadedTable, snapshot: Snapshot, folders: tuple[str, ...]) -> 
         return list(bins_of("", slices, _TASK_BYTES))
     tasks: list[CopyTask] = []
     keys = table.config.keys
-    for partition, slices in snapshot.partitions.items():
+    for partition, of_partition in snapshot.partitions.items():
         # Hudi keeps the folders of a bootstrapped source, whatever the property of the table says.
         own = replace(keys, hive_style=partition.startswith(f"{folders[0]}="))
         values = parse_partition_path(partition, own)
         texts = [DEFAULT_PARTITION if value is None else escape(value) for value in values]
         folder = "/".join(f"{name}={text}" for name, text in zip(folders, texts, strict=True))
-        tasks += bins_of(folder, slices, _TASK_BYTES)
+        tasks += bins_of(folder, of_partition, _TASK_BYTES)
     return tasks
 
 

@@ -120,7 +120,7 @@ def snapshot_reader(table: LoadedTable, snapshot: Snapshot, schema: pa.Schema, b
 
 
 def _files(piece: FileSlice) -> dict[str, Any]:
-    files = [*([] if piece.base is None else [piece.base]), *piece.logs]
+    files: list[BaseFile | LogFile] = [*([] if piece.base is None else [piece.base]), *piece.logs]
     return {"instant": piece.base_instant, "file_id": piece.file_id, "files": [[f.name, f.size_bytes] for f in files]}
 
 
