@@ -111,7 +111,7 @@ def partition_key(partition: str) -> bytes:
 
 
 def decode_source(value: bytes) -> SourceFile:
-    """Return the source file of an entry of the index by file id. Raises CorruptTableError for another value."""
+    """Return the source file in an entry of the index by file id. Raises CorruptTableError for another value."""
     record = read_record(value, FILE_PARTITION_INFO)
     status = record["bootstrapFileStatus"] or {}
     uri = (status.get("path") or {}).get("uri")

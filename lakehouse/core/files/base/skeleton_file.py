@@ -210,7 +210,7 @@ class JoinedFile:
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some row groups of the source file, in at most `batch_size` rows per batch."""
+        """Yield the rows of some source row groups, in at most `batch_size` rows per batch."""
         names = self._skeleton.schema_arrow.names
         meta = [name for name in columns if name in names]
         data = [name for name in columns if name in self._data]
@@ -242,7 +242,7 @@ class JoinedFile:
     def _skeleton_rows(
         self, batch_size: int, row_groups: Sequence[int] | None, columns: list[str], *, use_threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the skeleton file at the positions of some row groups of the source file."""
+        """Yield the skeleton rows at the positions that some source row groups have."""
         if row_groups is None:
             yield from self._skeleton.iter_batches(batch_size, None, columns, use_threads=use_threads)
             return
@@ -259,7 +259,7 @@ class JoinedFile:
 
 
 def _starts(footer: pq.FileMetaData) -> np.ndarray[Any, Any]:
-    """Return the position of the first row of each row group, and the number of all rows."""
+    """Return the first row number per row group, and the number of all rows."""
     counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 

@@ -91,7 +91,7 @@ def source_files(source: Storage) -> list[SourceParquet]:
 def source_schema(source: Storage, plan: BootstrapPlan) -> pa.Schema:
     """Return the data columns of all files in the types that tables store; columns of folders are strings.
 
-    Raises UserError for files whose columns have different types, and for a file of a table of Hudi.
+    Raises UserError for files whose columns have different types, and for a base file of Hudi.
     """
     paths = [(folder, file.path) for folder in plan.folders for file in folder.files]
 
@@ -105,8 +105,7 @@ def source_schema(source: Storage, plan: BootstrapPlan) -> pa.Schema:
         repeated = next((name for name in schema.names if name in META_COLUMNS), None)
         if repeated is not None:
             raise UserError(
-                f"{source.root}/{path} has the column {repeated}, so it is a base file of a table of Hudi. Open that "
-                "table",
+                f"{source.root}/{path} has the column {repeated}, so it belongs to a table of Hudi. Open that table",
                 path=path,
             )
         try:
@@ -310,7 +309,7 @@ def _stat(skeleton: _Skeleton) -> WriteStat:
 
 
 def folder_batches(source: Storage, folders: Iterable[SourceFolder], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Yield the rows of folders in the columns of `schema`, for a copy into the table."""
+    """Yield rows from folders in the columns of `schema`, for a copy into the table."""
     for folder in folders:
         for file in folder.files:
             task = SkeletonTask(number=0, source_path=file.path, partition=folder.path, values=folder.values)
