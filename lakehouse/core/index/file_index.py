@@ -422,7 +422,7 @@ def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str
 
     Because of this order the plan does not depend on the order of the listing.
     """
-    mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes)
+    mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes) & ~slices.is_skeleton
     if setup.appends:
         mask &= slices.log_counts == 0
     small = slices.filter(mask)

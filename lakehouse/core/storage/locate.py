@@ -82,6 +82,15 @@ def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, foll
     )
 
 
+def open_beside(storage: Storage, location: str) -> Storage:
+    """Return the store of another folder, which a table refers to, with the options and credentials of its own store.
+
+    `location` is an absolute path or a URL. Symbolic links below a local folder are followed.
+    """
+    options = getattr(storage, "options", NO_OPTIONS)
+    return open_storage(location, options, follow_links=True)
+
+
 def _mounted(location: str) -> str:
     """Return the path of a `dbfs:` location below the mount of Databricks."""
     if not os.path.isdir(_DBFS_MOUNT):

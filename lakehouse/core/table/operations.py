@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
     from lakehouse.core.operations.validate.validate import validate
     from lakehouse.core.operations.write.write import write
+    from lakehouse.core.table.bootstrap import BootstrapRequest, bootstrap
     from lakehouse.core.table.input_rows import InputRules, has_rows, input_batch
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata
     from lakehouse.core.table.services import TableServices
 
 __all__ = [
+    "BootstrapRequest",
     "InputRules",
     "TableInspection",
     "TableMetadata",
     "TableServices",
     "WriteRequest",
+    "bootstrap",
     "create_savepoint",
     "create_table",
     "delete_savepoint",
@@ -57,6 +60,7 @@ _MODULES = {
     "lakehouse.core.operations.validate.validate": ("validate",),
     "lakehouse.core.operations.write.write": ("write",),
     "lakehouse.core.table.alter": ("AlterBuilder",),
+    "lakehouse.core.table.bootstrap": ("BootstrapRequest", "bootstrap"),
     "lakehouse.core.table.input_rows": ("InputRules", "has_rows", "input_batch"),
     "lakehouse.core.table.inspection": ("TableInspection",),
     "lakehouse.core.table.metadata": ("TableMetadata",),

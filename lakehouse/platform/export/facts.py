@@ -89,6 +89,13 @@ def _facts_of(file: tuple[str, int], *, storage: Storage, columns: ViewColumns) 
     path, size = file
     reader = BaseFileReader(storage, path)
     try:
+        if reader.is_skeleton:
+            raise UnsupportedError(
+                f"{storage.root}/{path} is a skeleton file of a bootstrap: its data columns are in a source file, and "
+                "readers of Iceberg and Delta would not find them. Rewrite it first, by `lakehouse clustering run "
+                "--force`, or export a copy by `lakehouse export parquet`",
+                path=path,
+            )
         _check_types(reader, columns, storage.root)
         bounds = _bounds(reader, columns)
         partition = {name: _only_value(reader, name, columns.kind(name), bounds) for name in columns.partition_by}

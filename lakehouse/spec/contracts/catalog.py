@@ -86,7 +86,7 @@ class SpecHistory(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLocation(Document):
-    """Result of `lakehouse table create`, `register` and `accept`: `table_version` is the version of the Hudi format.
+    """Result of `lakehouse table create`, `bootstrap`, `register` and `accept`; `table_version` is of the Hudi format.
 
     `table_id` is the id in the properties of the table; None for a table that cannot be written.
     """

@@ -236,7 +236,6 @@ def altered(changes: Mapping[str, str]) -> tuple[Env, Table]:
         ({"hoodie.table.version": "10"}, "table version 10"),
         ({"hoodie.table.type": "MERGE"}, "table type MERGE is not supported; COPY_ON_WRITE and MERGE_ON_READ are"),
         ({"hoodie.table.base.file.format": "ORC"}, "base file format ORC"),
-        ({"hoodie.bootstrap.base.path": "/old"}, "hoodie.bootstrap.base.path"),
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
         ({"hoodie.table.format": "iceberg"}, "hoodie.table.format=iceberg"),
     ],
