@@ -91,15 +91,6 @@ def test_archive_merges_levels_and_removes_old_manifests() -> None:
     assert len(table.archived()) == 16 and len(every_write(table)) == 18
 
 
-def test_archive_refuses_tables_of_version_six(tmp_path: Path) -> None:
-    fixture = next(table for table in load_fixture_tables() if table.name == "cow_v6_nonpartitioned")
-    table = Table.open(str(fixture.unpack(tmp_path)))
-    for call in (table.services.archive.run, table.services.archive.due):
-        with pytest.raises(UnsupportedError, match="version 6"):
-            call()
-    assert len(table.archived()) == 0
-
-
 def test_archive_raises_a_retryable_error_during_a_pending_restore() -> None:
     table = eager(make_table())
     times = written(table, range(6))
