@@ -140,8 +140,8 @@ def run(
 ) -> Archived | NothingToDo:
     """Archive the oldest actions if due; `request.force` keeps `hoodie.keep.min.commits` only.
 
-    Raises RetryableError if a restore is not finished or another process archives, and UnsupportedError for a version that is not
-    archived.
+    Raises RetryableError if a restore is not finished or another process archives, and UnsupportedError for a version
+    that is not archived.
     """
     del engine  # a few small files: this process reads them
     force = request.force

@@ -22,13 +22,12 @@ from lakehouse.core.timeline.archived_actions import move_to_archive
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import CorruptTableError, RetryableError, UserError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.table.service_settings import service_settings
 from tests.support.archived import assert_same, eager, every_write, seen
-from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row
 
 MANY = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
