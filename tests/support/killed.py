@@ -44,6 +44,8 @@ INDEXES: dict[str, dict[str, str]] = {
 }
 #: Options of merge-on-read tables, by index.
 LOGGED: dict[str, dict[str, str]] = {f"LOGS_{name}": options for name, options in INDEXES.items()}
+#: Options of tables of version 6, by a name in place of an index; the second one is merge-on-read.
+OLDER: dict[str, dict[str, str]] = {name: {"hoodie.write.table.version": "6"} for name in ("V6", "LOGS_V6")}
 #: Options of every call: two logs are enough for a log compaction.
 CALLS = {"hoodie.log.compaction.blocks.threshold": "2"}
 #: Rows of the upsert: two stored rows, a new row in an existing partition and one in a new partition.
@@ -232,8 +234,8 @@ def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ())
         record_key=["id"],
         partition_by=["p"],
         ordering="ts",
-        table_type="MERGE_ON_READ" if index in LOGGED else "COPY_ON_WRITE",
-        options={**INDEXES, **LOGGED}[index] | CALLS,
+        table_type="MERGE_ON_READ" if index.startswith("LOGS_") else "COPY_ON_WRITE",
+        options={**INDEXES, **LOGGED, **OLDER}[index] | CALLS,
         exist_ok=True,
         env=Env(storage=storage, processes=Host(pid, frozenset(dead))),
     )

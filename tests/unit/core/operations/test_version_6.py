@@ -20,7 +20,7 @@ from lakehouse.core.operations.commit.results import Committed, Conflict, Nothin
 from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
-from lakehouse.errors import ConflictError, RetryableError, UnsupportedError
+from lakehouse.errors import ConflictError, UnsupportedError
 from lakehouse.model.attempt import Attempt, is_token_of
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.keys import TimestampFormat
@@ -404,17 +404,6 @@ def test_restore_deletes_the_logs_of_groups_that_begin_with_a_log(tmp_path: Path
     assert_valid(table)
 
 
-def test_commit_is_refused_if_later_writes_may_be_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = created(tmp_path)
-    newest = committed(table.insert(batch(["a1"], 1, "x")))
-    interrupted(
-        monkeypatch,
-        lambda: [path.unlink() for path in (Path(table.location) / ".hoodie").glob(f"{newest.requested}.deltacommit*")],
-    )
-    with pytest.raises(RetryableError, match="later writes may be archived"):
-        table.upsert(batch(["a1"], 2, "y"))
-
-
 # --- services
 
 
@@ -442,13 +431,11 @@ def test_clustering_clean_and_partition_deletes_leave_a_valid_table(kind: str, t
     assert_valid(table)
 
 
-def test_log_compaction_archive_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
+def test_log_compaction_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
     table = created(tmp_path)
     table.insert(batch(["a1"], 1, "x"))
     with pytest.raises(UnsupportedError, match="log compaction is not available for tables of version 6; run a comp"):
         table.services.log_compaction.run(force=True)
-    with pytest.raises(UnsupportedError, match="timeline of table version 6"):
-        table.services.archive.run(force=True)
     assert "no indexes that are built here" in table.services.index.due().reason
     with pytest.raises(UnsupportedError, match="use an index that needs none, such as SIMPLE, BLOOM or BUCKET"):
         table.with_options({"hoodie.metadata.record.index.enable": "true"}).services.index.run(force=True)
