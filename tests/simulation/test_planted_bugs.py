@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.operations.commit import clustering_conflicts
 from lakehouse.core.operations.commit import complete as commit
 from lakehouse.core.operations.commit.cleanup import marked_files
 from lakehouse.core.operations.commit.complete import FileGroupCheck, TimelineCheck
@@ -22,6 +23,7 @@ from lakehouse.core.operations.services import plan_executor as executor
 from lakehouse.core.operations.undo import restore, rollback
 from lakehouse.core.operations.write import prepare, staged, write
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt
+from lakehouse.core.operations.write.slice_order import SliceOrderCheck
 from lakehouse.core.state.file_system_view import VisibleTimeline
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.system.processes import ProcessId
@@ -54,6 +56,7 @@ class Bug:
         faults: The faults of the runs; if None, the seed selects them.
         cast: The actors of the runs; if empty, the seed selects them.
         seed: A seed that found the bug. It is tried first; other seeds follow.
+        version: The table version of the runs.
     """
 
     plant: Callable[[Patch], None]
@@ -61,10 +64,11 @@ class Bug:
     faults: Plan | None = None
     cast: tuple[str, ...] = ()
     seed: int = 0
+    version: int = 9
 
     def run(self, seed: int) -> Run:
         """Return the run of a seed."""
-        run = Run(seed)
+        run = Run(seed, version=self.version)
         run.faults = self.faults or run.faults
         run.cast = self.cast
         return run
@@ -166,6 +170,15 @@ def _rolls_back_without_lock(patch: Patch) -> None:
     patch.setattr(rollback, "table_lock", unchecked)
 
 
+def _names_logs_by_commit(patch: Patch) -> None:
+    def named(write: Any, tasks: Any) -> Any:
+        return tuple(
+            replace(task, log_slice=write.context.instant, log_version=1) if task.appends else task for task in tasks
+        )
+
+    patch.setattr(staged, "with_log_names", named)
+
+
 def _merges(run: Run) -> bool:
     return run.shape.merges
 
@@ -239,9 +252,35 @@ BUGS: dict[str, Bug] = {
 }
 
 
+#: Bugs that cannot occur in version 6: rows are always completed, and times in names do not come from the commit.
+_SINCE_8 = ("partial rows are written as full rows",)
+#: Seeds that found the bugs in tables of version 6.
+_SEEDS_OF_6: dict[str, int] = {}
+BUGS |= {
+    f"{name}, version 6": replace(bug, seed=_SEEDS_OF_6.get(name, bug.seed), version=6)
+    for name, bug in BUGS.items()
+    if name not in _SINCE_8
+}
+BUGS |= {
+    "a log is not named after its slice": Bug(_names_logs_by_commit, _merges, version=6),
+    "the order of writes to a slice is not checked": Bug(
+        _attribute(SliceOrderCheck, "conflict"), _merges, cast=("write", "write", "plan", "write"), version=6
+    ),
+    "a compaction of a pending write is planned": Bug(
+        _attribute(compaction, "_groups_of_pending_writes", lambda *_: frozenset()), _merges, version=6
+    ),
+    "a rollback appends no command block": Bug(
+        _attribute(rollback, "append_command_blocks", lambda *_: {}), _merges, version=6
+    ),
+    "a clustering ignores writes that began before its plan": Bug(
+        _attribute(clustering_conflicts, "_beside", lambda *_: []), lambda run: run.shape.is_clustered, version=6
+    ),
+}
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _tables_without_bugs() -> Iterator[None]:
-    for shape in shapes():
+    for shape in (*shapes(), *shapes(6)):
         prepared(shape)
     logging.disable(logging.WARNING)
     yield

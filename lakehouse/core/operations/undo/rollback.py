@@ -43,6 +43,7 @@ from lakehouse.core.operations.placement.rings import delete_rings
 from lakehouse.core.operations.undo.slice_logs import (
     append_command_blocks,
     appended_slices,
+    delete_unfinished_logs,
     planned_slices,
 )
 from lakehouse.core.operations.undo.undo_checks import (
@@ -382,6 +383,7 @@ def delete_written(
         store.start(undoing, b"")
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
+    delete_unfinished_logs(table, plan.target, marked_files(table, plan.target).values())
     command_logs = append_command_blocks(table, undoing.requested, plan)
     target = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     if target.action in (Action.REPLACECOMMIT, Action.CLUSTERING):
