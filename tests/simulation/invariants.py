@@ -7,8 +7,8 @@ NoReferencedFileDeleted   a file that a completed write names exists and does no
                           retained version needs it
 CompletedIsForever        only a rollback or restore whose plan names it removes a completed write; archive moves it out
                           of the active timeline, and readers see the same rows
-UndoneInOrder             a rollback removes the newest write; readers then see the rows before that write. In version 6,
-                          which has no completion times, the newest write is the one with the latest requested time
+UndoneInOrder             a rollback removes the newest write; readers then see the rows before that write. In version 6
+                          the newest write is the one with the latest requested time
 RestoredAsTold            when a restore completes, the rows are those of its target
 SavepointsStay            a write with a savepoint is not rolled back, and its files are not deleted
 LivingAreSpared           an active write is not rolled back, unless by force

@@ -43,9 +43,20 @@ BASE: Rows = {(p, f"{p}{i}"): 1 for p in ("a", "b") for i in range(5)}
 INDEXES: dict[str, dict[str, str]] = {
     "SIMPLE": {},
     "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+    "SIMPLE_6": {"hoodie.write.table.version": "6"},
 }
-#: Options of merge-on-read tables, by index.
-LOGGED: dict[str, dict[str, str]] = {f"LOGS_{name}": options for name, options in INDEXES.items()}
+#: Options of merge-on-read tables, by index. A name that ends in `_6` is that of a table of version 6.
+LOGGED: dict[str, dict[str, str]] = {
+    **{f"LOGS_{name}": options for name, options in INDEXES.items()},
+    "LOGS_BUCKET_6": INDEXES["BUCKET"] | INDEXES["SIMPLE_6"],
+}
+#: The services that compact each of these tables: version 6 has no log compaction.
+COMPACTED: tuple[tuple[str, str], ...] = tuple(
+    (index, service)
+    for service in ("compaction", "log compaction")
+    for index in LOGGED
+    if service == "compaction" or not index.endswith("_6")
+)
 #: Options of every call: two logs are enough for a log compaction.
 CALLS = {"hoodie.log.compaction.blocks.threshold": "2"}
 #: Rows of the upsert: two stored rows, a new row in an existing partition and one in a new partition.

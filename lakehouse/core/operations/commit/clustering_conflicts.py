@@ -147,9 +147,7 @@ def _beside(table: LoadedTable, plan: ClusteringPlan) -> list[tuple[Instant, Com
     commits = []
     for write, metadata in table.store.commits(table.timeline.writes()):
         later = tuple(
-            stat
-            for stat in metadata.stats
-            if _instant_in(stat.path) >= first.get((stat.partition, stat.file_id), "")
+            stat for stat in metadata.stats if _instant_in(stat.path) >= first.get((stat.partition, stat.file_id), "")
         )
         commits.append((write, replace(metadata, stats=later)))
     return commits
