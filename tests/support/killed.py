@@ -20,6 +20,7 @@ from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.metadata.place import DEFINITIONS_PATH, METADATA
+from lakehouse.core.operations.write import write
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
@@ -378,3 +379,23 @@ def insist(root: str, number: int) -> None:
             assert re.search(r"\d{17}|lock", str(error)), f"{error} names neither an instant nor a lock"
             SystemClock().sleep(0.01)
     raise AssertionError("500 attempts failed with retryable errors")
+
+
+class _Killed(BaseException):
+    """Ends a write before its commit, as a killed process does."""
+
+
+def killed_before_commit(table: Table, rows: pa.Table) -> None:
+    """Upsert rows in a process that ends before the commit; its heartbeat is expired."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def end(*_: object) -> None:
+            raise _Killed
+
+        patch.setattr(write, "complete_commit", end)
+        patch.setattr(write, "abandon", lambda *_: False)
+        with pytest.raises(_Killed):
+            table.upsert(rows)
+    storage = table.services_as_loaded.table.env.storage
+    for file in storage.list(".hoodie/.heartbeat"):
+        storage.delete(file.path)

@@ -588,3 +588,53 @@ def test_ttl_deletes_the_partition_that_was_not_changed_last(kind: str, files: i
     assert isinstance(table.services.ttl.run(), Committed)
     assert len(values(table)) == 1
     assert_valid(table)
+
+
+def test_column_of_a_write_that_completes_after_a_newer_one_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = MANY_WRITERS | {"hoodie.write.num.retries.on.conflict.failures": "1"}
+    table = created(tmp_path, "COPY_ON_WRITE")
+    table.insert(batch(["a1", "b1"], 1, "x"))
+    from lakehouse.core.operations.write import write
+
+    original, calls = write.complete_commit, [lambda: table.with_options(shared).upsert(batch(["b1"], 2, "y"))]
+
+    def complete(*arguments: Any) -> Any:
+        if calls:
+            calls.pop()()
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "complete_commit", complete)
+        wider = batch(["a1"], 2, "z").append_column("more", pa.array([7]))
+        committed(table.with_options(shared).upsert(wider))
+    rows = Table.open(table.location).scan(["id", "v", "more"]).to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": "a1", "v": "z", "more": 7}, {"id": "b1", "v": "y", "more": None}]
+    assert_valid(table)
+
+
+def test_restore_leaves_no_pending_rollback(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    target = committed(table.insert(batch(["a1"], 1, "x")))
+    table.upsert(batch(["a1"], 2, "undone"))
+    table.restore(target.requested)
+    assert [(i.action, i.is_completed) for i in Table.open(table.location).timeline] == [
+        (Action.DELTACOMMIT, True),
+        (Action.RESTORE, True),
+    ]
+    assert values(table) == {"a1": "x"}
+
+
+def test_long_lived_reader_reads_a_commit_whose_name_was_used_before(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    table.insert(batch(["a1", "a2"], 1, "x"))
+    table.upsert(batch(["a1"], 2, "y"))
+    compacted = committed(table.services.compaction.run(force=True))
+    reader = Table.open(table.location)
+    assert reader.scan().to_arrow().num_rows == 2
+    writer = Table.open(table.location)
+    writer.rollback(compacted.requested)
+    assert reader.scan().to_arrow().num_rows == 2
+    writer.services.compaction.run(instant=compacted.requested)
+    assert sorted(reader.scan(["v"]).to_arrow()["v"].to_pylist()) == ["x", "y"]
