@@ -121,7 +121,7 @@ def test_all_readers_equal_a_dict_while_three_writers_write_in_turn(
         history.rows = {"a1": "first", "b1": "first"}
     done = [creator]
     for number in range(TURNS):
-        done.append(random.choice(STEPS))
+        done.append(random.choice([step for step in STEPS if step != "compaction" or kind == "MERGE_ON_READ"]))
         history.step(done[-1], random)
         found = opened(location).scan(["id", "v"]).to_arrow().to_pylist()
         assert sorted((row["id"], row["v"]) for row in found) == sorted(history.rows.items()), done

@@ -26,7 +26,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import is_temporary
 from lakehouse.core.timeline.file_deletions import LOG_INFIX, delete_data_files
-from lakehouse.model.attempt import Attempt, is_token_of
+from lakehouse.model.attempt import is_token_of, rollback_token
 from lakehouse.model.commit import RollbackPlan
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import Instant, State
@@ -125,7 +125,7 @@ def append_command_blocks(table: LoadedTable, undoing: str, plan: RollbackPlan) 
         BlockHeader.COMMAND_BLOCK_TYPE: _ROLLBACK,
     }
     content = encode_block(BlockType.COMMAND, headers, b"")
-    token = Attempt(partition=0, stage=0, number=0, first=True, instant=undoing).token
+    token = rollback_token(undoing)
     listed = list_data_files(table, sorted({partition for partition, _, _ in slices}))
     for key in slices:
         partition, file_id, base_instant = key

@@ -24,7 +24,7 @@ from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.table.table import Table
 from lakehouse.errors import ConflictError, RetryableError, UnsupportedError
-from lakehouse.model.attempt import Attempt, is_token_of
+from lakehouse.model.attempt import Attempt, is_token_of, rollback_token
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.keys import TimestampFormat
 from tests.support.shared import fixtures
@@ -224,6 +224,8 @@ def test_attempt_tokens_of_two_writes_differ_and_fit_31_bits() -> None:
     assert len(tokens) == 5 and all(int(part) < 1 << 31 for token in tokens for part in token.split("-"))
     assert is_token_of(first.token, "20261130003339929") and not is_token_of(first.token, "20261130003339930")
     assert planned.token == "3-0-0" and not is_token_of(planned.token, "20261130003339929")
+    undoing = rollback_token("20261130003339929")
+    assert undoing not in tokens and not is_token_of(undoing, "20261130003339929")
 
 
 # --- order of writes
@@ -638,3 +640,21 @@ def test_long_lived_reader_reads_a_commit_whose_name_was_used_before(tmp_path: P
     assert reader.scan().to_arrow().num_rows == 2
     writer.services.compaction.run(instant=compacted.requested)
     assert sorted(reader.scan(["v"]).to_arrow()["v"].to_pylist()) == ["x", "y"]
+
+
+def test_command_block_stays_when_a_cleanup_finds_the_marker_of_its_removed_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(tmp_path)
+    target = committed(table.insert(batch(["a1"], 1, "x")))
+    table.upsert(batch(["a1"], 2, "undone"))
+    from lakehouse.core.operations.undo import restore
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore, "clean_up", lambda *_, **__: None)
+        table.restore(target.requested)
+    (command,) = [name for name in logs(table) if blocks(table, name)[0].kind is BlockType.COMMAND]
+    table.rollback_failed()
+    assert command in logs(table) and not list((Path(table.location) / ".hoodie/.temp").rglob("*.marker.APPEND"))
+    table.upsert(batch(["a1"], 3, "z"))
+    assert command in logs(table) and values(table) == {"a1": "z"}
