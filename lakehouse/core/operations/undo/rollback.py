@@ -358,7 +358,7 @@ def is_rollback_of_restore(table: LoadedTable, undoing: Instant, target: str | N
     if undoing.requested < restore.requested or table.config.layout.has_completion_times:
         return restore.requested < undoing.requested < restore.completion
     plan = None if undoing.is_completed else table.store.read(restore, State.REQUESTED)
-    return bool(plan) and target in {requested for requested, _ in decode_restore_plan(plan).instants}
+    return plan is not None and target in {requested for requested, _ in decode_restore_plan(plan).instants}
 
 
 def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
