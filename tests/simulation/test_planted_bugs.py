@@ -170,15 +170,6 @@ def _rolls_back_without_lock(patch: Patch) -> None:
     patch.setattr(rollback, "table_lock", unchecked)
 
 
-def _names_logs_by_commit(patch: Patch) -> None:
-    def named(write: Any, tasks: Any) -> Any:
-        return tuple(
-            replace(task, log_slice=write.context.instant, log_version=1) if task.appends else task for task in tasks
-        )
-
-    patch.setattr(staged, "with_log_names", named)
-
-
 def _merges(run: Run) -> bool:
     return run.shape.merges
 
@@ -266,18 +257,17 @@ _IN_VERSION_6 = {
 }
 BUGS |= {f"{name}, version 6": replace(BUGS[name], seed=seed, version=6) for name, seed in _IN_VERSION_6.items()}
 BUGS |= {
-    "a log is not named after its slice": Bug(_names_logs_by_commit, _merges, version=6),
     "the order of writes to a slice is not checked": Bug(
         _attribute(SliceOrderCheck, "conflict"), _merges, cast=("write", "write", "plan", "write"), version=6
     ),
-    "a compaction of a pending write is planned": Bug(
-        _attribute(compaction, "_groups_of_pending_writes", lambda *_: frozenset()), _merges, version=6
-    ),
     "a rollback appends no command block": Bug(
-        _attribute(rollback, "append_command_blocks", lambda *_: {}), _merges, version=6
+        _attribute(rollback, "append_command_blocks", lambda *_: {}), _merges, seed=5, version=6
     ),
     "a clustering ignores writes that began before its plan": Bug(
-        _attribute(clustering_conflicts, "_beside", lambda *_: []), lambda run: run.shape.is_clustered, version=6
+        _attribute(clustering_conflicts, "_beside", lambda *_: []),
+        lambda run: run.shape.is_clustered,
+        seed=23,
+        version=6,
     ),
 }
 
