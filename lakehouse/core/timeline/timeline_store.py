@@ -87,6 +87,7 @@ class TimelineStore:
             new = self._with_clusterings(new, names)
         if len(listed) + len(new) > len(names):
             # Files were deleted, for example by an archive or a rollback.
+            self._forget_files(listed.keys() - set(names))
             parsed = {name: listed[name] if name in listed else new[name] for name in names}
             timeline = _furthest(Timeline(), parsed.values())
             self._listed = parsed, timeline
@@ -94,6 +95,14 @@ class TimelineStore:
             timeline = _furthest(timeline, new.values())
             self._listed = {**listed, **new}, timeline
         return timeline
+
+    def _forget_files(self, names: Iterable[str]) -> None:
+        """Drop cached metadata of deleted files: without completion times, a later commit can have the same name."""
+        if not self._config.layout.has_completion_times:
+            for path in (f"{self._directory}/{name}" for name in names):
+                self._commits.pop(path, None)
+                self._summaries.pop(path, None)
+                self._files.pop(path, None)
 
     def _with_clusterings(self, new: dict[str, Instant | None], names: Collection[str]) -> dict[str, Instant | None]:
         """Return new instants; a pending replacecommit with a clustering plan gets the action CLUSTERING."""
