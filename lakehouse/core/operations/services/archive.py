@@ -122,7 +122,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Return NothingToDo: an archive has no plan on the timeline."""
     del policies, request
-    _require_archive(table)
+    require_archive(table)
     return NothingToDo(
         code=NothingToDoReason.SINGLE_STEP,
         reason="archive stores no plan on the timeline; `run` plans and executes in one step",
@@ -145,7 +145,7 @@ def run(
     """
     del engine  # a few small files: this process reads them
     force = request.force
-    _require_archive(table)
+    require_archive(table)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
@@ -194,7 +194,7 @@ def _plan(
     leftovers: Mapping[str, str] | None = None,
 ) -> ArchivePlan:
     """Return the actions to archive; `leftovers` are instants of unexplained files, each with one of its files."""
-    _require_archive(table)
+    require_archive(table)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
     if reason is not None:
         return ArchivePlan(instants=(), kept=reason)
@@ -331,7 +331,8 @@ def _undone(table: LoadedTable) -> set[str]:
     return {requested for requested, _ in undone(table)}
 
 
-def _require_archive(table: LoadedTable) -> None:
+def require_archive(table: LoadedTable) -> None:
+    """Raise UnsupportedError for a table whose timeline this package does not archive."""
     root = table.env.storage.root
     if not table.config.layout.archives:
         raise UnsupportedError(
