@@ -261,7 +261,7 @@ def _assignments(pairs: Sequence[tuple[str, str]], name: Name, alias: str, table
     """Return expressions by column, without the qualifier of the table."""
     schema = table.schema
     # An alias hides the name of the table.
-    qualifiers = [alias] if alias else [".".join(name), name[-1]]
+    qualifiers = [".".join(name), name[-1]] if alias in ("", name[-1]) else [alias]
     texts: dict[str, str] = {}
     for column, text in pairs:
         name_of_column = column

@@ -156,6 +156,10 @@ def test_delete_with_a_subquery_refuses_keys_of_rows_that_it_would_not_delete_ri
         orders.execute("DELETE FROM sales.twice WHERE v = 1 AND id IN (SELECT 1)")
     orders.execute("DELETE FROM sales.twice WHERE id IN (SELECT 3)")
     assert rows_of(orders, "SELECT id, v FROM sales.twice ORDER BY v") == [(1, 1), (1, 2)]
+    if kind == "mor":
+        with pytest.raises(UserError, match="compaction"):
+            orders.execute("DELETE FROM sales.twice WHERE id IN (SELECT 1)")
+        orders.execute("CALL lakehouse.compaction(table => 'sales.twice', op => 'run', force => true)")
     orders.execute("DELETE FROM sales.twice WHERE id IN (SELECT 1)")
     assert rows_of(orders, "SELECT count(*) FROM sales.twice") == [(0,)]
 

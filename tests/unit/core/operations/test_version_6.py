@@ -23,7 +23,7 @@ from lakehouse.core.operations.write import staged
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.table.table import Table
-from lakehouse.errors import ConflictError, RetryableError, UnsupportedError
+from lakehouse.errors import ConflictError, UnsupportedError
 from lakehouse.model.attempt import Attempt, is_token_of, rollback_token
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.keys import TimestampFormat
