@@ -15,6 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import catalog_url, upgrade
+from lakehouse.platform.services.support import table_support
 from lakehouse.spec.contracts.catalog import (
     DroppedTable,
     TableLocation,
@@ -47,13 +48,15 @@ def accept(given: Given) -> None:
 
 
 def _show_registered(table: str, opened: Table, output: str) -> None:
+    services = opened.services_as_loaded
     document = TableLocation(
         table=table,
         location=opened.location,
         table_version=opened.config.version,
         table_id=opened.config.identity.id or None,
+        unsupported=table_support(services.table, services.policies).refusals,
     )
-    show_document(document, output)
+    show_document(document, output, omitted=() if document.unsupported else ("unsupported",))
 
 
 def update(given: Given) -> None:

@@ -26,6 +26,7 @@ _SECTIONS = {
         ("services", "services", "Decide which services run now, and explain why"),
         ("alarms", "alarms", "Show and silence alarms of tables, and show their rules"),
         ("policy", "catalog", "Change settings of services for a namespace, a table or some partitions"),
+        ("fleet", "fleet", "Find the tables below a place, report the support for each, and register them"),
         ("action", "action", "Run the actions that users request on pages, and list them"),
         ("catalog", "catalog", "Upgrade the database schema of a shared catalog"),
     ),

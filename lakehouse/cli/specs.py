@@ -19,7 +19,8 @@ from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document
 from lakehouse.errors import UserError
 from lakehouse.model.display import time_text
-from lakehouse.platform.catalog.catalog import Catalog, document_of, load_catalog
+from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+from lakehouse.platform.catalog.new_entries import document_of
 from lakehouse.platform.catalog.spec_sync import (
     SpecStatus,
     compare,

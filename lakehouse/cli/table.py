@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document
+from lakehouse.cli.progress import terminal_progress
 from lakehouse.cli.specs import author
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
@@ -133,7 +134,7 @@ def create(given: Given) -> None:
         location = location_of(spec, os.environ)
         table = create_declared_table(_at(spec, location), spec.write_options(), Env(storage=open_storage(location)))
     else:
-        for flag in ("name", "location", "record_key"):
+        for flag in ("name", "location"):
             if not getattr(given, flag):
                 raise UserError(f"table create needs --{flag.replace('_', '-')}, or --table spec.yaml")
         table = Table.create(
@@ -141,6 +142,27 @@ def create(given: Given) -> None:
             name=given.name,
             record_key=_split(given.record_key),
             partition_by=_split(given.partition_by),
+            ordering=_split(given.ordering),
+            table_type=given.type,
+            options=given.option,
+        )
+    _created(table, given.output)
+
+
+def bootstrap(given: Given) -> None:
+    """Make a table from a folder of Parquet files, with progress on stderr."""
+    for flag in ("source", "name", "location"):
+        if not getattr(given, flag):
+            raise UserError(f"table bootstrap needs --{flag}")
+    with terminal_progress():
+        table = Table.bootstrap(
+            given.location,
+            source=given.source,
+            name=given.name,
+            record_key=_split(given.record_key),
+            partition_by=_split(given.partition_by),
+            mode=given.mode,
+            partition_pattern=given.partition_pattern,
             ordering=_split(given.ordering),
             table_type=given.type,
             options=given.option,

@@ -5,6 +5,9 @@ token must therefore be unique among all writes. It is derived from the instant 
 write a log file belongs:
 
     <partition>-<seconds>-<milliseconds * 2,000,000 + attempt>     each number fits 31 bits
+
+The last attempt number stands for the log file with the command block of a rollback. It belongs to no write, because it
+must stay when its rollback is no longer on the timeline.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import dataclass, replace
 from lakehouse.model.instant import instant_moment
 
 _ATTEMPTS = 2_000_000
+_ROLLBACK = _ATTEMPTS - 1
 _STAGED = 1_000
 _TOKEN = re.compile(r"\d+-(\d+)-(\d+)", re.ASCII)
 
@@ -47,7 +51,7 @@ class Attempt:
         """The write token of file names: `<partition>-<stage>-<attempt>`, or derived from `instant` (see module)."""
         if self.instant:
             seconds, milliseconds = _parts(self.instant)
-            code = 0 if self.first else 1 + (self.stage * _STAGED + self.number) % (_ATTEMPTS - 1)
+            code = 0 if self.first else 1 + (self.stage * _STAGED + self.number) % (_ROLLBACK - 1)
             return f"{self.partition}-{seconds}-{milliseconds * _ATTEMPTS + code}"
         return f"{self.partition}-{self.stage}-{self.number}"
 
@@ -63,10 +67,18 @@ class Attempt:
         return replace(self, stage=self.stage + stage)
 
 
+def rollback_token(instant: str) -> str:
+    """Return the write token of the log files with command blocks of a rollback."""
+    seconds, milliseconds = _parts(instant)
+    return f"0-{seconds}-{milliseconds * _ATTEMPTS + _ROLLBACK}"
+
+
 def is_token_of(token: str | None, instant: str) -> bool:
-    """Return whether a write token is derived from an instant."""
+    """Return whether a write token is derived from the instant of a write; see `rollback_token` for rollbacks."""
     match = _TOKEN.fullmatch(token or "")
-    return match is not None and (int(match[1]), int(match[2]) // _ATTEMPTS) == _parts(instant)
+    if match is None or int(match[2]) % _ATTEMPTS == _ROLLBACK:
+        return False
+    return (int(match[1]), int(match[2]) // _ATTEMPTS) == _parts(instant)
 
 
 def _parts(instant: str) -> tuple[int, int]:

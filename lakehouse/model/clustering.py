@@ -14,6 +14,7 @@ class ClusteredSlice:
     """An input file slice: file names in `partition`; `data_file` is None if the slice has no base file.
 
     `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them.
+    `source` is the URI of the source file if the base file is a skeleton file of a bootstrap.
     """
 
     partition: str
@@ -21,6 +22,7 @@ class ClusteredSlice:
     data_file: str | None
     log_files: tuple[str, ...] = ()
     log_sizes: tuple[int, ...] = ()
+    source: str = ""
 
     @classmethod
     def of(cls, file_slice: FileSlice) -> ClusteredSlice:

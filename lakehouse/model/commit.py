@@ -24,6 +24,7 @@ class Operation(StrEnum):
     LOG_COMPACT = "LOG_COMPACT"
     CLUSTER = "CLUSTER"
     ALTER_SCHEMA = "ALTER_SCHEMA"
+    BOOTSTRAP = "BOOTSTRAP"
     UNKNOWN = "UNKNOWN"
 
 

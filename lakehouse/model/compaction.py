@@ -15,7 +15,8 @@ class CompactionOperation:
 
     `data_file` and `log_files` are file names in `partition`; `data_file` is None if the slice has no base file.
     `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them. `metrics`
-    are the planner's numbers with Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...) and sizes in MB.
+    are the planner's numbers with Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...) and sizes in MB. `source` is the URI
+    of the source file if the base file is a skeleton file of a bootstrap: Hudi finds the data columns by it.
     """
 
     partition: str
@@ -25,6 +26,7 @@ class CompactionOperation:
     log_files: tuple[str, ...]
     log_sizes: tuple[int, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
 
     @classmethod
     def of(cls, file_slice: FileSlice, metrics: Mapping[str, float]) -> CompactionOperation:

@@ -43,6 +43,8 @@ _REQUESTED = attrgetter("requested")
 
 #: Number of newest instants in the representation of a timeline.
 _SHOWN_INSTANTS = 10
+#: The instants of Hudi's bootstrap: of its skeleton files, and of the partitions whose rows it copied.
+METADATA_BOOTSTRAP, FULL_BOOTSTRAP = "00000000000001", "00000000000002"
 
 #: Actions of completed instants that change the data that readers see.
 WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT})
@@ -208,8 +210,12 @@ class Timeline(Readable):
 def instant_moment(time: str) -> datetime:
     """Return an instant time, without milliseconds, as a datetime in the time zone of the table.
 
+    The instants of a bootstrap are no times; Hudi takes them as the beginning of 1970.
+
     Raises CorruptTableError if the digits are not a time.
     """
+    if time[:14] in (METADATA_BOOTSTRAP, FULL_BOOTSTRAP):
+        return datetime(1970, 1, 1)
     try:
         return datetime.strptime(time[:14], "%Y%m%d%H%M%S")
     except ValueError:

@@ -8,6 +8,24 @@ from typing import Any
 from lakehouse.errors import UserError
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether UTF-8 can encode a string: it contains no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_encodable(text: str, noun: str) -> None:
+    """Raise UserError, with the noun, for a string that UTF-8 cannot encode."""
+    if not is_encodable(text):
+        raise UserError(
+            f"{noun} {text!r} contains one half of a surrogate pair, which is not a character: decode the text again, "
+            "for example with errors='replace'"
+        )
+
+
 def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: bool = False) -> tuple[str, ...]:
     """Return an argument as strings: a single string is a tuple of one, None is an empty tuple.
 

@@ -24,7 +24,7 @@ from lakehouse.spark.worker_python import set_worker_python
 from lakehouse.sql.catalog import SqlCatalog
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.session import SqlSession
-from lakehouse.sql.tokens import SPARK, quoted
+from lakehouse.sql.tokens import SPARK, name_parts, quoted
 
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
@@ -61,7 +61,7 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
 
     def table(tableName: str) -> DataFrame:
         """Return the rows of a table in the attached catalog or in Spark; see `SparkSession.table`."""
-        name = tuple(tableName.replace("`", "").split("."))
+        name = name_parts(tableName)
         if not session.belongs(name) and name[-1].lower() not in session.views:
             return type(spark).table(spark, tableName)
         return sql(f"SELECT * FROM {'.'.join(quoted(part) for part in name)}")
@@ -93,6 +93,10 @@ class SparkSqlEngine:
     def has_view(self, name: str) -> bool:
         """Return whether the session has a temporary view with this name."""
         return bool(self.session._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
+
+    def has_relation(self, name: Sequence[str]) -> bool:
+        """Return whether Spark has a table or view with this name."""
+        return bool(self.session.catalog.tableExists(".".join(quoted(part) for part in name)))
 
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces of Spark's current catalog."""
@@ -142,9 +146,9 @@ class SparkSqlEngine:
             columns.append(column.alias(target.field.name))
         return numbered.select(*columns)
 
-    def source(self, frame: DataFrame) -> pa.Table:
-        """Return rows as an Arrow table of the driver; `spark.driver.maxResultSize` limits its size."""
-        return spark_version().to_arrow(frame)
+    def source(self, frame: DataFrame) -> DataFrame:
+        """Return the DataFrame itself: the statement decides whether Spark writes its rows."""
+        return frame
 
     def option(self, key: str) -> str | None:
         """Return a setting of the session; None if it is not set."""
@@ -164,20 +168,56 @@ def _converted(column: Any, stored: pa.DataType, target: Target, kind: Any) -> A
     if stored == wanted:
         return column
     if (types.is_nested(stored) or types.is_nested(wanted)) and not types.is_null(stored):
-        # Only the nullability of fields differs; other types are refused by the write.
-        return column.cast(kind)
+        cast = column.cast(kind)
+        if _nullable(stored) == _nullable(wanted) or types.is_nested(stored) != types.is_nested(wanted):
+            return cast
+        if _has_inner_map(stored):
+            raise UserError(
+                f"column {target.field.name}: {stored} cannot be compared with {wanted}; convert it in the query with "
+                "CAST"
+            )
+        back = cast.cast(_type_of(_nullable(stored)))
+        # Maps cannot be compared, so they are compared as lists of their entries.
+        first, second = (F.map_entries(side) if types.is_map(stored) else side for side in (back, column))
+        return _or_error(~first.eqNullSafe(second), cast, target, stored, kind)
     is_text = types.is_string(stored) and not types.is_string(wanted)
     if is_text and not (types.is_date(wanted) or types.is_timestamp(wanted)):
         raise UserError(
             f"column {target.field.name}: a string cannot be stored as {wanted}; convert it in the query with CAST"
         )
-    cast = column.cast(kind)
+    # In ANSI mode a cast would fail with a message without the column.
+    cast = spark_version().try_cast(column, kind.simpleString())
     is_exact = types.is_integer(wanted) or types.is_decimal(wanted)
     is_lost = cast.isNull() & column.isNotNull()
     if is_exact and not types.is_null(stored):
         is_lost = is_lost | ~cast.cast(_type_of(stored)).eqNullSafe(column)
+    return _or_error(is_lost, cast, target, stored, kind)
+
+
+# parameters: the test and the result, and the types in the message
+def _or_error(is_lost: Any, cast: Any, target: Target, stored: pa.DataType, kind: Any) -> Any:
+    wanted = target.field.type
     message = f"column {target.field.name}: a value of type {stored} cannot be stored as {wanted} without loss"
     return F.when(is_lost, F.raise_error(F.lit(message)).cast(kind)).otherwise(cast)
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return the type with nullable fields and elements of usual names: a query marks literals as required."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [(kind.field(number).name, _nullable(kind.field(number).type)) for number in range(kind.num_fields)]
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type)) if pa.types.is_map(kind) else kind
+
+
+def _has_inner_map(kind: pa.DataType) -> bool:
+    """Return whether a map is inside of a struct, a list or another map."""
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        inner = [kind.key_type, kind.item_type]
+    return any(pa.types.is_map(each) or _has_inner_map(each) for each in inner)
 
 
 def _type_of(kind: pa.DataType) -> Any:

@@ -37,6 +37,7 @@ from lakehouse.core.storage.hadoop_connectors import remedy
 from lakehouse.core.storage.local_links import require_no_links
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
+from lakehouse.model.instant import METADATA_BOOTSTRAP
 from lakehouse.model.predicate import columns_of
 from lakehouse.spark.changed_rows import changed_rows, few_changes
 from lakehouse.spark.conditions import condition, is_evaluated_by_workers
@@ -149,15 +150,18 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _has_other_fields(slices: FileSlices, schema: pa.Schema) -> np.ndarray:
-    """Return the mask of slices whose base file has other names for fields inside of a column.
+    """Return the mask of slices whose base file has other names for fields inside of a column, or is a skeleton file.
 
-    Spark cannot convert structs by names, so workers read these slices.
+    Spark cannot convert structs by names, or join a skeleton file with its source, so workers read these slices.
     """
+    if not len(slices):
+        return np.zeros(0, bool)
     nested = pa.schema([field.remove_metadata() for field in schema if nested_evolved(field)])
-    if not len(nested) or not len(slices):
-        return np.zeros(len(slices), bool)
-    instants = slices.files.column("instant").take(pa.array(slices.starts[:-1])).to_pylist()
-    differs = {instant: is_renamed_in(nested, instant) for instant in set(instants)}
+    instants = slices.base_instants.to_pylist()
+    differs = {
+        instant: instant == METADATA_BOOTSTRAP or (len(nested) > 0 and is_renamed_in(nested, instant))
+        for instant in set(instants)
+    }
     return np.array([differs[instant] for instant in instants], bool)
 
 

@@ -64,9 +64,11 @@ def _action(cursor: Cursor, name: Name) -> tuple[AlterAction, ...] | PassThrough
     if cursor.accept("DROP"):
         return _drop(cursor)
     if cursor.accept("RENAME", "COLUMN"):
-        old = ".".join(cursor.parts("a column"))
+        old = cursor.column()
         cursor.expect("TO")
         return (RenameColumn(old=old, new=cursor.name("the new name")),)
+    if cursor.sees("RENAME"):
+        raise cursor.error("write RENAME COLUMN old TO new, expected COLUMN")
     if cursor.accept("SET", "TBLPROPERTIES"):
         return (SetProperties(values=pairs(cursor)),)
     if cursor.accept("UNSET", "TBLPROPERTIES"):
@@ -86,9 +88,9 @@ def _drop(cursor: Cursor) -> tuple[AlterAction, ...]:
         exist_ok = cursor.accept("IF", "EXISTS")
         if cursor.sees("("):
             return (DropColumns(names=names(cursor), exist_ok=exist_ok),)
-        columns = [".".join(cursor.parts("a column"))]
+        columns = [cursor.column()]
         while cursor.accept(","):
-            columns.append(".".join(cursor.parts("a column")))
+            columns.append(cursor.column())
         return (DropColumns(names=tuple(columns), exist_ok=exist_ok),)
     exist_ok = cursor.accept("IF", "EXISTS")
     partitions = []
@@ -103,7 +105,7 @@ def _drop(cursor: Cursor) -> tuple[AlterAction, ...]:
 
 def _change(cursor: Cursor) -> ChangeColumn:
     """Read `c TYPE t`, `c COMMENT 'x'`, `c FIRST | AFTER d`, or Hive's `CHANGE COLUMN c c t COMMENT 'x'`."""
-    name = ".".join(cursor.parts("a column"))
+    name = cursor.column()
     if cursor.accept("TYPE") or cursor.accept("SET", "DATA", "TYPE"):
         kind = cut(cursor.text, column_type(cursor))
         rest = _attributes(cursor, name)
@@ -132,7 +134,7 @@ def _attributes(cursor: Cursor, name: str) -> ChangeColumn:
         elif cursor.accept("FIRST"):
             first = True
         elif cursor.accept("AFTER"):
-            after = ".".join(cursor.parts("a column"))
+            after = cursor.column()
         else:
             raise cursor.error("expected COMMENT, FIRST or AFTER")
     return ChangeColumn(name=name, comment=comment, first=first, after=after)

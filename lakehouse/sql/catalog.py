@@ -80,14 +80,40 @@ class Names:
         return location_of(name) is not None or self.find(name) is not None
 
     def find(self, name: Name) -> str | None:
-        """Return the identifier of a registered table; names in lower case are found for other spellings."""
+        """Return the identifier of a registered table.
+
+        The exact name comes first, then the name in lower case, then one that differs only in case. Raises UserError
+        if several tables differ from the name only in case.
+        """
         identifier = self.identifier(name)
         if identifier is None:
             return None
         for spelling in dict.fromkeys((identifier, identifier.lower())):
             if self.catalog.table_exists(spelling):
                 return spelling
-        return None
+        namespace, _, table = identifier.lower().rpartition(".")
+        spaces = [space for space in self.catalog.list_namespaces() if space.lower() == namespace]
+        spellings = [
+            f"{space}.{entry.name}"
+            for space in spaces
+            for entry in self.catalog.list_tables(space)
+            if entry.name.lower() == table
+        ]
+        if len(spellings) > 1:
+            raise UserError(
+                f"{'.'.join(name)} may be {' or '.join(sorted(spellings))}, which differ only in case: write one of "
+                "these names",
+                table=identifier,
+            )
+        return spellings[0] if spellings else None
+
+    def new_identifier(self, name: Name) -> str | None:
+        """Return the identifier for a new table: its namespace has the spelling of an existing one."""
+        identifier = self.identifier(name)
+        if identifier is None:
+            return None
+        space, _, table = identifier.rpartition(".")
+        return f"{self.namespace((space,)) or space}.{table}"
 
     def open(self, name: Name, options: Mapping[str, str] | None = None) -> Table:
         """Open the table of a name; raise UserError if there is none."""
@@ -112,7 +138,9 @@ class Names:
         if len(parts) != 1:
             return None
         spaces = self.catalog.list_namespaces()
-        return next((one for one in (parts[0], parts[0].lower()) if one in spaces), None)
+        exact = next((spelling for spelling in (parts[0], parts[0].lower()) if spelling in spaces), None)
+        similar = [space for space in spaces if space.lower() == parts[0].lower()]
+        return exact or (similar[0] if len(similar) == 1 else None)
 
 
 def location_of(name: Name) -> str | None:

@@ -56,7 +56,7 @@ def update(cursor: Cursor) -> Statement:
     assignments = _assignments(cursor, cursor.until("WHERE", "FROM"))
     if cursor.sees("FROM"):
         raise cursor.error("UPDATE ... FROM is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE")
-    where = cursor.rest() if cursor.accept("WHERE") else ""
+    where = _condition(cursor, cursor.until()) if cursor.accept("WHERE") else ""
     cursor.end()
     return Update(name=name, alias=alias, assignments=assignments, where=where)
 
@@ -68,7 +68,7 @@ def delete(cursor: Cursor) -> Statement:
     alias = _alias(cursor, "WHERE", "USING")
     if cursor.sees("USING"):
         raise cursor.error("DELETE ... USING is not supported: use WHERE key IN (SELECT ...), or MERGE INTO")
-    where = cursor.rest() if cursor.accept("WHERE") else ""
+    where = _condition(cursor, cursor.until()) if cursor.accept("WHERE") else ""
     cursor.end()
     return Delete(name=name, alias=alias, where=where)
 
@@ -99,7 +99,7 @@ def merge(cursor: Cursor) -> Statement:
     source_alias = _alias(cursor, "ON") or source_name
     columns = names(cursor) if cursor.sees("(") else ()
     cursor.expect("ON")
-    on = cut(cursor.text, cursor.until(("WHEN", "MATCHED"), ("WHEN", "NOT")))
+    on = _condition(cursor, cursor.until(("WHEN", "MATCHED"), ("WHEN", "NOT")))
     clauses = []
     while cursor.accept("WHEN"):
         clauses.append(_clause(cursor))
@@ -124,7 +124,7 @@ def _clause(cursor: Cursor) -> MergeClause:
     cursor.expect("MATCHED")
     if match == "not_matched" and cursor.accept("BY"):
         match = "not_matched_by_source" if cursor.one_of("SOURCE", "TARGET") == "SOURCE" else "not_matched"
-    condition = cut(cursor.text, cursor.until("THEN")) if cursor.accept("AND") else ""
+    condition = _condition(cursor, cursor.until("THEN")) if cursor.accept("AND") else ""
     cursor.expect("THEN")
     if cursor.accept("DELETE"):
         if match == "not_matched":
@@ -152,6 +152,13 @@ def _clause(cursor: Cursor) -> MergeClause:
     return MergeClause(match=match, action="insert", condition=condition, assignments=pairs)
 
 
+def _condition(cursor: Cursor, tokens: tuple[Token, ...]) -> str:
+    """Return the characters of a condition. No tokens are refused, because they would mean all rows."""
+    if not tokens:
+        raise cursor.error("expected a condition")
+    return cut(cursor.text, tokens)
+
+
 def _except(cursor: Cursor) -> tuple[str, ...]:
     return names(cursor) if cursor.accept("EXCEPT") else ()
 
@@ -161,7 +168,7 @@ def _assignments(cursor: Cursor, tokens: tuple[Token, ...]) -> tuple[tuple[str, 
     assignments = []
     for item in split_list(cursor.text, tokens):
         part = Cursor(cursor.text, item)
-        column = ".".join(part.parts("a column"))
+        column = part.column()
         if not part.accept("=") and not part.accept("=="):
             raise part.error(f"expected = after the column {column}")
         value = part.rest()

@@ -128,7 +128,7 @@ def _partition_columns(cursor: Cursor) -> tuple[str, ...]:
     columns = []
     for item in split_list(cursor.text, cursor.group()):
         part = Cursor(cursor.text, item)
-        columns.append(".".join(part.parts("a partition column")))
+        columns.append(part.column("a partition column"))
         if not part.ended:
             raise part.error(
                 "a partition column takes no type and no transform: declare the column in the list of columns, and "

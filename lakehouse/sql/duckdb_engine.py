@@ -6,17 +6,19 @@ statement, because DuckDB reads a scan when the rows are fetched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
 from lakehouse.core.rows.python_values import stored_cast
+from lakehouse.core.table.dataset import DatasetScanner, TableDataset
 from lakehouse.core.table.scan import TableScan
-from lakehouse.errors import UserError
-from lakehouse.sql.engine import Parameters, Target
-from lakehouse.sql.tokens import SHELL
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.sql.engine import EngineError, Parameters, Target
+from lakehouse.sql.tokens import SHELL, quoted
 
 _BATCH_ROWS = 65_536
 
@@ -34,6 +36,8 @@ class DuckDbEngine:
         self.connection.execute("SET TimeZone = 'UTC'")
         self._views: list[str] = []
         self._open: _OpenResult | None = None
+        #: Errors of the scans of the open statement: DuckDB reports them without their class.
+        self._failures: list[LakehouseError] = []
 
     def close(self) -> None:
         """Close the connection."""
@@ -48,6 +52,15 @@ class DuckDbEngine:
         )
         return bool(self.connection.execute(query, [name]).fetchall()[0][0])
 
+    def has_relation(self, name: Sequence[str]) -> bool:
+        """Return whether DuckDB has a table or view with this name."""
+        self._end_result()
+        try:
+            self.connection.execute(f"SELECT * FROM {'.'.join(quoted(part, self.mark) for part in name)} LIMIT 0")
+        except self._duckdb.Error:
+            return False
+        return True
+
     def namespaces(self) -> tuple[str, ...]:
         """Return no namespaces: the shell shows the namespaces in the catalog."""
         return ()
@@ -61,7 +74,9 @@ class DuckDbEngine:
         return False
 
     def run(self, text: str, views: Mapping[str, TableScan | pa.Table], parameters: Parameters) -> pa.RecordBatchReader:
-        """Run a statement and return its rows as a stream; raise UserError with DuckDB's message if it fails.
+        """Run a statement and return its rows as a stream.
+
+        Raises EngineError with DuckDB's message, or the error of a scan.
 
         The stream ends with the next statement, because DuckDB has one open result per connection.
         """
@@ -69,8 +84,9 @@ class DuckDbEngine:
         for name in self._views:
             self.connection.unregister(name)
         self._views = list(views)
+        failures = self._failures = []
         for name, rows in views.items():
-            data = rows.to_pyarrow_dataset() if isinstance(rows, TableScan) else rows
+            data = _WatchedDataset.of(rows, failures) if isinstance(rows, TableScan) else rows
             self.connection.register(name, data)
         try:
             relation = self.connection.sql(text, params=parameters.values or None)
@@ -80,11 +96,9 @@ class DuckDbEngine:
             read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
             self._open = _OpenResult(read(_BATCH_ROWS))
         except self._duckdb.Error as error:
-            hint = (
-                ". SHOW TABLES IN namespace lists the tables of the catalog" if "does not exist" in str(error) else ""
-            )
-            raise UserError(f"DuckDB: {error}{hint}") from error
-        return pa.RecordBatchReader.from_batches(self._open.schema, _batches(self._open, self._duckdb.Error))
+            raise _direct(error, failures, views) from error
+        batches = _batches(self._open, self._duckdb.Error, failures, views)
+        return pa.RecordBatchReader.from_batches(self._open.schema, batches)
 
     def _end_result(self) -> None:
         if self._open is not None:
@@ -121,7 +135,56 @@ class _OpenResult:
         self.reader: pa.RecordBatchReader | None = reader
 
 
-def _batches(result: _OpenResult, error_type: type[Exception]) -> Iterator[pa.RecordBatch]:
+class _WatchedDataset(TableDataset):
+    """A dataset that keeps the errors of its reads."""
+
+    @classmethod
+    def of(cls, scan: TableScan, failures: list[LakehouseError]) -> _WatchedDataset:
+        """Return the dataset of a scan, which appends its errors to a list."""
+        dataset = cls(scan.to_pyarrow_dataset().read)
+        dataset.failures = failures
+        return dataset
+
+    def scanner(self, *arguments: Any, **options: Any) -> _WatchedScanner:
+        """Return a read that keeps its errors; see TableDataset."""
+        scanner = super().scanner(*arguments, **options)
+        values = {part.name: getattr(scanner, part.name) for part in fields(scanner)}
+        return _WatchedScanner(**values, failures=self.failures)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WatchedScanner(DatasetScanner):
+    failures: list[LakehouseError]
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            batches = super().to_batches()
+        except LakehouseError as error:
+            self.failures.append(error)
+            raise
+        return self._watched(batches)
+
+    def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except LakehouseError as error:
+            self.failures.append(error)
+            raise
+
+
+def _direct(error: Exception, failures: Sequence[LakehouseError], views: Collection[str]) -> LakehouseError:
+    """Return the error of a scan, or DuckDB's error without the names of views, which the statement lacks."""
+    if failures:
+        return failures[0]
+    message = str(error)
+    if views:
+        message = message.partition("\n\nLINE ")[0]
+    return EngineError(f"DuckDB: {message}")
+
+
+def _batches(
+    result: _OpenResult, error_type: type[Exception], failures: Sequence[LakehouseError], views: Collection[str]
+) -> Iterator[pa.RecordBatch]:
     while True:
         if result.reader is None:
             raise UserError("the rows of a statement must be read before the next statement begins")
@@ -131,7 +194,7 @@ def _batches(result: _OpenResult, error_type: type[Exception]) -> Iterator[pa.Re
             result.reader = None
             return
         except error_type as error:
-            raise UserError(f"DuckDB: {error}") from error
+            raise _direct(error, failures, views) from error
         yield batch
 
 
@@ -155,8 +218,9 @@ def _conformed(frame: pa.RecordBatchReader, targets: Sequence[Target], schema: p
 def _column(batch: pa.RecordBatch, target: Target) -> pa.Array:
     kind = target.field.type
     if target.source is None:
-        value = pa.scalar(target.constant, pa.string())
-        values = pa.repeat(value, batch.num_rows)
+        if target.constant is None:
+            return pa.nulls(batch.num_rows, kind)
+        values = pa.repeat(pa.scalar(target.constant, pa.string()), batch.num_rows)
     else:
         values = batch.column(target.source)
     if values.type == kind:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakehouse.core.table.scan import TableScan
+from lakehouse.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,10 @@ class Target:
     constant: str | None = None
 
 
+class EngineError(UserError):
+    """An engine refused a statement; the message is from the engine."""
+
+
 class QueryEngine(Protocol):
     """Evaluates queries over scans.
 
@@ -59,6 +64,9 @@ class QueryEngine(Protocol):
 
     def has_view(self, name: str) -> bool:
         """Return whether a temporary view with this name exists."""
+
+    def has_relation(self, name: Sequence[str]) -> bool:
+        """Return whether the engine itself has a table or view with these parts as its name."""
 
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces of the engine's own catalog."""

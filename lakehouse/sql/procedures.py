@@ -25,6 +25,7 @@ from lakehouse.sql.run_shows import table_of
 from lakehouse.sql.run_writes import outcome_rows
 from lakehouse.sql.session_tables import SessionTables
 from lakehouse.sql.statements import Call
+from lakehouse.sql.tokens import name_parts
 
 BLOOM_FILTERS = "bloom_filters"
 _LIMIT = 20
@@ -107,6 +108,8 @@ def call(session: SessionTables, statement: Call, _: Parameters) -> pa.Table | N
 def _require_engine(session: SessionTables, statement: Call) -> None:
     if session.engine.session is None:
         name = statement.procedure[-1].lower()
+        if name in PROCEDURES:
+            raise UserError(f"there is no procedure {'.'.join(statement.procedure)}: write CALL lakehouse.{name}(...)")
         raise UserError(
             f"there is no procedure {'.'.join(statement.procedure)}.{nearest(name, [*PROCEDURES, *ALIASES])} Write "
             f"CALL lakehouse.name(...); {_DOCUMENTED}"
@@ -115,7 +118,7 @@ def _require_engine(session: SessionTables, statement: Call) -> None:
 
 def _names_table(session: SessionTables, statement: Call) -> bool:
     texts = [*statement.named.values(), *statement.positional]
-    return any(session.names.exists(tuple(text.split("."))) for text in texts)
+    return any(session.names.exists(name_parts(text)) for text in texts)
 
 
 def _aliased(session: SessionTables, name: str, statement: Call) -> pa.Table:
@@ -156,7 +159,7 @@ def _arguments(name: str, procedure: Procedure, values: dict[str, str], position
 def _table(session: SessionTables, arguments: Arguments) -> Table:
     text = arguments.required("table")
     options = {**session.options_of_writes(), **arguments.pairs("options")}
-    name = ("lakehouse", text) if "/" in text else tuple(text.split("."))
+    name = ("lakehouse", text) if "/" in text else name_parts(text)
     return session.names.open(name, options)
 
 
@@ -340,6 +343,8 @@ def _savepoint(session: SessionTables, arguments: Arguments) -> pa.Table:
         case "delete":
             return _value(table.delete_savepoint(arguments.required("instant")))
         case "list":
+            if "instant" in arguments.values:
+                raise UserError("CALL lakehouse.savepoint with an instant needs op => 'create' or op => 'delete'")
             return _rows([_flat(encode(savepoint)) for savepoint in table.savepoints()])
     raise UserError("CALL lakehouse.savepoint: op must be create, delete or list")
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from lakehouse.sql.statements import ColumnDef
 from lakehouse.sql.tokens import Cursor, Token, cut, split_list
 
+#: Words that end a type; sqlglot makes one token of PRIMARY KEY.
+_AFTER_TYPE = ("NOT", "NULL", "COMMENT", "FIRST", "AFTER", "DEFAULT", "GENERATED", "PRIMARY KEY", "PRIMARY", "UNIQUE")
+
 
 def pairs(cursor: Cursor) -> dict[str, str]:
     """Read `(key = value, ...)`; a key is a string or a name with dots, and `=` may be missing."""
@@ -50,7 +53,7 @@ def static_partition(cursor: Cursor) -> dict[str, str | None]:
 
 def names(cursor: Cursor, what: str = "a column") -> tuple[str, ...]:
     """Read `(name, name.field, ...)`."""
-    return tuple(".".join(Cursor(cursor.text, item).parts(what)) for item in split_list(cursor.text, cursor.group()))
+    return tuple(Cursor(cursor.text, item).column(what) for item in split_list(cursor.text, cursor.group()))
 
 
 def column_definitions(text: str, tokens: Sequence[Token]) -> Iterator[ColumnDef]:
@@ -61,7 +64,7 @@ def column_definitions(text: str, tokens: Sequence[Token]) -> Iterator[ColumnDef
 
 def column_definition(cursor: Cursor) -> ColumnDef:
     """Read one column: its name, its type, and its attributes in any order."""
-    name = ".".join(cursor.parts("a column"))
+    name = cursor.column()
     cursor.accept(":")
     kind = cut(cursor.text, column_type(cursor))
     if not kind:
@@ -75,10 +78,11 @@ def column_definition(cursor: Cursor) -> ColumnDef:
         elif cursor.accept("FIRST"):
             first = True
         elif cursor.accept("AFTER"):
-            after = ".".join(cursor.parts("a column"))
+            after = cursor.column()
         elif not cursor.accept("NULL"):
             raise cursor.error(
-                f"column {name}: expected NOT NULL, COMMENT, FIRST or AFTER; DEFAULT and constraints are not supported"
+                f"column {name}: expected NOT NULL, COMMENT, FIRST or AFTER. DEFAULT and constraints do not exist, "
+                "and TBLPROPERTIES (primaryKey = '...') declares the key"
             )
     return ColumnDef(name=name, type=kind, comment=comment, is_required=is_required, first=first, after=after)
 
@@ -88,7 +92,7 @@ def column_type(cursor: Cursor) -> tuple[Token, ...]:
     begin, depth = cursor.at, 0
     while not cursor.ended:
         token = cursor.tokens[cursor.at]
-        if depth == 0 and token.has_word("NOT", "NULL", "COMMENT", "FIRST", "AFTER", "DEFAULT", "GENERATED"):
+        if depth == 0 and token.has_word(*_AFTER_TYPE):
             break
         depth += _depth(token)
         cursor.at += 1

@@ -89,13 +89,11 @@ def _call(cursor: Cursor) -> Statement:
 
 def _show(cursor: Cursor) -> Statement:
     if cursor.one_of(*_NAMESPACES):
-        cursor.one_of("LIKE")
-        pattern = cursor.string("a pattern") if not cursor.ended and cursor.tokens[cursor.at].is_string else ""
+        pattern = _pattern(cursor)
         return Namespace(verb="show", pattern=pattern) if cursor.ended else PassThrough()
     if cursor.accept("TABLES"):
         name = cursor.parts("a namespace") if cursor.one_of("IN", "FROM") else ()
-        cursor.one_of("LIKE")
-        pattern = cursor.string("a pattern") if not cursor.ended and cursor.tokens[cursor.at].is_string else ""
+        pattern = _pattern(cursor)
         return ShowTables(namespace=name, pattern=pattern) if cursor.ended else PassThrough()
     if cursor.one_of("INDEXES", "INDEX"):
         cursor.one_of("FROM", "IN", "ON")
@@ -121,6 +119,13 @@ def _show(cursor: Cursor) -> Statement:
     return PassThrough()
 
 
+def _pattern(cursor: Cursor) -> str:
+    """Read `LIKE 'pattern'` or a pattern alone; return an empty string if there is none."""
+    if cursor.accept("LIKE"):
+        return cursor.string("a pattern")
+    return cursor.string("a pattern") if cursor.token is not None and cursor.token.is_string else ""
+
+
 def _describe(cursor: Cursor) -> Statement:
     if cursor.one_of("QUERY", "FUNCTION", "NAMESPACE", "DATABASE", "SCHEMA", "HISTORY", "DETAIL"):
         return PassThrough()
@@ -130,7 +135,7 @@ def _describe(cursor: Cursor) -> Statement:
     if token is None or not token.is_name or token.has_word("SELECT", "WITH", "VALUES", "FROM"):
         return PassThrough()
     name = cursor.parts()
-    column = "" if cursor.ended or not cursor.tokens[cursor.at].is_name else ".".join(cursor.parts("a column"))
+    column = "" if cursor.ended or not cursor.tokens[cursor.at].is_name else cursor.column()
     return Describe(name=name, is_extended=is_extended, column=column) if cursor.ended else PassThrough()
 
 

@@ -17,7 +17,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 
 from lakehouse.errors import UserError
 from lakehouse.sql.pushdown import Condition, Node, pushed_conditions
-from lakehouse.sql.tokens import Cursor, Token, quoted, split_list, tokens_of
+from lakehouse.sql.tokens import Cursor, Token, name_parts, quoted, split_list, tokens_of
 
 CHANGES, TIMELINE = "hudi_table_changes", "hudi_query_timeline"
 TABLE_FUNCTIONS = (CHANGES, TIMELINE)
@@ -88,7 +88,11 @@ class QueryReferences:
 
 
 class UnparsedStatement(Exception):
-    """The parser of the dialect does not support the statement."""
+    """The parser of the dialect does not support the statement; `detail` is the syntax error, if there is one."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 @dataclass(slots=True)
@@ -110,8 +114,8 @@ def find_references(text: str, dialect: str) -> QueryReferences:
     _blank_clauses(text, tokens, blanks)
     try:
         parsed = sqlglot.parse("".join(blanks.characters), read=dialect, error_level=ErrorLevel.RAISE)
-    except (SqlglotError, RecursionError):
-        raise UnparsedStatement from None
+    except (SqlglotError, RecursionError) as error:
+        raise UnparsedStatement(_syntax_error(error)) from None
     trees = [tree for tree in parsed if tree is not None]
     if len(trees) != 1 or isinstance(trees[0], exp.Command):
         raise UnparsedStatement
@@ -124,6 +128,16 @@ def find_references(text: str, dialect: str) -> QueryReferences:
         words=frozenset(token.text.lower() for token in tokens),
         has_star=_has_star(tree, tokens, spans),
     )
+
+
+def _syntax_error(error: Exception) -> str:
+    """Return the place of a syntax error; empty if the parser does not report one."""
+    reports = getattr(error, "errors", None)
+    if not reports:
+        return ""
+    report = reports[0]
+    near = f"near {report['highlight']!r}" if report.get("highlight") else "at the end"
+    return f"syntax error {near} in line {report.get('line')}, column {report.get('col')}"
 
 
 def replaced(text: str, views: Mapping[Reference, str], mark: str) -> str:
@@ -263,7 +277,7 @@ def _reference(text: str, tokens: Sequence[Token], table: exp.Table, tree: Node,
         end, arguments = blanks.functions[start]
         if not arguments:
             raise UserError(f"{function} needs the name of a table in quotes")
-        name = tuple(part.strip("`") for part in arguments[0].split("."))
+        name = name_parts(arguments[0])
     if version is not None:
         end = version.end
     return Reference(

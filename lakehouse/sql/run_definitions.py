@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError, nearest
+from lakehouse.core.table.write_jobs import creation_arguments
+from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.parser import check_known
+from lakehouse.spec.options.declarations import declared_keys
+from lakehouse.spec.options.hudi.job_names import (
+    ARGUMENTS,
+    MERGE_MODE,
+    ORDERING,
+    PAYLOAD,
+    RECORD_KEY,
+    SAME,
+    STRATEGY,
+    TABLE_NAME,
+    TABLE_TYPE,
+)
+from lakehouse.spec.options.hudi.write_job import WriteJob, parse_write_job
+from lakehouse.spec.options.parser import check_known, parse_options
 from lakehouse.spec.table.location import resolve
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.run_shows import matches
 from lakehouse.sql.run_writes import matching_partitions, outcome_rows
-from lakehouse.sql.session_tables import SESSION_KEYS, SessionTables
+from lakehouse.sql.session_tables import OPERATION, SESSION_KEYS, SessionTables
 from lakehouse.sql.statements import (
     AddColumns,
     AlterAction,
@@ -41,33 +57,36 @@ from lakehouse.sql.statements import (
 )
 from lakehouse.sql.types import arrow_type
 
-#: Properties with an argument of `Table.create`: Hudi's names in SQL, and the names of its writers.
-_ARGUMENTS = {
-    "primarykey": "record_key",
-    "hoodie.datasource.write.recordkey.field": "record_key",
-    "hoodie.table.recordkey.fields": "record_key",
-    "precombinefield": "ordering",
-    "orderingfields": "ordering",
-    "hoodie.datasource.write.precombine.field": "ordering",
-    "hoodie.table.precombine.field": "ordering",
-    "hoodie.table.ordering.fields": "ordering",
-    "type": "table_type",
-    "hoodie.datasource.write.table.type": "table_type",
-    "hoodie.table.type": "table_type",
-    "hoodie.record.merge.mode": "merge_mode",
-    "recordmergemode": "merge_mode",
-    "hoodie.datasource.write.partitionpath.field": "partition_by",
-    "hoodie.table.cdc.supplemental.logging.mode": "cdc",
+logger = logging.getLogger(__name__)
+
+#: Hudi's names of properties in SQL, and the options of its writers with the same meaning.
+_SQL_NAMES = {
+    "primarykey": RECORD_KEY,
+    "precombinefield": "hoodie.datasource.write.precombine.field",
+    "orderingfields": ORDERING,
+    "type": TABLE_TYPE,
+    "payloadclass": PAYLOAD,
+    "recordmergemode": MERGE_MODE,
+    "recordmergestrategyid": STRATEGY,
 }
-_PROPERTIES = ("primaryKey", "preCombineField", "orderingFields", "type")
+#: Options of one write, which a table cannot store, with the way out.
+_OF_WRITES = {
+    "operation": f"SET {OPERATION} in the session",
+    "partitions": "use ALTER TABLE ... DROP PARTITION",
+    "commit_metadata": "it belongs to one commit",
+    "functions": "give it to the process that opens the table",
+    "identifier": "it belongs to one streaming query",
+    "storage": "credentials and options of the storage belong to the process that opens the table",
+}
+_PROPERTIES = ("primaryKey", "preCombineField", "orderingFields", "type", "payloadClass", "recordMergeMode")
 _CDC = "hoodie.table.cdc.enabled"
-_LISTS = ("record_key", "ordering", "partition_by")
+_CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _INDEX_KINDS = ("", "secondary_index", "record_index", "column_stats", "bloom_filters", "lakehouse")
 
 
 def create_table(session: SessionTables, statement: CreateTable, parameters: Parameters) -> pa.Table:
     """Create a table, register it, and insert the rows of AS SELECT; a failed insert drops the table again."""
-    identifier = session.names.identifier(statement.name)
+    identifier = session.names.find(statement.name) or session.names.new_identifier(statement.name)
     if identifier is None:
         raise UserError(
             f"{'.'.join(statement.name)!r} cannot be the name of a table: write namespace.table with letters, digits, "
@@ -86,8 +105,9 @@ def create_table(session: SessionTables, statement: CreateTable, parameters: Par
     place = resolve(location, os.environ, name="LOCATION")
     if not statement.columns and not statement.query:
         return _registered(session, statement, identifier, place)
-    arguments, options = _arguments(statement)
-    Table.create(place, name=identifier.rpartition(".")[2], schema=schema, options=options, **arguments)
+    name = identifier.rpartition(".")[2]
+    arguments, options = _arguments(statement, name)
+    Table.create(place, name=name, schema=schema, options=options, **arguments)
     session.catalog.register_table(identifier, place)
     if frame is None:
         return outcome_rows(_nothing(f"created {identifier} at {place}"))
@@ -136,6 +156,9 @@ def drop_table(session: SessionTables, statement: DropTable, _: Parameters) -> p
             and len(statement.name) > 1
             and (session.names.namespace(statement.name[:-1]) is not None)
         )
+        if statement.exist_ok and session.engine.session is None:
+            # DuckDB has no PURGE.
+            is_ours = is_ours or not session.engine.has_relation(statement.name)
         return outcome_rows(_nothing("there is no such table")) if is_ours and statement.exist_ok else None
     identifier = session.names.registered(statement.name)
     remaining = session.catalog.drop_table(identifier, purge=statement.purge)
@@ -179,7 +202,9 @@ def create_index(session: SessionTables, statement: CreateIndex, _: Parameters) 
         return None
     services = session.open(statement.name).services
     if statement.kind not in _INDEX_KINDS:
-        raise UserError(f"USING {statement.kind}: there is no such index.{nearest(statement.kind, _INDEX_KINDS[1:])}")
+        kinds = ", ".join(_INDEX_KINDS[1:-1])
+        near = nearest(statement.kind, _INDEX_KINDS[1:])
+        raise UserError(f"USING {statement.kind}: there is no such index.{near} Indexes are {kinds}")
     if statement.kind == "record_index":
         raise UserError(
             "a record index is declared by an option: ALTER TABLE ... SET TBLPROPERTIES "
@@ -264,9 +289,11 @@ def set_option(session: SessionTables, statement: SetOption, _: Parameters) -> p
         try:
             if statement.key not in SESSION_KEYS:
                 check_known({statement.key: statement.value})
-        except UserError:
-            if not in_spark:
-                raise
+                _check_value(statement.key, statement.value)
+        except UserError as error:
+            is_unknown = statement.key not in declared_keys()
+            if not in_spark or not is_unknown:
+                raise error
             # Another library of the session may know the key.
             return None
         session.options[statement.key] = statement.value
@@ -274,6 +301,15 @@ def set_option(session: SessionTables, statement: SetOption, _: Parameters) -> p
         return None
     value = "" if statement.value is None else statement.value
     return pa.table({"key": pa.array([statement.key]), "value": pa.array([value])})
+
+
+def _check_value(key: str, value: str) -> None:
+    """Raise UserError for a value that does not fit its option; options that need others are checked by the write."""
+    try:
+        parse_options({key: value})
+    except SettingError as error:
+        if error.setting == key and not error.related:
+            raise
 
 
 def _nothing(reason: str) -> NothingToDo:
@@ -292,6 +328,8 @@ def _schema(statement: CreateTable, source: pa.Schema | None) -> pa.Schema:
         return pa.schema([pa.field(field.name, _stored_type(field)) for field in source])
     fields = []
     for column in statement.columns:
+        if column.name.lower() in META_COLUMNS:
+            raise UserError(f"column {column.name} is a meta column, which every table has: leave it out")
         metadata = {"comment": column.comment} if column.comment else None
         fields.append(pa.field(column.name, arrow_type(column.type), not column.is_required, metadata))
     return pa.schema(fields)
@@ -315,43 +353,55 @@ def _registered(session: SessionTables, statement: CreateTable, identifier: str,
     return outcome_rows(_nothing(f"registered {identifier} at {place}"))
 
 
-def _arguments(statement: CreateTable) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the arguments and options of `Table.create`; raise UserError for an unknown property."""
-    arguments: dict[str, Any] = {}
+def _arguments(statement: CreateTable, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arguments and options of `Table.create`, as for a DataFrame writer with the same options.
+
+    Raises UserError for an unknown property, and for an option that a table cannot store.
+    """
     options: dict[str, str] = {}
+    cdc: dict[str, str] = {}
     for key, value in statement.properties.items():
-        argument = _ARGUMENTS.get(key.lower())
-        if argument is not None:
-            if argument in arguments:
-                raise UserError(f"property {key}: another property declares {argument} already")
-            arguments[argument] = _list(value) if argument in _LISTS else value
-        elif key.lower() == _CDC:
-            if value.lower() == "true":
-                arguments.setdefault("cdc", "DATA_BEFORE_AFTER")
+        if key.lower() in (_CDC, _CDC_MODE):
+            cdc[key.lower()] = value
+        elif key.lower() in _SQL_NAMES:
+            options[_SQL_NAMES[key.lower()]] = value
         elif key.startswith(("hoodie.", "lakehouse.")):
             options[key] = value
         else:
             raise UserError(
-                f"unknown property {key!r}.{nearest(key, _PROPERTIES)} Properties are primaryKey, preCombineField or "
-                "orderingFields, type, and options hoodie.* and lakehouse.*"
+                f"unknown property {key!r}.{nearest(key, _PROPERTIES)} Properties are {', '.join(_PROPERTIES)}, and "
+                "options hoodie.* and lakehouse.*"
             )
     if statement.comment:
         raise UserError("the COMMENT of a table is not stored: leave it out, or comment columns")
+    job = parse_write_job(options)
+    _check_job(job, name)
     declared = statement.partition_by
-    if declared and arguments.setdefault("partition_by", declared) != declared:
+    if declared and job.partition_by not in (None, declared):
         raise UserError("PARTITIONED BY and hoodie.datasource.write.partitionpath.field differ; give one of them")
-    if "table_type" in arguments:
-        arguments["table_type"] = arguments["table_type"].upper()
-    if "record_key" not in arguments:
+    for key, reason in job.unused.items():
+        logger.info("CREATE TABLE %s: the property %s has no effect: %s", name, key, reason)
+    arguments: dict[str, Any] = {
+        "record_key": job.record_key or None,
+        "partition_by": declared or job.partition_by,
+        "table_type": job.table_type or None,
+        "cdc": cdc.get(_CDC_MODE) or ("DATA_BEFORE_AFTER" if cdc.get(_CDC, "").lower() == "true" else None),
+        **creation_arguments(job),
+    }
+    given = {key: value for key, value in arguments.items() if value is not None}
+    return given, {**job.creation, **job.options}
+
+
+def _check_job(job: WriteJob, name: str) -> None:
+    """Raise UserError for properties of a write instead of a table."""
+    if job.name and job.name != name:
+        raise UserError(f"property {TABLE_NAME}={job.name!r} contradicts the name {name} of the table; leave it out")
+    written = job.declares_operation and "operation"
+    wrong = written or next((part for part in _OF_WRITES if part != "operation" and getattr(job, part)), "")
+    if wrong:
         raise UserError(
-            "CREATE TABLE needs TBLPROPERTIES (primaryKey = 'column'): the columns that identify a row, separated by "
-            "commas"
+            f"TBLPROPERTIES: the {wrong.replace('_', ' ')} of a write is no property of a table: {_OF_WRITES[wrong]}"
         )
-    return arguments, options
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _declare_expression(services: Any, statement: CreateIndex, column: str, expression: str) -> None:
@@ -403,7 +453,8 @@ def _altered(builder: Any, action: AlterAction, table: Table) -> Any:
 
 
 def _options(values: Mapping[str, str]) -> dict[str, str]:
-    fixed = next((key for key in values if key.lower() in _ARGUMENTS or key.lower() == _CDC), None)
+    names = (*_SQL_NAMES, _CDC, _CDC_MODE)
+    fixed = next((key for key in values if key.lower() in names or SAME.get(key, key) in ARGUMENTS), None)
     if fixed is not None:
         raise UserError(f"the property {fixed} is fixed when a table is created; create a new table AS SELECT")
     return dict(values)

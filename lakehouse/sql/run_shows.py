@@ -77,7 +77,13 @@ def show_table(session: SessionTables, statement: ShowTable, _: Parameters) -> p
                     raise UserError(f"the table has no property {statement.key!r}.{nearest(statement.key, properties)}")
                 properties = {statement.key: value}
             return table_of(("key", "value"), sorted(properties.items()))
-    return pa.table({"createtab_stmt": pa.array([create_statement(table, ".".join(statement.name))], pa.string())})
+    return pa.table(
+        {
+            "createtab_stmt": pa.array(
+                [create_statement(table, ".".join(column_text(part) for part in statement.name))], pa.string()
+            )
+        }
+    )
 
 
 def show_indexes(session: SessionTables, statement: ShowIndexes, _: Parameters) -> pa.Table | None:
@@ -130,8 +136,9 @@ def create_statement(table: Table, name: str) -> str:
 
 def _short_properties(table: Table) -> dict[str, str]:
     config = table.config
+    keys = config.keys.record_key_fields
     properties = {
-        "primaryKey": ",".join(config.keys.record_key_fields),
+        **({"primaryKey": ",".join(keys)} if keys else {}),
         "type": "mor" if config.raw.get("hoodie.table.type") == "MERGE_ON_READ" else "cow",
     }
     ordering = config.raw.get("hoodie.table.ordering.fields") or config.raw.get("hoodie.table.precombine.field")
@@ -151,7 +158,7 @@ def _details(table: Table, name: str) -> dict[str, str]:
         "Type": summary.type,
         "Provider": "lakehouse",
         "Location": table.location,
-        "Record key": ", ".join(summary.record_key),
+        "Record key": ", ".join(summary.record_key) or "generated",
         "Partition columns": ", ".join(summary.partitioned_by),
         "Ordering": ", ".join(summary.ordering),
         "Partitions": str(len(summary.partitions)),

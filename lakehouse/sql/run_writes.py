@@ -7,10 +7,13 @@ table itself (`lakehouse.core.expressions`). A condition with a subquery is eval
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.engine.adapters import frame_batches
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.rows.partition_path import parse_partition_path
@@ -24,6 +27,7 @@ from lakehouse.sql.tokens import Token, quoted, tokens_of
 
 _OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
+_FEW_BYTES = 1 << 20
 #: Groups of rows by key, with the number of stored rows and of rows that a condition names.
 _KEYS = (
     "FROM (SELECT {columns}, 1 AS lakehouse_stored, 0 AS lakehouse_chosen FROM {stored} "
@@ -50,10 +54,11 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     if not session.belongs(statement.name):
         return None
     table = session.open(statement.name)
-    assignments = _assignments(statement.assignments, (statement.alias, statement.name[-1]), table)
+    assignments = _assignments(statement.assignments, statement.name, statement.alias, table)
     texts = {name: _expression(text, session, parameters) for name, text in assignments.items()}
-    where = _own(_expression(statement.where, session, parameters), statement.name, statement.alias, session)
-    values = {name: _own(text, statement.name, statement.alias, session) for name, text in texts.items()}
+    alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+    where = _own(_expression(statement.where, session, parameters), alias, session)
+    values = {name: _own(text, alias, session) for name, text in texts.items()}
     if any(_has_subquery(text, session) for text in (where, *values.values())):
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
@@ -70,8 +75,10 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
         return outcome_rows(_truncated(table, table.partitions()))
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
-        return outcome_rows(table.delete_where(_own(where, statement.name, statement.alias, session)))
-    fields = (*table.config.keys.record_key_fields, *table.config.keys.partition_fields)
+        own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        return outcome_rows(table.delete_where(_own(where, own, session)))
+    # A generated key is stored in the meta column only.
+    fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
     columns = dict.fromkeys(field.partition(".")[0] for field in fields)
     mark = session.engine.mark
     selected = ", ".join(quoted(column, mark) for column in columns)
@@ -80,16 +87,14 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     # The keys are read before the write, so it fails if another writer changes a partition in between.
     precondition = Precondition(timeline=table.timeline, marks={}, untouched=frozenset(table.partitions()))
     chosen = f"{name}{alias} WHERE {statement.where}"
-    # A log file deletes one of several rows with the same key in a base file.
-    most = "sum(lakehouse_stored)" if table.config.is_merge_on_read else "sum(lakehouse_stored) - 1"
-    refused = f"sum(lakehouse_stored) > 1 AND sum(lakehouse_chosen) BETWEEN 1 AND {most}"
+    refused = "sum(lakehouse_chosen) BETWEEN 1 AND sum(lakehouse_stored) - 1"
     _require_deletable_keys(
         session,
         f"SELECT {selected} {_KEYS.format(columns=selected, stored=name, chosen=chosen)} HAVING {refused} LIMIT 1",
         parameters,
     )
     frame = session.query(f"SELECT {selected} FROM {chosen}", parameters)
-    schema = table.schema
+    schema = table.schema.append(pa.field(META_COLUMNS[2], pa.string()))
     targets = [Target(field=schema.field(column), source=number) for number, column in enumerate(columns)]
     return outcome_rows(table.delete(session.engine.conform(frame, targets), precondition=precondition))
 
@@ -97,7 +102,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
 def _require_deletable_keys(session: SessionTables, query: str, parameters: Parameters) -> None:
     """Raise UserError if the query returns a key of several rows, of which a delete by key would delete others."""
     source = session.engine.source(session.query(query, parameters))
-    repeated = (source.read_all() if isinstance(source, pa.RecordBatchReader) else source).to_pylist()
+    stream = source if isinstance(source, pa.RecordBatchReader) else frame_batches(source, _FEW_BYTES)
+    repeated = stream.read_all().to_pylist()
     if repeated:
         raise UserError(
             f"several rows have the key {repeated[0]}: DELETE with a subquery deletes rows by key, so it would delete "
@@ -118,7 +124,7 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     target: Any = table
     builder = target.merge(
         session.engine.source(source),
-        _expression(statement.on, session, parameters),
+        _merge_text(statement.on, session, parameters, statement),
         source_alias=statement.source_alias,
         target_alias=statement.alias,
     )
@@ -251,15 +257,20 @@ def _shown(values: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], table: Table) -> dict[str, str]:
+def _assignments(pairs: Sequence[tuple[str, str]], name: Name, alias: str, table: Table) -> dict[str, str]:
     """Return expressions by column, without the qualifier of the table."""
     schema = table.schema
+    # An alias hides the name of the table.
+    qualifiers = [".".join(name), name[-1]] if alias in ("", name[-1]) else [alias]
     texts: dict[str, str] = {}
     for column, text in pairs:
-        head, dot, rest = column.partition(".")
-        is_qualified = dot and head.lower() in [one.lower() for one in qualifiers if one] and head not in schema.names
-        name = rest if is_qualified else column
-        root, dot, path = name.partition(".")
+        name_of_column = column
+        for qualifier in qualifiers:
+            is_qualified = column.lower().startswith(f"{qualifier.lower()}.")
+            if is_qualified and column.partition(".")[0] not in schema.names:
+                name_of_column = column[len(qualifier) + 1 :]
+                break
+        root, dot, path = name_of_column.partition(".")
         target = _column(root, schema) + (f".{path}" if dot else "")
         if target in texts:
             raise UserError(f"the column {target} is set twice")
@@ -271,9 +282,9 @@ def _assignments(pairs: Sequence[tuple[str, str]], qualifiers: Sequence[str], ta
 def _clause(
     builder: Any, clause: MergeClause, session: SessionTables, parameters: Parameters, statement: Merge, table: Table
 ) -> Any:
-    predicate = _expression(clause.condition, session, parameters) or None
-    pairs = _assignments(clause.assignments, (statement.alias, statement.name[-1]), table)
-    updates = {name: _expression(text, session, parameters) for name, text in pairs.items()}
+    predicate = _merge_text(clause.condition, session, parameters, statement) or None
+    pairs = _assignments(clause.assignments, statement.name, statement.alias, table)
+    updates = {name: _merge_text(text, session, parameters, statement) for name, text in pairs.items()}
     except_cols = list(clause.except_cols) or None
     match (clause.match, clause.action):
         case ("matched", "update"):
@@ -320,9 +331,30 @@ def _expression(text: str, session: SessionTables, parameters: Parameters) -> st
     return text
 
 
+def _merge_text(text: str, session: SessionTables, parameters: Parameters, statement: Merge) -> str:
+    """Return an expression of MERGE in the language of conditions, without namespaces before the target's name."""
+    expression = _expression(text, session, parameters)
+    if statement.alias != statement.name[-1] or len(statement.name) == 1:
+        return expression
+    tokens, edits = tokens_of(expression, session.engine.dialect), []
+    chain = [part for name in statement.name for part in (name.lower(), ".")]
+    for number, token in enumerate(tokens):
+        following = [part.text.lower() for part in tokens[number : number + len(chain)]]
+        if token.is_name and following == chain and (not number or tokens[number - 1].text != "."):
+            edits.append((token.start, tokens[number + len(chain) - 2].start))
+    for start, end in reversed(edits):
+        expression = expression[:start] + expression[end:]
+    return expression
+
+
 def _rewritten(text: str, token: Token, following: Token | None) -> list[tuple[int, int, str]]:
     """Return the edit of a string or a quoted identifier; adjacent strings are one string."""
     if token.is_quoted:
+        if "." in token.text:
+            raise UserError(
+                f"`{token.text}` is one name with a dot, which no column can have; write "
+                f"{'.'.join(quoted(part) for part in token.text.split('.'))} for a field of a struct"
+            )
         new = quoted(token.text)
     elif following is not None and following.is_string and not text[token.end : following.start].strip():
         raise UserError(
@@ -341,21 +373,40 @@ def _value(name: Token, parameters: Parameters) -> str:
     return literal_text(values[name.text])
 
 
-def _own(text: str, name: Name, alias: str, session: SessionTables) -> str:
-    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alias:
+    """The name of a table in a statement, its alias, which hides the name, and the columns of the table."""
+
+    name: Name
+    alias: str
+    columns: Sequence[str]
+
+
+def _own(text: str, table: _Alias, session: SessionTables) -> str:
+    """Return an expression without the qualifiers of its own table: `o.id`, `orders.id` and `sales.orders.id`.
+
+    Raises UserError for the name of a table with an alias.
+    """
     if not text:
         return text
     tokens = tokens_of(text, session.engine.dialect)
-    qualifiers = {(alias.lower(),)} if alias else {tuple(part.lower() for part in name[start:]) for start in (0, -1)}
+    full = {tuple(part.lower() for part in table.name[start:]) for start in (0, -1)}
+    qualifiers = {(table.alias.lower(),)} if table.alias else full
+    hidden = full - qualifiers - {(column.lower(),) for column in table.columns}
     edits = []
     for number, token in enumerate(tokens):
         if not token.is_name or (number and tokens[number - 1].text == "."):
             continue
-        for qualifier in qualifiers:
+        for qualifier in (*qualifiers, *hidden):
             width = 2 * len(qualifier)
             chain = tokens[number : number + width]
             parts = tuple(one.text.lower() for one in chain[::2])
             if len(chain) == width and parts == qualifier and all(one.text == "." for one in chain[1::2]):
+                if qualifier in hidden:
+                    raise UserError(
+                        f"{text[token.start : chain[-1].end]} in {text!r}: the table has the alias {table.alias}, "
+                        f"which hides its name; write {table.alias}.column"
+                    )
                 edits.append((token.start, chain[-1].end))
                 break
     for start, end in reversed(edits):

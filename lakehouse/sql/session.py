@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from lakehouse.errors import UserError
 from lakehouse.sql import run_definitions, run_shows, run_writes
-from lakehouse.sql.engine import NO_PARAMETERS, Parameters
+from lakehouse.sql.direct_errors import direct_error, unparsed
+from lakehouse.sql.engine import NO_PARAMETERS, EngineError, Parameters
 from lakehouse.sql.procedures import call
 from lakehouse.sql.recognise import recognise
+from lakehouse.sql.references import UnparsedStatement
 from lakehouse.sql.session_tables import SessionTables
 from lakehouse.sql.statements import (
     AlterTable,
@@ -49,17 +51,36 @@ class SqlSession(SessionTables):
 
         Raises UserError for wrong syntax, an unknown table, or a statement that the table does not support.
         """
+        _check_characters(text)
+        wrong_syntax: UserError | None = None
         try:
             statement = recognise(text, self.engine.dialect)
-        except UserError:
+        except UserError as error:
             if self.mentions(text):
                 raise
-            statement = PassThrough()
+            statement, wrong_syntax = PassThrough(), error
         run = _RUNNERS.get(type(statement))
-        rows = None if run is None else run(self, statement, parameters)
-        if rows is None:
-            return self.passed(text, parameters)
+        try:
+            rows = None if run is None else run(self, statement, parameters)
+            if rows is None:
+                return self.passed(text, parameters)
+        except EngineError as error:
+            if wrong_syntax is not None and self.engine.session is None:
+                raise wrong_syntax from error
+            raise direct_error(self, text, statement, error) from error
+        except UnparsedStatement as error:
+            raise unparsed(text, self.engine.dialect, error) from None
         return self.engine.result(rows) if isinstance(rows, pa.Table) else rows
+
+
+def _check_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the statement contains {text[error.start]!r} at position {error.start}, one half of a surrogate pair, "
+            "which is not a character: decode the text again, for example with errors='replace'"
+        ) from None
 
 
 Runner = Callable[[SqlSession, Any, Parameters], Any]

@@ -87,16 +87,13 @@ class SessionTables:
     def passed(self, text: str, parameters: Parameters) -> Any:
         """Run a statement by the engine, with a view in place of each reference to a table of the catalog.
 
-        Raises UserError if the statement cannot be parsed but names a table of the catalog.
+        Raises UnparsedStatement if the statement cannot be parsed but names a table of the catalog.
         """
         try:
             rewritten, views = self.rewritten(text)
-        except UnparsedStatement:
+        except UnparsedStatement as error:
             if self.mentions(text):
-                raise UserError(
-                    f"{text.strip()[:60]!r}: this statement is not supported for tables of the catalog. "
-                    "docs/reference/sql.md describes the statements that are"
-                ) from None
+                raise error
             return self.engine.run(text, {}, parameters)
         if not views:
             return self.engine.run(text, {}, parameters)
@@ -106,9 +103,11 @@ class SessionTables:
         """Run a query that is a part of a statement, such as the source of INSERT."""
         try:
             rewritten, views = self.rewritten(text)
-        except UnparsedStatement:
+        except UnparsedStatement as error:
             if self.mentions(text):
-                raise UserError(f"{text.strip()[:60]!r}: this query cannot be parsed") from None
+                raise UserError(
+                    f"{text.strip()[:60]!r}: this query cannot be parsed{error.detail and f': {error.detail}'}"
+                ) from None
             rewritten, views = text, {}
         return self.engine.run(rewritten, views, parameters)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,8 @@ from lakehouse.errors import UserError
 SPARK, SHELL = "lakehousespark", "lakehouseshell"
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _WORDS_LIMIT = 60
+_QUOTES = ("`", '"')
+_NAME_PART = re.compile(r'`(?:[^`]|``)*`|"(?:[^"]|"")*"|[^.`"]+')
 
 
 class LakehouseSpark(Spark):
@@ -171,6 +174,20 @@ class Cursor:
             names.append(self.name(what))
         return tuple(names)
 
+    def column(self, what: str = "a column") -> str:
+        """Read the name of a column or of a field in a struct; return its parts with dots between them.
+
+        A dot inside of quotes is refused: no column has such a name, and it would name a field of another column.
+        """
+        parts = self.parts(what)
+        dotted = next((part for part in parts if "." in part), None)
+        if dotted is not None:
+            raise self.error(
+                f"`{dotted}` is one name with a dot, which no column can have; write "
+                f"{'.'.join(quoted(part) for part in dotted.split('.'))} for a field of a struct"
+            )
+        return ".".join(parts)
+
     def string(self, what: str) -> str:
         """Read a string literal; adjacent literals are joined."""
         token = self.token
@@ -252,6 +269,14 @@ def _depth(token: Token) -> int:
 def cut(text: str, tokens: Sequence[Token]) -> str:
     """Return the characters from the first token to the last one."""
     return text[tokens[0].start : tokens[-1].end] if tokens else ""
+
+
+def name_parts(text: str) -> tuple[str, ...]:
+    """Return the parts of a name in a string, such as `sales.orders`; quotes around a part are left out."""
+    parts = _NAME_PART.findall(text)
+    if ".".join(parts) != text:
+        return tuple(text.split("."))
+    return tuple(part[1:-1].replace(part[0] * 2, part[0]) if part[0] in _QUOTES else part for part in parts)
 
 
 def split_list(text: str, tokens: Sequence[Token], sign: str = ",") -> Iterator[tuple[Token, ...]]:

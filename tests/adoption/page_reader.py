@@ -32,6 +32,7 @@ SOURCES = (
 )
 #: Variables of the process that runs the tests, which a new user does not have.
 NOT_INHERITED = (
+    "PYTHONDONTWRITEBYTECODE",
     "PYTHONPATH",
     "VIRTUAL_ENV",
     "MAKEFLAGS",

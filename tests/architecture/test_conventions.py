@@ -16,6 +16,14 @@ IMAGES = ("Dockerfile", "docker-compose.yml")
 TEXT = (".py", ".toml", ".txt", ".md", ".yaml", ".yml", ".cfg", ".ini", ".sh", ".json", ".xml")
 TEXT_NAMES = ("Makefile", "run", ".gitignore", ".airflowignore", ".dockerignore")
 
+#: Files and folders at the top level.
+TOP = {
+    "dags", "demo", "deploy", "docs", "lakehouse", "plugins", "tests", ".ci",
+    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "Dockerfile", "Makefile",
+    "docker-compose.yml",
+    "pyproject.toml", "constraints-airflow.txt", "constraints-spark.txt", ".dockerignore", ".env.example", ".gitignore",
+}  # fmt: skip
+
 
 def undocumented(module: Module) -> list[str]:
     """Return the module, its public functions and classes that have no docstring."""
@@ -94,3 +102,8 @@ def test_planted_violations_are_found() -> None:
     assert leaks("README.md", f"ok\ncd {ROOT}") == [f"README.md:2 cd {ROOT}"]
     assert leaks("README.md", "pip --index" + "-url x") == ["README.md:1 pip --index" + "-url x"]
     assert leaks("README.md", "see tests/unit and ../shared") == []
+
+
+def test_top_level_has_only_the_files_of_the_project() -> None:
+    # A test or script that gives a table a relative location leaves it there.
+    assert {path.partition("/")[0] for path in tracked_files()} - TOP == set()

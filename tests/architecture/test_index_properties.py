@@ -48,6 +48,7 @@ ASKING = frozenset(
         "lakehouse/core/files/stage/staging.py",
         "lakehouse/core/operations/create/declare.py",
         "lakehouse/core/operations/services/filter_build.py",
+        "lakehouse/core/operations/write/bootstrap.py",
         "lakehouse/core/state/table_config.py",
         "lakehouse/platform/catalog/declared_settings.py",
         "lakehouse/platform/catalog/existing_tables.py",

@@ -313,4 +313,4 @@ def test_migrated_schema_equals_the_models(catalog: Catalog) -> None:
             if "lakehouse_" in str(change)
         ]
     assert mine == []
-    assert catalog.database.upgrade() == "0006"
+    assert catalog.database.upgrade() == "0007"

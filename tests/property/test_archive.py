@@ -25,11 +25,11 @@ from tests.support.tables import Shape, examples, make_table, row
 from tests.support.tables import batch as rows_batch
 
 CRASHED, SURVIVOR = 101, 102
-KINDS = ("SIMPLE", "LOGS_BUCKET")
+KINDS = ("SIMPLE", "LOGS_BUCKET", "V6", "LOGS_V6")
 #: An archive run keeps the commits that no compaction of the metadata table contains.
 COMPACTED = {"hoodie.metadata.compact.max.delta.commits": "1"}
 #: Per kind of table: the tests take one of this many steps of an archive run.
-SHARES = {"SIMPLE": 8, "LOGS_BUCKET": 16}
+SHARES = {"SIMPLE": 8, "LOGS_BUCKET": 16, "V6": 16, "LOGS_V6": 16}
 
 
 def fill_with_history(storage: Storage, index: str) -> Storage:
@@ -78,9 +78,9 @@ def check_recovery(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
     before = len(every_write(table))
     table.upsert(batch({("a", "a0"): 99}))
     assert len(every_write(table)) == before + 1
-    files = {file.name for file in storage.list(".hoodie/timeline/history")}
     history = table.refresh().store.archived_timeline
-    assert history is not None and {file.name for file in history.files()} <= files
+    files = {file.name for file in storage.list(history.directory)}
+    assert history.files() and {file.name for file in history.files()} <= files
 
 
 @pytest.mark.parametrize("index", KINDS)

@@ -34,7 +34,7 @@ from tests.support.killed import (
 CRASHED, SURVIVOR, THIRD = 101, 102, 103
 NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
 CLEANING = {"hoodie.clean.commits.retained": "2"}
-KINDS = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET")
+KINDS = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET", "SIMPLE_6", "LOGS_SIMPLE_6")
 
 
 @cache
@@ -43,12 +43,12 @@ def unplanned(kind: str) -> Storage:
     table = create(storage, kind)
     table.bulk_insert(batch({key: 0 for key in BASE} | {("x", "x1"): 1}))
     table.upsert(batch({("a", "a0"): 1, ("b", "b0"): 1}))
-    if kind != "SIMPLE":
+    if not kind.startswith("SIMPLE"):
         table.services.compaction.run(force=True)
     table.delete_partitions(["x"])
     table.insert_overwrite(batch({key: 1 for key in BASE if key[0] == "b"}))
     table.upsert(batch({key: 1 for key in BASE if key[0] == "a"}))
-    if kind != "SIMPLE":
+    if not kind.startswith("SIMPLE"):
         table.services.compaction.run(force=True)
     table.upsert(batch({("a", "a0"): 1}))
     table.upsert(batch({("a", "a1"): 1}))
@@ -122,7 +122,7 @@ def recover(storage: Storage, dead: tuple[int, ...], rows: Rows = BASE) -> None:
     assert rows_of(storage) == {**rows, **RECOVERY}
     left = [f.path for f in storage.list(".hoodie") if f.path.startswith((".hoodie/.", ".hoodie/lock"))]
     left += [f.path for f in storage.list("") if is_temporary(f.path)]
-    assert left == [DEFINITIONS_PATH]
+    assert set(left) <= {DEFINITIONS_PATH}
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["plan-and-run", "run"])

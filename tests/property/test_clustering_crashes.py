@@ -30,7 +30,7 @@ from tests.support.killed import (
 )
 
 CRASHED, SURVIVOR, THIRD = 101, 102, 103
-TYPES = ("SIMPLE", "LOGS_SIMPLE")
+TYPES = ("SIMPLE", "LOGS_SIMPLE", "SIMPLE_6", "LOGS_SIMPLE_6")
 NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v,id", "hoodie.layout.optimize.strategy": "hilbert"}
 WRITES = (
@@ -348,8 +348,11 @@ def test_completed_clustering_is_rolled_back_to_its_plan_and_run_again(kind: str
     run(storage)
     table = open_as(storage, SURVIVOR)
     table.rollback(requested)
-    assert rows_of(storage) == BASE and pending(storage) == [requested]
-    assert isinstance(table.services.clustering.run(instant=requested), Committed)
+    # In version 6 the plan is a replacecommit like any other, and is deleted.
+    planned = [] if kind.endswith("_6") else [requested]
+    assert rows_of(storage) == BASE and pending(storage) == planned
+    again = table.services.clustering.run(instant=requested) if planned else run(storage, SURVIVOR)
+    assert isinstance(again, Committed)
     recover(storage, BASE, ())
     table.restore(table.commits()[0][0].requested)
     assert pending(storage) == [] and leftovers(storage) == []

@@ -23,6 +23,7 @@ from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.model.instant import Action, State
 from tests.support.killed import (
     BASE,
+    COMPACTED,
     INDEXES,
     LOGGED,
     RECOVERY,
@@ -46,7 +47,7 @@ LOST, CRASHED, SURVIVOR, THIRD = 100, 101, 102, 103
 NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
 #: The writes after the first commit. On tables with logs a compaction runs after the first one of them.
 WRITES = ("delete", "upsert", "insert_overwrite")
-TABLES = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET")
+TABLES = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET", "SIMPLE_6", "LOGS_SIMPLE_6", "LOGS_BUCKET_6")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +327,7 @@ def test_next_process_completes_the_rollback_after_a_crash_at_any_step(index: st
             settled(storage, rows)
 
 
-@pytest.mark.parametrize("index", ["LOGS_SIMPLE", "LOGS_BUCKET"])
-@pytest.mark.parametrize("service", ["compaction", "log compaction"])
+@pytest.mark.parametrize(("index", "service"), COMPACTED)
 def test_executor_commits_no_deleted_file_when_its_plan_is_rolled_back_at_any_step(
     index: str, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,7 +363,7 @@ def _unsavepoint(table: Table, index: str) -> object:
     return table.delete_savepoint(history(index).instants[1])
 
 
-@pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE"])
+@pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE", "LOGS_SIMPLE_6"])
 def test_next_attempt_creates_or_deletes_the_savepoint_after_a_crash_at_any_step(index: str) -> None:
     kept = copy_of(history(index).storage)
     _savepoint(open_as(kept, CRASHED), index)

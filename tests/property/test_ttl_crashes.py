@@ -76,7 +76,7 @@ def finish(storage: Storage) -> None:
     assert len(table.timeline.writes()) == writes
 
 
-@pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE"])
+@pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE", "SIMPLE_6", "LOGS_SIMPLE_6"])
 def test_next_ttl_run_completes_the_run_after_a_crash_at_any_step(index: str) -> None:
     outcomes = set()
     for step, mode in points(trace(index)):

@@ -48,7 +48,6 @@ SERVICES: dict[str, Callable[[Table], object]] = {
     "clustering": lambda table: table.services.clustering.run(force=True),
     "ttl": lambda table: table.services.ttl.run(),
 }
-COMPACTING = ("plan", "plan log", "compaction", "log compaction")
 #: Actors for tables without the bucket index.
 CLUSTERING = ("plan clustering", "clustering", "clustering")
 UNDOING = ("savepoint", "savepoint", "delete savepoint", "undo", "undo", "restore", "restore")

@@ -7,7 +7,8 @@ NoReferencedFileDeleted   a file that a completed write names exists and does no
                           retained version needs it
 CompletedIsForever        only a rollback or restore whose plan names it removes a completed write; archive moves it out
                           of the active timeline, and readers see the same rows
-UndoneInOrder             a rollback removes the newest write; readers then see the rows before that write
+UndoneInOrder             a rollback removes the newest write; readers then see the rows before that write. In version 6
+                          the newest write is the one with the latest requested time
 RestoredAsTold            when a restore completes, the rows are those of its target
 SavepointsStay            a write with a savepoint is not rolled back, and its files are not deleted
 LivingAreSpared           an active write is not rolled back, unless by force
@@ -37,9 +38,10 @@ from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from tests.simulation.model import Change, Key, Row, Rows, after
+from tests.simulation.store import timeline_name
+from tests.simulation.tables import Shape
 from tests.simulation.world import Process, Violation, World
 
-TIMELINE = ".hoodie/timeline/"
 _PLANNED = {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 
 
@@ -74,9 +76,10 @@ class Checker:
         restoring: The targets of pending restores by requested time.
     """
 
-    def __init__(self, world: World, storage: MemoryStorage, before: Sequence[Rows], *, ordered: bool) -> None:
+    def __init__(self, world: World, storage: MemoryStorage, before: Sequence[Rows], shape: Shape) -> None:
         """Start with the existing writes of `storage`; `before` are the rows after each of them."""
-        self.world, self.storage, self.ordered = world, storage, ordered
+        self.world, self.storage, self.ordered = world, storage, shape.ordered
+        self.layout = table_layout(shape.version)
         self.changes: dict[str, Change] = {}
         self.committed: dict[str, int] = {}
         self.taken_back: set[str] = set()
@@ -96,8 +99,8 @@ class Checker:
         self._owners: dict[str, Process] = {}
         self._requested: dict[str, set[Action]] = {}
         self._completed: dict[str, str] = {}
-        for path in sorted(path for path in self._files if path.startswith(TIMELINE)):
-            instant = parse_instant(path.removeprefix(TIMELINE))
+        for path in sorted(self._files):
+            instant = parse_instant(timeline_name(path))
             if instant is not None and instant.is_completed:
                 self._completed[instant.requested] = instant.completion
                 self._name(instant, storage.get(path))
@@ -114,7 +117,7 @@ class Checker:
         if path in self._named:
             self.violated("NoReferencedFileDeleted", f"{path}, which {self._named[path]} names, was written again")
         self._files.add(path)
-        instant = parse_instant(path.removeprefix(TIMELINE)) if path.startswith(TIMELINE) else None
+        instant = parse_instant(timeline_name(path))
         if instant is None or (instant.action is Action.SAVEPOINT and not instant.is_completed):
             return
         if instant.action is Action.SAVEPOINT:
@@ -143,7 +146,7 @@ class Checker:
         keeping = [savepoint for savepoint, kept in self._kept.items() if path in kept]
         if keeping:
             self.violated("SavepointsStay", f"{path}, which the savepoint of {keeping[0]} keeps, was deleted")
-        instant = parse_instant(path.removeprefix(TIMELINE)) if path.startswith(TIMELINE) else None
+        instant = parse_instant(timeline_name(path))
         if instant is None:
             return
         if instant.action is Action.SAVEPOINT:
@@ -193,22 +196,22 @@ class Checker:
 
     def _complete(self, instant: Instant, data: bytes) -> None:
         requested, completion = instant.requested, instant.completion
-        pending = {path for path in self._files if path.startswith(f"{TIMELINE}{requested}.")}
+        pending = {path for path in self._files if timeline_name(path).startswith(f"{requested}.")}
         if requested in self._completed:
             planned = self._requested.get(requested, set()) & _PLANNED
             name = "OneExecutorPerPlan" if planned else "LegalTimeline"
             self.violated(name, f"{requested} was completed at {self._completed[requested]} and {completion}")
         if not any(path.endswith(".requested") for path in pending):
             self.violated("LegalTimeline", f"{requested} was completed without a requested file")
-        if completion <= max([requested, *self._completed.values()]):
+        if instant.completed is not None and completion <= max([requested, *self._completed.values()]):
             self.violated("LegalTimeline", f"{requested} was completed at {completion}, which is not the newest time")
         self._completed[requested] = completion
         self._to_undo.pop(requested, None)
         if instant.action is Action.RESTORE:
             target = self.restoring.pop(requested)
             known = [rows for write, _, rows in self._stands if write == target]
-            if known and known[0] != self.rows:
-                newest = self._stands[-1][0]
+            newest = self._newest()
+            if known and (newest != target if instant.completed is None else known[0] != self.rows):
                 self.violated("RestoredAsTold", f"{requested} restored {target}, but {newest} is still completed")
             self.check_rows()
         if instant.action not in WRITE_ACTIONS:
@@ -239,7 +242,7 @@ class Checker:
     def _announce(self, instant: Instant, data: bytes) -> None:
         """Record the writes that a requested rollback or restore removes."""
         if instant.action is Action.ROLLBACK:
-            target = table_layout(9).decode_rollback_plan(data, base_path=self.storage.root).target
+            target = self.layout.decode_rollback_plan(data, base_path=self.storage.root).target
             self._to_undo[instant.requested] = {target}
             self._spare(target)
         elif instant.action is Action.RESTORE:
@@ -273,12 +276,27 @@ class Checker:
         self.undone += 1
         self._named = {file: by for file, by in self._named.items() if by != requested}
         if requested in {write for write, _, _ in self._stands}:
-            newest, did, _ = self._stands.pop()
-            if newest != requested:
-                self.violated("UndoneInOrder", f"{requested} was rolled back before {newest}, which is newer")
-            self.taken_back.add(did)
+            if self._newest() != requested:
+                self.violated("UndoneInOrder", f"{requested} was rolled back before {self._newest()}, which is newer")
+            self._forget(requested)
             self.versions.append(self._stands[-1][2] if self._stands else {})
         self.check_rows()
+
+    def _newest(self) -> str:
+        """Return the requested time of the newest write that is not rolled back."""
+        times = [requested for requested, _, _ in self._stands]
+        return times[-1] if self.layout.has_completion_times else max(times)
+
+    def _forget(self, requested: str) -> None:
+        """Remove a write that was rolled back. Later rows are those without its change."""
+        stands, self._stands = self._stands, []
+        for write, did, rows in stands:
+            if write == requested:
+                self.taken_back.add(did)
+            elif did and self._stands:
+                self._stands.append((write, did, after(self._stands[-1][2], self.changes[did], ordered=self.ordered)))
+            else:
+                self._stands.append((write, did, rows))
 
     def named_by_archived(self) -> set[str]:
         """Return the paths that archived writes name."""
@@ -286,7 +304,7 @@ class Checker:
 
     def _is_archived(self, instant: Instant) -> bool:
         times = (instant.requested, instant.action, instant.completion)
-        history = ArchivedTimeline(self.storage, f"{TIMELINE}history")
+        history = ArchivedTimeline(self.storage, ".hoodie/timeline/history")
         found = history.instants(requested_from=instant.requested, requested_up_to=instant.requested)
         return times in [(i.requested, i.action, i.completed) for i in found]
 

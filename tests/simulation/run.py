@@ -16,7 +16,6 @@ from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from lakehouse.model.instant import Action
 from tests.simulation.actors import (
     CLUSTERING,
-    COMPACTING,
     UNDOING,
     Setting,
     change_of,
@@ -42,26 +41,25 @@ Actor = Callable[[SimulatedStorage, Process], None]
 class Run:
     """A world with a table and its actors."""
 
-    def __init__(
-        self, seed: int, *, metadata: bool = False, expression: bool = False, record_index: bool = False
-    ) -> None:
+    def __init__(self, seed: int, *, version: int = 9, **indexes: bool) -> None:
+        """Prepare the run of a seed; `indexes` are fields of `Shape`."""
         self.seed = seed
         self.world = World(seed)
         random = self.world.random
-        shape = _shape(random)
-        if record_index and not shape.is_clustered:
+        shape = _shape(random, version)
+        if indexes.get("record_index") and not shape.is_clustered:
             # A merge-on-read table with buckets cannot have a record index.
             shape = replace(shape, kind=f"{shape.kind[:3]}_SIMPLE")
-        self.shape = replace(shape, metadata=metadata, expression=expression, record_index=record_index)
+        self.shape = replace(shape, **indexes)
         stored, versions = prepared(self.shape)
         conditional = random.random() < 0.85
         self.storage = copy_of(stored) if conditional else UnconditionalStorage(stored)
         # The names of bulk insert files are digests that include the location of the table.
         self.storage.root = "memory://lake" if conditional else "s3://before-2024/lake"
-        self.checker = Checker(self.world, self.storage, versions, ordered=self.shape.ordered)
+        self.checker = Checker(self.world, self.storage, versions, self.shape)
         self.setting = Setting(
             shape=self.shape,
-            non_blocking=self.shape.kind.startswith("MOR_BUCKET") and random.random() < 0.6,
+            non_blocking=self.shape.kind.startswith("MOR_BUCKET") and random.random() < 0.6 and version != 6,
             options=options_of(random, conditional=conditional),
             checker=self.checker,
         )
@@ -89,7 +87,7 @@ class Run:
         random = self.world.random
         names = ["write"] * random.choice((1, 2, 2, 3))
         if self.shape.merges:
-            names += random.sample(COMPACTING, random.choice((0, 1, 1, 2)))
+            names += random.sample(self.shape.compacting, random.choice((0, 1, 1, 2)))
         if self.shape.plan and random.random() < 0.5:
             names += [self.shape.plan] * 2
         if self.shape.is_clustered and random.random() < 0.25:
@@ -100,7 +98,7 @@ class Run:
             names.append("read")
         if random.random() < 0.25:
             names.append("clean")
-        if random.random() < 0.2:
+        if random.random() < 0.2 and self.shape.version != 6:
             names.append("archive")
         if random.random() < 0.3:
             names += random.sample(UNDOING, random.choice((1, 2, 3)))
@@ -149,7 +147,7 @@ def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None
     for half in table.timeline.where(action=Action.SAVEPOINT, pending=True):
         table.delete_savepoint(half.requested)
     checker.check_rows()
-    services = [table.services.compaction.run, table.services.log_compaction.run] if shape.merges else []
+    services = [table.services.named(name).run for name in shape.compactions]
     for service in (*services, *([table.services.clustering.run] if shape.is_clustered else [])):
         while not isinstance(service(), NothingToDo):
             pass
@@ -173,15 +171,20 @@ def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None
         check_metadata(Table.open(checker.storage.root, env=Env(storage=checker.storage)))
 
 
-def _shape(random: Random) -> Shape:
+def _shape(random: Random, version: int) -> Shape:
     kind = random.choice(KINDS)
-    plan = random.choice(("", *plans_of(kind)))
-    return Shape(kind, random.random() < 0.3, plan)
+    plan = random.choice(("", *plans_of(kind, version)))
+    return Shape(kind, random.random() < 0.3, plan, version=version)
 
 
-def failure_of(seed: int, **indexes: bool) -> tuple[str, str] | None:
+def version_of(seed: int) -> int:
+    """Return the table version of a seed: a third of the runs have version 6."""
+    return 6 if seed % 3 == 2 else 9
+
+
+def failure_of(seed: int, *, version: int = 9, **indexes: bool) -> tuple[str, str] | None:
     """Run a seed; return None, or the name of the violated invariant and a report for the replay."""
-    return failure_in(Run(seed, **indexes))
+    return failure_in(Run(seed, version=version, **indexes))
 
 
 def failure_in(run: Run) -> tuple[str, str] | None:

@@ -108,7 +108,7 @@ def play(pair: Pair, schedule: Schedule) -> Played:
     world = Scheduled(schedule)
     stored, versions = prepared(pair.shape)
     storage = copy_of(stored)
-    checker = Checker(world, storage, versions, ordered=pair.shape.ordered)
+    checker = Checker(world, storage, versions, pair.shape)
     setting = Setting(shape=pair.shape, non_blocking=pair.non_blocking, options={}, checker=checker)
     with simulated():
         for number in (schedule.first, 1 - schedule.first):

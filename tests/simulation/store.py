@@ -32,9 +32,15 @@ LOCK_LEASE_MS, HEARTBEAT_MS, MISSES = 2_000, 1_000, 2
 #: Pauses. The long one exceeds every lease plus the difference of the clocks.
 LONG_MS, SHORT_MS = 12_000, 2_900
 _TIMELINE_WEIGHT = 5
-_TIMELINE, _HEARTBEATS = ".hoodie/timeline/", ".hoodie/.heartbeat/"
+_HEARTBEATS = ".hoodie/.heartbeat/"
 #: The files that a lock holder reads to check its lock.
 _LOCKS = (".hoodie/lock", LOCK_PATH, "row")
+
+
+def timeline_name(path: str) -> str:
+    """Return the name of a file on the timeline; empty for another file. In version 6 it lies in `.hoodie` itself."""
+    folder, _, name = path.rpartition("/")
+    return name if folder == ".hoodie/timeline" or (folder == ".hoodie" and name[:1].isdigit()) else ""
 
 
 class Watcher(Protocol):
@@ -191,7 +197,7 @@ class SimulatedStorage(FaultyStorage):
             process.refusals -= 1
             return "refused"
         # Most defects appear at a create on the timeline, which is only one of twenty calls.
-        weight = _TIMELINE_WEIGHT if verb.startswith("create") and path.startswith(_TIMELINE) else 1
+        weight = _TIMELINE_WEIGHT if verb.startswith("create") and timeline_name(path) else 1
         if not self.plan.kinds or random.random() >= self.plan.rate * weight:
             return ""
         kind = random.choice(self.plan.kinds)
@@ -201,7 +207,7 @@ class SimulatedStorage(FaultyStorage):
             when = random.choice(("before", "after"))
             # Between the check of the lock and the protected call, only the lease keeps other writers out. A longer
             # pause is therefore simulated only for `create_guarded`, which verifies the lock itself.
-            is_protected = verb in ("create", "delete") and path.startswith(_TIMELINE) and when == "before"
+            is_protected = verb in ("create", "delete") and timeline_name(path) != "" and when == "before"
             is_check = verb in ("get", "get_tagged") and path in _LOCKS and when == "after"
             return "" if is_protected or is_check else f"stall {when}"
         if kind == "refused":

@@ -57,6 +57,7 @@ class Shape:
     """The type and index of a table, whether it has an ordering column, its pending plan, and its metadata table.
 
     `expression` and `record_index` say whether the metadata table has an index on an expression, and a record index.
+    `version` is the table version.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Shape:
     metadata: bool = False
     expression: bool = False
     record_index: bool = False
+    version: int = 9
 
     @property
     def merges(self) -> bool:
@@ -72,14 +74,29 @@ class Shape:
         return self.kind.startswith("MOR")
 
     @property
+    def compactions(self) -> tuple[str, ...]:
+        """The names of the services that compact the table."""
+        if not self.merges:
+            return ()
+        return ("compaction",) if self.version == 6 else ("compaction", "logcompaction")
+
+    @property
+    def compacting(self) -> tuple[str, ...]:
+        """The actors that compact a merge-on-read table. In version 6 the names of log compactions are left out."""
+        return ("plan", "compaction") if self.version == 6 else ("plan", "plan log", "compaction", "log compaction")
+
+    @property
     def is_clustered(self) -> bool:
         """Whether the table can be clustered."""
         return self.kind.endswith("SIMPLE")
 
 
-def plans_of(kind: str) -> tuple[str, ...]:
+def plans_of(kind: str, version: int = 9) -> tuple[str, ...]:
     """Return the pending plans that a table of this kind can have; the empty text means no plan."""
     compacted = ("compaction", "log compaction") if kind.startswith("MOR") else ()
+    if version == 6:
+        # Hudi 0.15 would read the rows of a log compaction twice.
+        compacted = compacted[:1]
     return ("", *compacted, "clustering") if kind.endswith("SIMPLE") else ("", *compacted)
 
 
@@ -111,6 +128,7 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
             table_type="MERGE_ON_READ" if shape.merges else "COPY_ON_WRITE",
             options=INDEXES[index]
             | CALLS
+            | {"hoodie.write.table.version": str(shape.version)}
             | (METADATA if shape.metadata else NO_METADATA)
             | (RECORD_INDEX if shape.record_index else {}),
             env=world.moving.env(storage),
@@ -140,9 +158,9 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
     return storage, tuple(versions)
 
 
-def shapes() -> Iterator[Shape]:
+def shapes(version: int = 9) -> Iterator[Shape]:
     """Yield all shapes of tables at the start of a run."""
     for kind in dict.fromkeys(KINDS):
-        for plan in plans_of(kind):
+        for plan in plans_of(kind, version):
             for ordered in (False, True):
-                yield Shape(kind, ordered, plan)
+                yield Shape(kind, ordered, plan, version=version)

@@ -20,8 +20,6 @@ from lakehouse.sql.session import SqlSession
 from tests.support.sql_corpus import CORPUS, problems
 
 pytestmark = pytest.mark.spark
-#: Files of the corpus that Spark runs, too; the others differ from them only by statements without a query.
-FILES = ("queries", "quoting", "quickstart")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +109,7 @@ def test_other_statements_reach_spark_as_the_same_string(spark: SparkSession, ca
         assert texts[-1] is statement
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sorted(file.stem for file in CORPUS.glob("*.sql")))
 def test_statements_of_the_corpus_return_the_same_rows_as_duckdb(
     spark: SparkSession, name: str, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ _SAMPLED = (
     "tests/reports/test_value_representations.py",
     "tests/s3/test_journey.py",
     "tests/simulation/test_pairs.py",
+    "tests/spark/test_attached_catalog.py::test_statements_of_the_corpus_return_the_same_rows_as_duckdb",
     "tests/spark/test_cdc.py",
     "tests/spark/test_changed_rows.py",
     "tests/spark/test_filter_pushdown.py",

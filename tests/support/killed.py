@@ -5,6 +5,7 @@ Each operation is defined twice: as a call on a table, and as its effect on a di
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +17,10 @@ import pytest
 
 from lakehouse.core.env import Env, process_state
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.metadata.place import DEFINITIONS_PATH, METADATA
+from lakehouse.core.operations.write import write
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
@@ -41,9 +44,22 @@ BASE: Rows = {(p, f"{p}{i}"): 1 for p in ("a", "b") for i in range(5)}
 INDEXES: dict[str, dict[str, str]] = {
     "SIMPLE": {},
     "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+    "SIMPLE_6": {"hoodie.write.table.version": "6"},
 }
-#: Options of merge-on-read tables, by index.
-LOGGED: dict[str, dict[str, str]] = {f"LOGS_{name}": options for name, options in INDEXES.items()}
+#: Options of merge-on-read tables, by index. A name that ends in `_6` is that of a table of version 6.
+LOGGED: dict[str, dict[str, str]] = {
+    **{f"LOGS_{name}": options for name, options in INDEXES.items()},
+    "LOGS_BUCKET_6": INDEXES["BUCKET"] | INDEXES["SIMPLE_6"],
+}
+#: The services that compact each of these tables: version 6 has no log compaction.
+COMPACTED: tuple[tuple[str, str], ...] = tuple(
+    (index, service)
+    for service in ("compaction", "log compaction")
+    for index in LOGGED
+    if service == "compaction" or not index.endswith("_6")
+)
+#: Options of tables of version 6, by a name in place of an index; the second one is merge-on-read.
+OLDER: dict[str, dict[str, str]] = {name: {"hoodie.write.table.version": "6"} for name in ("V6", "LOGS_V6")}
 #: Options of every call: two logs are enough for a log compaction.
 CALLS = {"hoodie.log.compaction.blocks.threshold": "2"}
 #: Rows of the upsert: two stored rows, a new row in an existing partition and one in a new partition.
@@ -232,8 +248,8 @@ def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ())
         record_key=["id"],
         partition_by=["p"],
         ordering="ts",
-        table_type="MERGE_ON_READ" if index in LOGGED else "COPY_ON_WRITE",
-        options={**INDEXES, **LOGGED}[index] | CALLS,
+        table_type="MERGE_ON_READ" if index.startswith("LOGS_") else "COPY_ON_WRITE",
+        options={**INDEXES, **LOGGED, **OLDER}[index] | CALLS,
         exist_ok=True,
         env=Env(storage=storage, processes=Host(pid, frozenset(dead))),
     )
@@ -308,9 +324,29 @@ def leftovers(storage: Storage) -> list[str]:
         partition, _, name = file.path.rpartition("/")
         is_data = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
         is_stray = file.path not in named and is_data is not None and not partition.startswith(".hoodie/timeline")
+        if is_stray and table.config.names_logs_by_slice and is_undone(storage, file.path):
+            continue
         if is_stray or is_temporary(file.path) or file.path.startswith((".hoodie/.", ".hoodie/lock")):
             left.append(file.path)
     return left
+
+
+def is_undone(storage: Storage, path: str) -> bool:
+    """Return whether a log file has no rows of a reader: a command block, or blocks that a later one rolls back.
+
+    In version 6 such log files stay. The command block of a rollback is in the same slice.
+    """
+    partition, _, name = path.rpartition("/")
+    log = parse_log_file(name, partition, 0)
+    if log is None:
+        return False
+    blocks = scan_blocks(io.BytesIO(storage.get(path)))
+    targets = set()
+    for file in storage.list(partition):
+        other = parse_log_file(file.name, partition, 0)
+        if other and (other.file_id, other.instant) == (log.file_id, log.instant) and other.version > log.version:
+            targets |= {block.target for block in scan_blocks(io.BytesIO(storage.get(file.path)))}
+    return all(block.kind is BlockType.COMMAND or block.instant in targets for block in blocks)
 
 
 def run_and_die(root: str, index: str, verb: str, step: int, mode: str) -> None:
@@ -345,3 +381,23 @@ def insist(root: str, number: int) -> None:
             assert re.search(r"\d{17}|lock", str(error)), f"{error} names neither an instant nor a lock"
             SystemClock().sleep(0.01)
     raise AssertionError("500 attempts failed with retryable errors")
+
+
+class _Killed(BaseException):
+    """Ends a write before its commit, as a killed process does."""
+
+
+def killed_before_commit(table: Table, rows: pa.Table) -> None:
+    """Upsert rows in a process that ends before the commit; its heartbeat is expired."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def end(*_: object) -> None:
+            raise _Killed
+
+        patch.setattr(write, "complete_commit", end)
+        patch.setattr(write, "abandon", lambda *_: False)
+        with pytest.raises(_Killed):
+            table.upsert(rows)
+    storage = table.services_as_loaded.table.env.storage
+    for file in storage.list(".hoodie/.heartbeat"):
+        storage.delete(file.path)

@@ -230,10 +230,27 @@ def _export(name: str, title: str) -> Command:
     )
 
 
+_TARGET = "Empty folder for the result: a path or a URL."
+_EXPORT_PARQUET = Command(
+    "parquet",
+    "export:export_parquet_files",
+    "Write the newest version to plain Parquet files in folders column=value; repeat a command that was killed.",
+    [table(), value("--target", _TARGET), output()],
+    examples=("lakehouse export parquet --table sales.orders --target /exports/orders",),
+)
+_EXPORT_HUDI = Command(
+    "hudi",
+    "export:export_table_copy",
+    "Copy the newest version into another table of Hudi; repeat a command that was killed.",
+    [table(), value("--target", _TARGET), output()],
+    examples=("lakehouse export hudi --table sales.orders --target /copies/orders",),
+)
+
+
 _MORE: dict[str, tuple[click.Command, ...]] = {
     "index": (_INDEX_LIST, _INDEX_CREATE, _INDEX_DROP, _INDEX_FILTERS),
     "clean": (_ORPHANS,),
-    "export": (_export("iceberg", "Iceberg"), _export("delta", "Delta")),
+    "export": (_export("iceberg", "Iceberg"), _export("delta", "Delta"), _EXPORT_PARQUET, _EXPORT_HUDI),
     "ttl": (Group("policy", "Edit the TTL rules of partitions.", [_SET, _REMOVE, _LIST]),),
 }
 COMMANDS: dict[str, click.Command] = {spec.name: _service(spec) for spec in SERVICE_SPECS}

@@ -56,6 +56,42 @@ _CREATE = Command(
         "lakehouse table create --name orders --location /data/orders --record-key order_id --partition-by day",
     ),
 )
+_BOOTSTRAP = Command(
+    "bootstrap",
+    "table:bootstrap",
+    "Make a table from a folder of Parquet files, which stay as they are; repeat a command that was killed.",
+    [
+        value("--source", "Folder of the files: a path or a URL. Partitions are its sub-folders."),
+        value("--name", "Name of the table."),
+        value("--location", "Location of the table, outside of the source: a path or a URL."),
+        value("--record-key", "Comma-separated columns of the record key.", default=""),
+        value(
+            "--partition-by",
+            "Comma-separated columns, one for each level of folders. Default: the names in folders column=value.",
+            default="",
+        ),
+        value(
+            "--mode",
+            "metadata writes keys only, and reads find the other columns in the source; full copies all rows.",
+            type=OneOf(("metadata", "full")),
+            default="metadata",
+        ),
+        value(
+            "--partition-pattern",
+            "Regular expression for partition paths: only these partitions have the mode, all others the other one.",
+            default="",
+        ),
+        value("--type", "Type of the table; COW and MOR are short forms.", type=_TYPE, default=TABLE_TYPES[0]),
+        value("--ordering", "Columns that decide which version of a record is newer.", default=""),
+        options(),
+        output(),
+    ],
+    examples=(
+        "lakehouse table bootstrap --source /raw/orders --name orders --location /data/orders --record-key order_id",
+        "lakehouse table bootstrap --source /raw/orders --name orders --location /data/orders --record-key order_id "
+        "--mode full --partition-pattern 'day=2026-.*'",
+    ),
+)
 _DESCRIBE = Command(
     "describe",
     "table:describe",
@@ -278,6 +314,7 @@ COMMANDS: dict[str, click.Command] = {
         "Create, describe, read, delete from and validate tables; register them in a catalog; compare spec files.",
         [
             _CREATE,
+            _BOOTSTRAP,
             _DESCRIBE,
             _READ,
             _DELETE,

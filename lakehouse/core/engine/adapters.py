@@ -7,6 +7,7 @@ that this package works where the engine is not installed.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
@@ -29,6 +30,14 @@ class EngineAdapter(Protocol):
 
     def frame_engine(self, frame: Any, memory_budget_bytes: int) -> Engine:
         """Return an engine that runs tasks on the session of the frame."""
+        ...
+
+    def frame_batches(self, frame: Any, batch_bytes: int) -> pa.RecordBatchReader:
+        """Return the rows of a frame as a stream of this process, which is read once."""
+        ...
+
+    def unique_frame(self, frame: Any, identity: Sequence[str], columns: Sequence[str]) -> Any:
+        """Return some columns of a frame; raise UserError if several of its rows have one key `identity`."""
         ...
 
     def scan_to_frame(self, session: Any, scan: Any) -> Any:
@@ -61,6 +70,20 @@ def frame_engine(frame: Any, memory_budget_bytes: int) -> Engine:
 def frame_schema(frame: Any) -> pa.Schema:
     """Return the columns of a frame without running a task."""
     return frame_engine(frame, 1).schema(frame)
+
+
+def frame_batches(frame: Any, batch_bytes: int) -> pa.RecordBatchReader:
+    """Return the rows of an engine's frame as a stream, which is read once; its batches have about `batch_bytes`."""
+    adapter = _adapter_of(frame)
+    assert adapter is not None, "the caller passes a frame of an engine"
+    return adapter.frame_batches(frame, batch_bytes)
+
+
+def unique_frame(frame: Any, identity: Sequence[str], columns: Sequence[str]) -> Any:
+    """Return some columns of an engine's frame; raise UserError if several of its rows have one key `identity`."""
+    adapter = _adapter_of(frame)
+    assert adapter is not None, "the caller passes a frame of an engine"
+    return adapter.unique_frame(frame, identity, columns)
 
 
 def is_frame(value: Any) -> bool:

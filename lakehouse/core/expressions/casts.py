@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.values import TIMESTAMP, Datum, decimal_of, is_number, plain
-from lakehouse.core.rows.result_values import to_days, to_times
+from lakehouse.core.rows.result_values import NoValuesError, to_days, to_times
 from lakehouse.errors import UserError
 
 #: The types of a cast by their names.
@@ -95,7 +95,13 @@ def _number(value: pa.Array, source: pa.DataType, kind: pa.DataType) -> pa.Array
 def _from_string(value: pa.Array, kind: pa.DataType) -> pa.Array | None:
     trimmed = pc.utf8_trim(value, characters=_BLANKS)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        parsed = to_days(value, None) if pa.types.is_date(kind) else to_times(value, None).cast(kind)
+        try:
+            parsed = to_days(value, None) if pa.types.is_date(kind) else to_times(value, None).cast(kind)
+        except NoValuesError as error:
+            raise UserError(
+                f"CAST to {kind}: {error}. Write the time in UTC without a zone, or a literal such as "
+                "TIMESTAMP '2026-01-31 10:00:00+02:00'"
+            ) from None
         return _complete(value, parsed, kind)
     if pa.types.is_boolean(kind):
         lower = pc.utf8_lower(trimmed)

@@ -23,6 +23,22 @@ def path_of(name: str, schema: pa.Schema) -> tuple[str, ...]:
     raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)
 
 
+def spelled(name: str, schema: pa.Schema) -> str:
+    """Return the path of a column as the schema spells it, because Spark ignores case.
+
+    A path that the schema contains is not changed, and neither is one that no column, or several columns fit.
+    """
+    parts = name.split(".")
+    for depth in range(len(parts), 0, -1):
+        root = ".".join(parts[:depth])
+        if root in schema.names:
+            return name
+        fitting = [column for column in schema.names if column.lower() == root.lower()]
+        if len(fitting) == 1:
+            return ".".join((fitting[0], *parts[depth:]))
+    return name
+
+
 def type_of(name: str, schema: pa.Schema) -> pa.DataType:
     """Return the type of the column at a path."""
     root, *inner = path_of(name, schema)

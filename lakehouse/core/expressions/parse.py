@@ -16,6 +16,7 @@ from lakehouse.core.expressions.literal_texts import MOST_DIGITS, parse_moment, 
 from lakehouse.errors import UserError
 from lakehouse.model.expression import Column, Expression, Operation, Value
 from lakehouse.model.predicate import TimeLiteral
+from lakehouse.model.texts import require_encodable
 
 #: Prefix of the function into which `DATE '...'` is parsed.
 _TIME_LITERAL = "literal "
@@ -48,6 +49,7 @@ def parse_expression(text: str, *, noun: str = "condition") -> Expression:
     Raises:
         UserError: The text has a syntax error, or contains a construct that is not an expression over one row.
     """
+    require_encodable(text, f"the {noun}")
     if len(text) > _SHOWN and max(map(len, re.findall(r"[0-9]+", text)), default=0) > MOST_DIGITS:
         raise _too_long(max(re.findall(r"[0-9]+", text), key=len))
     # sqlglot takes time to import, and a read without a condition does not need it.

@@ -46,6 +46,11 @@ def scalar_of(value: Any) -> pa.Scalar:
 def _decimal_scalar(value: Decimal) -> pa.Scalar:
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "a literal is a finite number"
+    if len(digits) > MOST_DIGITS:
+        raise UserError(
+            f"the number {value} has {len(digits)} digits, and a decimal has at most {MOST_DIGITS}. Write fewer "
+            "digits, or a double such as 1.5e40"
+        )
     if exponent > 0:
         digits, exponent = (*digits, *([0] * min(exponent, MOST_DIGITS + 1))), 0
     scale = -exponent

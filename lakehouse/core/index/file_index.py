@@ -41,6 +41,7 @@ from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask, fingerprint_of, united
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
 
 
@@ -342,8 +343,28 @@ def plan_groups(
     if setup.appends:
         logged = [group for group, task in tasks.items() if task.matches_file and task.insert_range is None]
         slice_of = {(s.partition, s.file_id): s for s in available.in_groups(logged)}
-        tasks |= {group: replace(tasks[group], appends=True, file_slice=slice_of.get(group)) for group in logged}
+        repeated = {(tag.base.partition, tag.base.file_id): tag.repeated_key for tag in tags if tag.repeated_key}
+        for group in logged:
+            if group in repeated:
+                _require_rewritable(group, repeated[group], slice_of.get(group))
+            else:
+                tasks[group] = replace(tasks[group], appends=True, file_slice=slice_of.get(group))
     return tuple(tasks[group] for group in sorted(tasks))
+
+
+def _require_rewritable(group: tuple[str, str], key: str | None, file_slice: FileSlice | None) -> None:
+    """Raise UserError if a group with a repeated key cannot be rewritten, because it has logs or is being clustered.
+
+    Readers merge a log entry with one of the base rows that have its key, so a log cannot change the others.
+    """
+    if file_slice is None or file_slice.logs:
+        raise UserError(
+            f"several rows in file group {group[1]} of partition {group[0]!r} have the record key {key!r}, and a log "
+            "changes one of them only; nothing was written. Complete the pending services of the table, run "
+            "table.services.compaction.run(force=True), and repeat the write, which then replaces the base file",
+            key=key,
+            partition=group[0],
+        )
 
 
 class _Added(NamedTuple):
@@ -401,7 +422,7 @@ def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str
 
     Because of this order the plan does not depend on the order of the listing.
     """
-    mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes)
+    mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes) & ~slices.is_skeleton
     if setup.appends:
         mask &= slices.log_counts == 0
     small = slices.filter(mask)

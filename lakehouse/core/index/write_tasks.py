@@ -105,6 +105,7 @@ class TagResult:
         consumed: The number of upserts with a match, per partition of the batch.
         fingerprints: The fingerprint of these upserts, per partition (see `fingerprint_of`); None if it is unknown.
         deleted_rows: Number of matches that are not stored rows, but keys that a log deletes.
+        repeated_key: A key of the batch that several stored rows have; None if there is no such key.
     """
 
     base: BaseFile | FileSlice
@@ -113,6 +114,7 @@ class TagResult:
     consumed: Mapping[str, int] | None = None
     fingerprints: Mapping[str, int] | None = None
     deleted_rows: int = 0
+    repeated_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

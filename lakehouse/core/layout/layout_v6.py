@@ -1,7 +1,6 @@
 """Table version 6, which Hudi 0.14 and 0.15 write: instants in `.hoodie`, commits in JSON, log files that grow.
 
-Merge-on-read tables, tables with a metadata table, and archives are read only: `writes_logs`, `writes_metadata_table`
-and `archives` are false, and writes and services refuse them.
+Metadata tables are read only: `writes_metadata_table` is false, and writes and services refuse them.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class LayoutV6:
     has_completion_times: bool = False
     writes_logs: bool = True
     writes_metadata_table: bool = False
-    archives: bool = False
+    archives: bool = True
     stores_partition_types: bool = False
     log_marker: LogMarker = "APPEND"
     appends_to_logs: bool = True

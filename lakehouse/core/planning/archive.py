@@ -121,7 +121,7 @@ def plan_archive(
     chosen = [c for c in commits if (first is None or c.requested < first.requested) and c.requested not in saved]
     free = chosen[: len(commits) - least]
     archivable: list[Instant] = []
-    pending = _first_pending(timeline)
+    pending = first_pending(timeline)
     latest = max(i.completion for i in timeline if i.is_completed)
     for commit in free:
         if pending is not None and commit.completion > pending.requested:
@@ -144,7 +144,7 @@ def plan_archive(
 
 def _bounds(timeline: Timeline, policy: ArchivePolicy) -> list[Bound]:
     bounds = []
-    pending = _first_pending(timeline)
+    pending = first_pending(timeline)
     if pending is not None:
         before = [commit for commit in timeline.writes() if commit.requested < pending.requested]
         last = before[-1].requested if before else pending.requested
@@ -222,7 +222,8 @@ def _spared_for_savepoint(timeline: Timeline, plan: CleanPlan) -> str | None:
     return saved if any(saved <= i.requested <= plan.earliest.requested for i in replaced) else None
 
 
-def _first_pending(timeline: Timeline) -> Instant | None:
+def first_pending(timeline: Timeline) -> Instant | None:
+    """Return the pending instant with the smallest time that may add or rewrite rows, or None."""
     return next(iter(timeline.where(action=_WRITING, pending=True)), None)
 
 

@@ -173,7 +173,7 @@ class ChangedRows:
             others = np.ones(rows.num_rows, bool)
             others[target_rows] = False
             results.append(self._changed(rows.filter(pa.array(others)), When.NOT_MATCHED_BY_SOURCE))
-        return pa.concat_tables(results) if results else self._empty()
+        return pa.concat_tables(results) if results else self.empty()
 
     def inserted(self) -> pa.Table:
         """Return the rows to insert; call it after all batches of the table.
@@ -181,7 +181,7 @@ class ChangedRows:
         Raises UserError if two rows have the same key and partition.
         """
         if not self.statement.inserts:
-            return self._empty()
+            return self.empty()
         rows = self._changed(self._source.filter(pa.array(~self._matched)), When.NOT_MATCHED)
         identity = [*self.statement.keys, *self.statement.partitions]
         counts = rows.group_by(identity).aggregate([([], "count_all")])
@@ -235,7 +235,7 @@ class ChangedRows:
 
     def _changed(self, rows: pa.Table, when: When, target_rows: np.ndarray | None = None) -> pa.Table:
         """Apply the clauses for these rows in order: the first one whose condition holds decides about a row."""
-        results, acting = [self._empty()], [np.array([], np.int64)]
+        results, acting = [self.empty()], [np.array([], np.int64)]
         places = np.arange(rows.num_rows) if target_rows is None else target_rows
         for number, clause in enumerate(self.statement.clauses):
             if clause.when is not when or not rows.num_rows:
@@ -273,7 +273,7 @@ class ChangedRows:
         statement = self.statement
         values = {name: self._assigned(name, clause, rows) for name in clause.columns}
         columns = []
-        for column in self._empty().schema:
+        for column in self.empty().schema:
             name = column.name
             if name in values:
                 columns.append(values[name])
@@ -285,7 +285,7 @@ class ChangedRows:
                 columns.append(pa.repeat(pa.scalar(statement.bits[1][number], pa.int64()), rows.num_rows))
             else:
                 columns.append(pa.nulls(rows.num_rows, column.type))
-        result = pa.Table.from_arrays(columns, schema=self._empty().schema)
+        result = pa.Table.from_arrays(columns, schema=self.empty().schema)
         if clause.verb is Verb.UPDATE:
             self._check_update(clause, rows, result)
             result = self._newest(clause, rows, result)
@@ -337,7 +337,7 @@ class ChangedRows:
         self.counts.ignored += int(np.count_nonzero(~wins))
         return result if wins.all() else result.filter(pa.array(wins))
 
-    def _empty(self) -> pa.Table:
+    def empty(self) -> pa.Table:
         output = self.statement.output
         control = [pa.field(LACKS, pa.int64())] if self.statement.bits[0] and not self.statement.only_deletes else []
         return pa.schema([*(column.with_nullable(True) for column in output), *control]).empty_table()

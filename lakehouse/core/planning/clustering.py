@@ -255,7 +255,8 @@ class _Packed:
 
 def _packed(slices: FileSlices, policy: ClusteringPolicy, max_file_bytes: int) -> _Packed:
     """Return each partition's slices in groups of at most `group_bytes`, in descending order of size."""
-    sizes = np.where(slices.has_base, slices.base_sizes, max_file_bytes)
+    # The size of a skeleton file does not show the size of its rows.
+    sizes = np.where(slices.has_base & ~slices.is_skeleton, slices.base_sizes, max_file_bytes)
     partition = slices.partitions.dictionary_encode().indices.to_numpy()
     if not policy.whole_partitions:
         order = np.lexsort((-sizes, partition))
@@ -278,7 +279,7 @@ def _packed(slices: FileSlices, policy: ClusteringPolicy, max_file_bytes: int) -
 def _gains(
     packed: _Packed, outputs: _Numbers, policy: ClusteringPolicy, layout: Layout, laid_out: Mapping[str, Layout]
 ) -> _Numbers:
-    """Return whether rewriting each group reduces the number of files, merges logs or sorts rows."""
+    """Return whether rewriting each group reduces the number of files, merges logs or skeleton files, or sorts rows."""
     is_sorting = bool(layout.columns)
     gains = (packed.counts > outputs) | (packed.sums(packed.slices.log_counts) > 0)
     if is_sorting and len(packed.counts):
@@ -289,7 +290,8 @@ def _gains(
         gains |= packed.sums((code != first) | ~has_layout[code]) > 0
     if not (policy.single_group or is_sorting):
         gains &= packed.counts > 1
-    numbers: _Numbers = gains
+    # A skeleton file alone is worth it: the table then needs its source file no longer.
+    numbers: _Numbers = gains | (packed.sums(packed.slices.is_skeleton) > 0)
     return numbers
 
 

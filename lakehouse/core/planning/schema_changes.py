@@ -5,7 +5,6 @@ A path names a column: `a`, the field `a.b` of a struct, `a.element` of a list, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -13,7 +12,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.avro.schema import META_COLUMNS, illegal_name, is_legal_name
 from lakehouse.core.format.internal_schema import (
     Column,
     Ids,
@@ -29,7 +28,6 @@ from lakehouse.core.planning.schema import ROUNDING, normalise
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.options.schema import TYPE_CHANGE
 
-_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DIGITS = {pa.int32(): 10, pa.int64(): 19}
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
@@ -196,12 +194,8 @@ def _position(columns: _Columns, name: str, whole: str) -> int:
 
 def _check_name(columns: _Columns, name: str, whole: str) -> None:
     """Raise UserError for a name that a column cannot have, or that another column of the struct has."""
-    if not _LEGAL_NAME.fullmatch(name):
-        raise UserError(
-            f"column {whole!r}: {name!r} is not a name that Avro allows; use letters, digits and underscores, starting "
-            "with a letter or underscore",
-            column=whole,
-        )
+    if not is_legal_name(name):
+        raise illegal_name(name, whole)
     if name.lower() in META_COLUMNS:
         raise UserError(f"column {whole!r}: {name!r} is the name of a meta column; choose another one", column=whole)
     for column in columns:

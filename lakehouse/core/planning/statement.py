@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.expressions.column_path import root_of
+from lakehouse.core.expressions.column_path import root_of, spelled
 from lakehouse.core.expressions.evaluate import matches, type_of_expression
 from lakehouse.core.expressions.functions import check_functions
 from lakehouse.core.expressions.parse import parse_expression
@@ -99,12 +99,14 @@ class Names:
         alias, _, rest = name.partition(".")
         sides = [(self.target_alias, TARGET, self.target), (self.source_alias, SOURCE, self.source)]
         for own_alias, prefix, schema in sides:
-            if alias == own_alias and rest and _has(rest, schema):
-                return self._allowed(prefix, rest, when, text)
-        prefixes = [prefix for _, prefix, schema in sides if _has(name, schema) and _is_allowed(prefix, when)]
-        if len(prefixes) == 1:
-            return prefixes[0] + name
-        if prefixes:
+            column = spelled(rest, schema)
+            if alias.lower() == own_alias.lower() and rest and _has(column, schema):
+                return self._allowed(prefix, column, when, text)
+        columns = [(prefix, spelled(name, schema), schema) for _, prefix, schema in sides if _is_allowed(prefix, when)]
+        bound = [prefix + column for prefix, column, schema in columns if _has(column, schema)]
+        if len(bound) == 1:
+            return bound[0]
+        if bound:
             raise UserError(
                 f"column {name!r} in {text!r} is in the table and in the source: write {self.target_alias}.{name} or "
                 f"{self.source_alias}.{name}",
@@ -145,7 +147,8 @@ def bind_clause(clause: ClauseText, names: Names) -> Clause:
 
 
 def _star(clause: ClauseText, names: Names) -> tuple[tuple[str, Expression], ...]:
-    unknown = [name for name in names.source.names if name not in names.target.names]
+    target = {name: spelled(name, names.target) for name in names.source.names}
+    unknown = [name for name in names.source.names if target[name] not in names.target.names]
     extra = [name for name in unknown if name not in clause.except_columns]
     if extra:
         raise UserError(
@@ -157,13 +160,16 @@ def _star(clause: ClauseText, names: Names) -> tuple[tuple[str, Expression], ...
         if name not in names.source.names:
             raise UserError(f"except_cols: the source has no column {name!r}.{nearest(name, names.source.names)}")
     taken = [name for name in names.source.names if name not in clause.except_columns]
-    return tuple((name, Column(SOURCE + name)) for name in taken)
+    twice = next((name for name in taken if [target[each] for each in taken].count(target[name]) > 1), None)
+    if twice is not None:
+        raise UserError(f"the source has several columns for the column {target[twice]!r} of the table: rename one")
+    return tuple((target[name], Column(SOURCE + name)) for name in taken)
 
 
 def _assigned(clause: ClauseText, names: Names) -> tuple[tuple[str, Expression], ...]:
     values = []
     for given, value in (clause.values or {}).items():
-        name = given.removeprefix(f"{names.target_alias}.")
+        name = spelled(given.removeprefix(f"{names.target_alias}."), names.target)
         if name not in names.target.names:
             hint = "; assign the whole struct" if "." in name else ""
             raise UserError(
@@ -204,11 +210,12 @@ def bind_join(on: str | Sequence[str], names: Names) -> Join:
     if not isinstance(on, str):
         if not on:
             raise UserError("on: name at least one column, or give a condition", argument="on")
-        for name in on:
-            for side, schema in (("table", names.target), ("source", names.source)):
+        columns = [(spelled(name, names.target), spelled(name, names.source)) for name in on]
+        for both in columns:
+            for name, side, schema in zip(both, ("table", "source"), (names.target, names.source), strict=True):
                 if name not in schema.names:
                     raise UserError(f"on: column {name!r} is not in the {side}.{nearest(name, schema.names)}")
-        return Join(pairs=tuple((Column(TARGET + name), Column(SOURCE + name)) for name in on))
+        return Join(pairs=tuple((Column(TARGET + target), Column(SOURCE + source)) for target, source in columns))
     condition = names.bound(on, When.MATCHED, "condition")
     matches(condition, names.schema().empty_table())
     parts = condition.arguments if isinstance(condition, Operation) and condition.name == "and" else (condition,)

@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.rows.casting import entries_of, rebased_offsets
+from lakehouse.model.instant import METADATA_BOOTSTRAP
 
 _NAMES = b"lakehouse.names"
 #: The version since which files have the present type of a column, if older statistics cannot be compared with it.
@@ -103,6 +104,11 @@ def _is_renamed(field: pa.Field, instant: str) -> bool:
 def path_instant(path: str) -> str:
     """Return the instant in the name of a data file; empty for other files, which have no earlier schema."""
     return instant_of(path.rpartition("/")[2]) or ""
+
+
+def is_skeleton(path: str) -> bool:
+    """Return whether a base file is a skeleton file of a bootstrap, by its name: its data columns are elsewhere."""
+    return path_instant(path) == METADATA_BOOTSTRAP
 
 
 def stored_names(schema: pa.Schema, instant: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.state.data_files import DATA_FILES, file_objects, files_table, members, one_array
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.instant import METADATA_BOOTSTRAP
 
 _AT_ONCE = 1_024
 
@@ -99,6 +100,12 @@ class FileSlices(Sequence[FileSlice]):
     def has_base(self) -> np.ndarray[Any, Any]:
         """Whether each slice has a base file."""
         flags: np.ndarray[Any, Any] = ~self._first("is_log").to_numpy(zero_copy_only=False).astype(bool)
+        return flags
+
+    @property
+    def is_skeleton(self) -> np.ndarray[Any, Any]:
+        """Whether the base file of each slice is a skeleton file of a bootstrap, which is smaller than its data."""
+        flags: np.ndarray[Any, Any] = self.flags(pc.equal(self.base_instants, METADATA_BOOTSTRAP)) & self.has_base
         return flags
 
     @property

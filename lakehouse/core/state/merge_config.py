@@ -114,6 +114,9 @@ def payload_rule(payload: str, ordering: tuple[str, ...], layout: TableLayout) -
     """
     rule = _PAYLOADS.get(payload)
     if rule is None:
+        full = next((name for name in _PAYLOADS if name.rpartition(".")[2] == payload), None)
+        if full is not None:
+            raise UserError(f"payload class {payload} needs its package: write {full}", payload=payload)
         raise UnsupportedError(
             f"payload class {payload} is code of the JVM that cannot run here. Payload classes with known semantics "
             f"are {', '.join(sorted({name.rpartition('.')[2] for name in _PAYLOADS}))}. Write the merge as a Python "

@@ -330,8 +330,6 @@ def _cdc_mode(raw: Mapping[str, str], location: str) -> CdcMode | None:
 
 
 def _refuse(raw: Mapping[str, str], location: str) -> None:
-    if raw.get("hoodie.bootstrap.base.path"):
-        raise UnsupportedError(f"{location}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported")
     if _flag(raw, "hoodie.datasource.write.drop.partition.columns", False):
         raise UnsupportedError(f"{location}: hoodie.datasource.write.drop.partition.columns=true is not supported")
     table_format = raw.get("hoodie.table.format", "native")

@@ -15,6 +15,7 @@ from lakehouse.core.storage.object_options import parse_object_location
 from lakehouse.core.storage.objects import ObjectStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.texts import require_encodable
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -46,6 +47,9 @@ def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, foll
     """
     if not location:
         raise UserError("the location is empty; give a path or a URL such as s3://bucket/path")
+    require_encodable(location, "location")
+    if "\0" in location:
+        raise UserError(f"location {location!r} contains a null character, which no storage accepts", location=location)
     fsync = parse_fsync(options[FSYNC_OPTION]) if FSYNC_OPTION in options else None
     match = _SCHEME.match(location)
     if match is None:
@@ -76,6 +80,15 @@ def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, foll
         location=location,
         scheme=scheme,
     )
+
+
+def open_beside(storage: Storage, location: str) -> Storage:
+    """Return the store of another folder, which a table refers to, with the options and credentials of its own store.
+
+    `location` is an absolute path or a URL. Symbolic links below a local folder are followed.
+    """
+    options = getattr(storage, "options", NO_OPTIONS)
+    return open_storage(location, options, follow_links=True)
 
 
 def _mounted(location: str) -> str:

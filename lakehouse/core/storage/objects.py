@@ -79,6 +79,11 @@ class ObjectStorage:
     def __repr__(self) -> str:
         return f"ObjectStorage({self.root!r})"
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options with which another prefix or bucket can be opened."""
+        return self._given
+
     def above(self) -> ObjectStorage | None:
         """Return the store of the prefix one level above, in the same bucket."""
         prefix = self._location.prefix

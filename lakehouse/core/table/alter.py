@@ -24,7 +24,7 @@ from lakehouse.core.planning.schema_changes import (
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.writes import commit_metadata_of, policies_of_call, settled
 from lakehouse.errors import UserError
-from lakehouse.model.texts import text_list
+from lakehouse.model.texts import require_encodable, text_list
 from lakehouse.spec.options.policies import Policies
 
 _SQL_TYPES = {
@@ -69,6 +69,7 @@ class AlterBuilder:
         self, name: str, type: pa.DataType | str, *, comment: str = "", first: bool = False, after: str = ""
     ) -> AlterBuilder:
         """Add a column that is null in all stored rows; `type` is an Arrow type or the name of a SQL type."""
+        require_encodable(comment, f"column {name!r}: the comment")
         self._changes.append(AddColumn(name, _arrow_type(name, type), comment, _place(name, first, after)))
         return self
 
@@ -90,6 +91,7 @@ class AlterBuilder:
 
     def set_comment(self, name: str, text: str) -> AlterBuilder:
         """Set the comment on a column; an empty text removes it."""
+        require_encodable(text, f"column {name!r}: the comment")
         self._changes.append(SetComment(name, text))
         return self
 

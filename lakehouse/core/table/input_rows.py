@@ -41,6 +41,7 @@ from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.display import one_line
 from lakehouse.model.drift import BatchColumns
+from lakehouse.model.texts import is_encodable
 from lakehouse.spec.options.schema import NEW_COLUMN
 
 #: A value with one of these attributes has rows.
@@ -320,7 +321,8 @@ class _Conversion:
             return schema.field(name).type
         if name in META_COLUMNS:
             return pa.string()
-        if isinstance(name, str) and name != LACKS and (schema is None or self.rules.adds_columns):
+        is_new = isinstance(name, str) and name != LACKS and (schema is None or self.rules.adds_columns)
+        if is_new and is_encodable(name):
             return None
         row = next(number for number, mapping in enumerate(rows) if name in mapping)
         reason = (
@@ -430,7 +432,7 @@ def _of_pandas(frame: Any, load_rules: Callable[[], InputRules]) -> SourceBatch:
 def _frame_part(part: Any, names: list[str], conversion: _Conversion) -> pa.RecordBatch:
     start, rules, arrays = conversion.spool.rows, conversion.rules, []
     for name in names:
-        series = part[name]
+        series = _dense(part[name])
         is_declared = rules.schema is not None and name in rules.schema.names
         kind = rules.schema.field(name).type if is_declared and rules.schema is not None else None
         if series.dtype == object:
@@ -441,7 +443,7 @@ def _frame_part(part: Any, names: list[str], conversion: _Conversion) -> pa.Reco
                 rows = range(start, start + len(values))
                 raise conversion._mistake(mistake.inside(name, rows)) from None
         else:
-            array = _typed(pa.array(series, from_pandas=True), kind, name, start)
+            array = _typed(_arrow(series, name), kind, name, start)
             values = series
         if kind is None:
             conversion._unite(name, array, values)
@@ -449,6 +451,23 @@ def _frame_part(part: Any, names: list[str], conversion: _Conversion) -> pa.Reco
             conversion.kinds[name] = array.type
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _dense(series: Any) -> Any:
+    """Return a column of pandas with all its values: Arrow has no sparse columns."""
+    return series.sparse.to_dense() if str(series.dtype).startswith("Sparse") else series
+
+
+def _arrow(series: Any, name: str) -> Any:
+    try:
+        return pa.array(series, from_pandas=True)
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        raise UserError(
+            f"column {name!r} of the frame has the type {series.dtype}, which Arrow cannot store ({error}); "
+            "convert it, for example with astype(float) or astype(str)",
+            argument="rows",
+            column=name,
+        ) from error
 
 
 def _typed(array: Any, kind: pa.DataType | None, name: str, start: int) -> pa.Array:

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import pyarrow as pa
 
-from lakehouse.core.engine.adapters import is_frame
+from lakehouse.core.engine.adapters import frame_batches, frame_schema, is_frame, unique_frame
 from lakehouse.core.engine.frames import ARROW_FRAMES
+from lakehouse.core.expressions.column_path import spelled
+from lakehouse.core.expressions.conditions import predicate_of
+from lakehouse.core.expressions.parse import parse_expression
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.planning.changed_rows import Statement
-from lakehouse.core.planning.statement import ClauseText, Join, Names, Verb, When, bind_clause, bind_join
+from lakehouse.core.planning.statement import SOURCE, ClauseText, Join, Names, Verb, When, bind_clause, bind_join
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.input_rows import InputRules, input_batch
+from lakehouse.core.table.merge_source import MergeSource, data_schema, merge_source, repeated_rows
 from lakehouse.core.table.statements import (
     StatementRun,
     TableAccess,
     is_new_by_join,
     literal_values,
-    source_rows,
     with_ignored,
 )
 from lakehouse.errors import UserError
 from lakehouse.model.commit import Operation
+from lakehouse.model.expression import Column, rename_columns
 from lakehouse.spec.options.policies import Policies
 
 #: The source may use this part of the memory budget.
@@ -100,25 +105,33 @@ class MergeBuilder:
         if not self.clauses:
             raise UserError("merge: add at least one clause, such as .when_matched_update_all()")
         policies = self.table.policies_of(call)
-        source, repeats = self._rows(policies)
+        rows = self._rows(policies)
         loaded = self.table.refresh()
         target = table_schema(loaded)
         if target is None:
             raise UserError(
                 f"{self.table.location}: the table has no columns yet. Create it with schema=..., or write rows first"
             )
+        is_distributed = not isinstance(rows, ARROW_FRAMES)
         names = Names(
             target=target,
-            source=source.schema,
+            source=data_schema(frame_schema(rows) if is_distributed else rows.schema),
             target_alias=self.target_alias,
             source_alias=self.source_alias,
         )
         join = bind_join(self.on, names)
         statement = statement_of(loaded, policies, self.clauses, names, join)
-        if self._is_upsert(statement, join, loaded):
-            return self._upserted(source, loaded, policies, call, statement)
-        run = StatementRun(table=self.table, names=names, statement=statement, source=source, repeats=repeats)
-        return run.execute(loaded, policies, call)
+        is_upsert = self._is_upsert(statement, join, loaded)
+        if is_distributed and is_upsert:
+            return self._upserted(rows, loaded, policies, call, statement)
+        limit = policies.write.memory_budget_bytes // _SOURCE_PART
+        with ExitStack() as stack:
+            stream = frame_batches(rows, limit) if is_distributed else rows
+            source = merge_source(stream, names, statement, limit, stack)
+            if is_upsert:
+                return self._upserted(source, loaded, policies, call, statement)
+            run = StatementRun(table=self.table, names=names, statement=statement, source=source)
+            return run.execute(loaded, policies, call)
 
     # parameters: the kinds of row and action, and the three parts of a clause
     def _with(
@@ -134,26 +147,21 @@ class MergeBuilder:
         )
         return replace(self, clauses=(*self.clauses, clause))
 
-    def _rows(self, policies: Policies) -> tuple[pa.Table, bool]:
-        if is_frame(self.source) and not isinstance(self.source, ARROW_FRAMES):
-            raise UserError(
-                "merge: the source must be Arrow data, and a DataFrame of Spark is not supported. Convert it to Arrow "
-                "data, or write it with upsert, which matches rows by record key",
-                argument="source",
-            )
+    def _rows(self, policies: Policies) -> Any:
+        """Return the source as Arrow data, or as the frame of another engine."""
+        if is_frame(self.source):
+            return self.source
         source = self.source.scan() if isinstance(getattr(self.source, "config", None), TableConfig) else self.source
-        if not isinstance(source, ARROW_FRAMES) and not hasattr(source, "__arrow_c_stream__"):
-            # The types of the source follow from its own values: the statement converts them.
-            rules = InputRules(
-                schema=None,
-                adds_columns=True,
-                separates_absent=False,
-                budget_bytes=policies.write.memory_budget_bytes,
-            )
-            source = input_batch(source, lambda: rules).rows
-        elif not isinstance(source, ARROW_FRAMES):
-            source = pa.RecordBatchReader.from_stream(source)
-        return source_rows(source, policies.write.memory_budget_bytes // _SOURCE_PART)
+        if hasattr(source, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(source)
+        # The types of the source follow from its own values: the statement converts them.
+        rules = InputRules(
+            schema=None,
+            adds_columns=True,
+            separates_absent=False,
+            budget_bytes=policies.write.memory_budget_bytes,
+        )
+        return input_batch(source, lambda: rules).rows
 
     def _is_upsert(self, statement: Statement, join: Join, loaded: LoadedTable) -> bool:
         """Return whether the statement updates or inserts all columns by key, which an upsert does without a read."""
@@ -168,6 +176,7 @@ class MergeBuilder:
         is_by_key = set(join.equal_columns()) == set(identity) and all(
             is_new_by_join(clause, join, identity) for clause in statement.clauses
         )
+        is_by_key &= all(value == Column(SOURCE + name) for c in statement.clauses for name, value in c.values)
         same_columns = len({clause.columns for clause in statement.clauses}) == 1
         # The write statistics of a merge-on-read table do not tell which updates have no effect.
         counts_ignored = not statement.rule.compared or not loaded.config.is_merge_on_read
@@ -177,19 +186,18 @@ class MergeBuilder:
 
     # parameters: the rows, the table, the options and the call, and the columns
     def _upserted(
-        self, source: pa.Table, loaded: LoadedTable, policies: Policies, call: WriteCall, statement: Statement
+        self, source: Any, loaded: LoadedTable, policies: Policies, call: WriteCall, statement: Statement
     ) -> Outcome:
         identity = [*statement.keys, *statement.partitions]
-        if source.group_by(identity).aggregate([]).num_rows < source.num_rows:
-            counts = source.group_by(identity).aggregate([([], "count_all")]).sort_by([("count_all", "descending")])
-            row = counts.slice(0, 1).to_pylist()[0]
-            count = row.pop("count_all")
-            raise UserError(
-                f"MERGE: {count} rows of the source have the key {row}, and SQL allows one. Remove duplicates from the "
-                "source",
-                key=str(row),
-            )
-        frame = source.select([name for name in source.column_names if name in statement.clauses[0].columns])
+        rows = _CountedRows(identity)
+        names = [name for name in statement.schema.names if name in statement.clauses[0].columns]
+        if isinstance(source, MergeSource):
+            schema = pa.schema([source.schema.field(name) for name in names])
+            frame = source.table.select(names) if source.table is not None else rows.stream(source, schema)
+            if source.table is not None:
+                rows.check(source.table)
+        else:
+            frame = unique_frame(source, identity, names)
         request = WriteRequest(
             operation=Operation.UPSERT,
             frame=frame,
@@ -199,11 +207,40 @@ class MergeBuilder:
             sets_columns=True,
         )
         outcome = self.table.write(loaded, policies, request)
-        if not isinstance(outcome, Committed) or not statement.rule.compared:
+        if not isinstance(outcome, Committed) or not statement.rule.compared or not isinstance(source, MergeSource):
             return outcome
         stats = outcome.metadata.stats
         written = sum(stat.num_inserts + stat.num_updates for stat in stats)
-        return with_ignored(outcome, source.num_rows - written)
+        return with_ignored(outcome, source.rows - written)
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedRows:
+    """Checks that no two rows of a source have the same key."""
+
+    identity: list[str]
+
+    def check(self, table: pa.Table) -> None:
+        """Raise UserError for a key of several rows."""
+        row = repeated_rows(table, self.identity)
+        if row is None:
+            return
+        count = row.pop("count_all")
+        raise UserError(
+            f"MERGE: {count} rows of the source have the key {row}, and SQL allows one. Remove duplicates from the "
+            "source",
+            key=str(row),
+        )
+
+    def stream(self, source: MergeSource, schema: pa.Schema) -> pa.RecordBatchReader:
+        """Return the rows of a divided source; all rows with one key are in one part."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for _, table in source.parts():
+                self.check(table)
+                yield from table.select(schema.names).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def statement_of(
@@ -252,4 +289,7 @@ def without_source(
     assert target is not None, "the caller checks that the table has columns"
     names = Names(target=target, target_alias=loaded.config.name)
     statement = statement_of(loaded, policies, (clause,), names, None)
-    return StatementRun(table=table, names=names, statement=statement, source=pa.table({}), where=where)
+    condition = None
+    if where is not None:
+        condition = predicate_of(rename_columns(parse_expression(where), lambda name: spelled(name, target)))
+    return StatementRun(table=table, names=names, statement=statement, where=condition)

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.validate.validate import validate
     from lakehouse.core.operations.version.change_version import VersionRequest, change_version
     from lakehouse.core.operations.write.write import write
+    from lakehouse.core.table.bootstrap import BootstrapRequest, bootstrap
     from lakehouse.core.table.input_rows import InputRules, has_rows, input_batch
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata
     from lakehouse.core.table.services import TableServices
 
 __all__ = [
+    "BootstrapRequest",
     "InputRules",
     "TableInspection",
     "TableMetadata",
@@ -33,6 +35,7 @@ __all__ = [
     "VersionRequest",
     "WriteRequest",
     "change_version",
+    "bootstrap",
     "create_savepoint",
     "create_table",
     "delete_savepoint",
@@ -61,6 +64,7 @@ _MODULES = {
     "lakehouse.core.operations.version.change_version": ("VersionRequest", "change_version"),
     "lakehouse.core.operations.write.write": ("write",),
     "lakehouse.core.table.alter": ("AlterBuilder",),
+    "lakehouse.core.table.bootstrap": ("BootstrapRequest", "bootstrap"),
     "lakehouse.core.table.input_rows": ("InputRules", "has_rows", "input_batch"),
     "lakehouse.core.table.inspection": ("TableInspection",),
     "lakehouse.core.table.metadata": ("TableMetadata",),

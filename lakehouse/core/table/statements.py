@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.evaluate import evaluate
-from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.read_rows import ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -26,13 +25,14 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.queries import SNAPSHOT, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, plan_row_read
-from lakehouse.core.planning.changed_rows import ChangedRows, Statement, assigned
+from lakehouse.core.planning.changed_rows import ChangedRows, Counts, Statement, assigned
 from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names
-from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.keys import encoded_partition_paths
 from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.core.table.merge_source import NO_SOURCE, MergeSource
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.model.commit import Operation
+from lakehouse.model.display import count_text
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.expression import Column
 from lakehouse.model.predicate import And, Comparison, In, Predicate
@@ -66,22 +66,20 @@ class StatementRun:
         table: The table.
         names: The columns that the statement was bound to.
         statement: The bound statement.
-        source: The rows of the source; empty for UPDATE and DELETE.
+        source: The rows of the source; none for UPDATE and DELETE.
         where: The condition of UPDATE and DELETE.
-        repeats: Whether the statement may run again after a conflict.
     """
 
     table: TableAccess
     names: Names
     statement: Statement
-    source: pa.Table
+    source: MergeSource = NO_SOURCE
     where: str | Predicate | None = None
-    repeats: bool = True
 
     def execute(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
         """Run the statement on a loaded table; start again after a conflict."""
         transaction = policies.transaction
-        tries = transaction.conflict_retries if transaction.many_writers and self.repeats else 0
+        tries = transaction.conflict_retries if transaction.many_writers and self.source.repeats else 0
         while True:
             try:
                 return self._attempt(loaded, policies, call)
@@ -101,16 +99,13 @@ class StatementRun:
             )
 
     def _attempt(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
-        scan = self._scan(loaded, policies)
-        groups = zip(scan.plan.slices.partitions.to_pylist(), scan.plan.slices.file_ids.to_pylist(), strict=True)
         columns = frozenset((*self.statement.target_columns(), *self.statement.output.names))
-        reads = ReadRows(groups=frozenset(groups), columns=columns)
-        changes = ChangedRows(statement=self.statement, source=self.source)
+        reads, counts = ReadRows(columns=columns), Counts()
         extra = dict(call.get("commit_metadata") or {})
         given = call.get("precondition")
         precondition = replace(given or Precondition(timeline=loaded.timeline, marks={}), reads=reads.conflict)
         deletes = self.statement.only_deletes
-        batches = self._batches(changes, scan, reads, loaded)
+        batches = self._batches(loaded, policies, reads, counts)
         first = next(batches)
         frame = pa.RecordBatchReader.from_batches(first.schema, _flat(first, batches))
         lacks, _ = self.statement.bits
@@ -124,12 +119,12 @@ class StatementRun:
             sets_columns=not deletes,
         )
         outcome = self.table.write(loaded, policies, request)
-        return with_ignored(outcome, changes.counts.ignored)
+        return with_ignored(outcome, counts.ignored)
 
-    def _scan(self, loaded: LoadedTable, policies: Policies) -> Scan:
+    def _scan(self, loaded: LoadedTable, policies: Policies, source: pa.Table) -> Scan:
         where: str | Predicate | None = self.where
         if self.statement.join is not None:
-            where = self._keys_of_source(self.statement.join)
+            where = self._keys_of_source(self.statement.join, source)
         request = ScanRequest(
             query=SNAPSHOT,
             columns=self.statement.target_columns(),
@@ -139,11 +134,11 @@ class StatementRun:
         )
         return plan_row_read(loaded, SNAPSHOT, request)
 
-    def _keys_of_source(self, join: Join) -> Predicate | None:
+    def _keys_of_source(self, join: Join, rows: pa.Table) -> Predicate | None:
         """Return a condition that all rows of the table with a match in the source meet; None to read all rows."""
-        if any(clause.when == "not matched by source" for clause in self.statement.clauses):
+        if self._reads_all:
             return None
-        bound = self.source.rename_columns([SOURCE + name for name in self.source.column_names])
+        bound = rows.rename_columns([SOURCE + name for name in rows.column_names])
         parts: list[Predicate] = []
         for name, source in join.equal_columns().items():
             if name not in self.names.target.names:
@@ -159,16 +154,32 @@ class StatementRun:
             parts.append(_one_of(name, values))
         return And(tuple(parts)) if parts else None
 
-    def _batches(self, changes: ChangedRows, scan: Scan, reads: ReadRows, loaded: LoadedTable) -> Iterator[pa.Table]:
-        """Yield an empty table with the columns of the result, then the changed rows."""
-        yield changes.of_batch(scan.schema.empty_table())
-        least = max(_LEAST_ROWS, self.source.num_rows)
+    @property
+    def _reads_all(self) -> bool:
+        """Whether rows of the table without a match in the source are changed."""
+        return any(clause.when == "not matched by source" for clause in self.statement.clauses)
+
+    def _batches(self, loaded: LoadedTable, policies: Policies, reads: ReadRows, counts: Counts) -> Iterator[pa.Table]:
+        """Yield an empty table with the columns of the result, then the changed rows of each part of the source."""
+        yield ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
+        for number, source in self.source.parts():
+            yield from self._of_part(loaded, policies, reads, ChangedRows(self.statement, source, counts), number)
+
+    # parameters: the table, and the state of the run and of the part
+    def _of_part(
+        self, loaded: LoadedTable, policies: Policies, reads: ReadRows, changes: ChangedRows, number: int
+    ) -> Iterator[pa.Table]:
+        scan = self._scan(loaded, policies, changes.source)
+        slices = scan.plan.slices
+        groups = zip(slices.partitions.to_pylist(), slices.file_ids.to_pylist(), strict=True)
+        reads.groups = (reads.groups or frozenset()).union(groups)
+        least = max(_LEAST_ROWS, changes.source.num_rows)
         most_bytes = scan.context.budget_bytes // _PARTS_OF_BUDGET
         identity = self._identity(loaded)
         changed: list[pa.Table] = []
         is_whole = self.where is None and self.statement.join is None
         for target in _joined_batches(scan, least, most_bytes):
-            result = changes.of_batch(target)
+            result = changes.of_batch(self.source.rows_of_part(number, target) if self._reads_all else target)
             yield result
             changed.append(result.select(identity))
             if sum(keys.nbytes for keys in changed) > most_bytes:
@@ -179,7 +190,9 @@ class StatementRun:
         rows = changes.inserted()
         if rows.num_rows:
             self._require_new_keys(rows, loaded)
-            reads.inserted = self._partitions_of(rows, loaded)
+            partitions = self._partitions_of(rows, loaded)
+            both = reads.inserted is not None and partitions is not None
+            reads.inserted = {*(reads.inserted or ()), *(partitions or ())} if both else None
         yield rows
 
     def _identity(self, loaded: LoadedTable) -> list[str]:
@@ -195,15 +208,14 @@ class StatementRun:
     ) -> None:
         """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
 
-        A delete may remove all rows of a key in a copy-on-write table; in a log it hides one of them. `is_whole` means
-        that all rows of the table are changed.
+        A delete may remove all rows of a key. `is_whole` means that all rows of the table are changed.
         """
         identity = self._identity(loaded)
         keys = pa.concat_tables(changed) if identity and changed else pa.table({})
         if not keys.num_rows:
             return
         counted = keys.group_by(identity).aggregate([([], "count_all")])
-        if loaded.config.is_merge_on_read or not self.statement.only_deletes:
+        if not self.statement.only_deletes:
             _refuse_repeated_keys(counted.filter(pc.greater(counted.column("count_all"), 1)))
         if is_whole:
             return
@@ -316,42 +328,10 @@ def with_ignored(outcome: Outcome, ignored: int) -> Outcome:
     if not ignored:
         return outcome
     if isinstance(outcome, NothingToDo):
-        reason = f"{ignored:,} updates have a lower ordering value than the stored row, so they have no effect"
+        reason = f"{count_text(ignored, 'update')} without effect: the ordering value is lower than the stored one"
         return replace(outcome, reason=reason, ignored_updates=ignored)
     assert isinstance(outcome, Committed)
     return replace(outcome, ignored_updates=ignored)
-
-
-def source_rows(source: Any, limit_bytes: int) -> tuple[pa.Table, bool]:
-    """Return Arrow data without meta columns, and whether it can be read again.
-
-    Raises UserError if the rows exceed their part of the memory budget.
-    """
-    if isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    if isinstance(source, pa.Table):
-        if source.nbytes > limit_bytes:
-            raise _too_large(source.nbytes, limit_bytes)
-        return _data(source), True
-    collected, size = [], 0
-    for batch in source:
-        collected.append(batch)
-        size += batch.nbytes
-        if size > limit_bytes:
-            raise _too_large(size, limit_bytes)
-    return _data(pa.Table.from_batches(collected, source.schema)), False
-
-
-def _data(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns([name for name in rows.column_names if name in (*META_COLUMNS, LACKS)])
-
-
-def _too_large(size: int, limit: int) -> UserError:
-    return UserError(
-        f"merge: the source has at least {size:,} bytes, and {limit:,} are allowed, a quarter of the memory budget. "
-        "Raise lakehouse.write.memory.budget, merge the source in parts, or use upsert, which spills to disk",
-        size=size,
-    )
 
 
 def literal_values(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -217,6 +217,66 @@ class Table(TableWrites, Readable):
         allowed = (declaration.merger,) if declaration.merger else ()
         return cls.open(location, options=declaration.call_options(), allowed_functions=allowed, env=env)
 
+    # parameters: the source, and the parts of a table declaration
+    @classmethod
+    def bootstrap(
+        cls,
+        location: str | PathLike[str],
+        *,
+        source: str | PathLike[str],
+        name: str,
+        record_key: str | Sequence[str] = (),
+        partition_by: str | Sequence[str] = (),
+        mode: str = "metadata",
+        partition_pattern: str = "",
+        ordering: str | Sequence[str] | None = None,
+        table_type: str = COPY_ON_WRITE,
+        options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        env: Env | None = None,
+    ) -> Table:
+        """Create a table from a folder of Parquet files, and return it; the files stay as they are.
+
+        The table becomes visible when it is complete. Repeat a call that was killed: it skips the partitions that are
+        done.
+
+        Args:
+            location: URL or path of the new table, outside of the source.
+            source: URL or path of the files: all in one folder, or in folders of partitions.
+            name: Name of the table.
+            record_key: Columns of the record key.
+            partition_by: Partition columns, one for each level of folders; by default their names are taken from
+                folders `column=value`.
+            mode: `metadata` writes keys only, and reads find the other columns in the source files; `full` copies all
+                rows.
+            partition_pattern: Regular expression for whole partition paths, such as `day=2026-.*`: partitions that it
+                matches have `mode`, all others have the other mode.
+            ordering: Columns by which the newer version of a record is chosen.
+            table_type: COPY_ON_WRITE or MERGE_ON_READ.
+            options: hoodie.* options of the table, its writes and services.
+            storage_options: Options of both storages, such as credentials.
+            env: Storage, clock, timers and ids; by default provided by this machine.
+
+        Raises:
+            UserError: There is a table at the location, the folders are not partitions, a row has no key, or an
+                earlier call that did not end had other arguments.
+            UnsupportedError: The index of the table needs copied rows.
+        """
+        env = env or Env(storage=open_storage(fspath(location), storage_options or {}))
+        declaration = TableDeclaration(
+            name=name,
+            record_key=text_list(record_key, "record_key", ordered=True),
+            partition_by=text_list(partition_by, "partition_by", ordered=True),
+            ordering=text_list(ordering, "ordering", ordered=True),
+            table_type=table_type,
+            options=option_texts(options or {}),
+        )
+        request = operations.BootstrapRequest(
+            source=fspath(source), mode=mode, partition_pattern=partition_pattern, declaration=declaration
+        )
+        operations.bootstrap(env, request, storage_options=storage_options)
+        return cls.open(location, options=declaration.call_options(), env=env)
+
     def with_options(self, options: Mapping[str, str]) -> Table:
         """Return a copy of the table with additional options, which override the options with which it was opened."""
         return Table(self._env, with_overrides(self._policies, options), self._loaded)

@@ -35,23 +35,25 @@ from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.merge import MergeMode
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.declarations import service_of
-from lakehouse.spec.options.hudi.write_job import (
-    DELETE,
+from lakehouse.spec.options.hudi.job_names import (
     DELETE_FIELD,
     DELETE_MARKER,
-    DELETE_PARTITION,
     GENERATOR,
-    INSERT,
-    INSERT_OVERWRITE_TABLE,
     MERGE_MODE,
     ORDERING,
     PARTIAL_UPDATE,
     PARTITION_PATH,
-    PARTITIONS_TO_DELETE,
     PAYLOAD,
     RECORD_KEY,
     TABLE_NAME,
     TABLE_TYPE,
+)
+from lakehouse.spec.options.hudi.write_job import (
+    DELETE,
+    DELETE_PARTITION,
+    INSERT,
+    INSERT_OVERWRITE_TABLE,
+    PARTITIONS_TO_DELETE,
     UPSERT,
     WriteJob,
 )
@@ -156,11 +158,6 @@ def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
             f"there is no table at {location}, and a new one for the operation {UPSERT} needs {RECORD_KEY}",
             option=RECORD_KEY,
         )
-    arguments: dict[str, Any] = {
-        "key_generator": None if job.key_generator is None else job.key_generator.value,
-        "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,
-        **_merge_arguments(job),
-    }
     Table.create(
         location,
         name=job.name,
@@ -172,7 +169,7 @@ def _create(location: str, job: WriteJob, schema: pa.Schema | None) -> None:
         storage_options=dict(job.storage),
         # Two jobs may create the table at the same time; `_require_same` compares it with this job.
         exist_ok=True,
-        **arguments,
+        **creation_arguments(job),
     )
 
 
@@ -229,9 +226,11 @@ def _full_type(text: str) -> str:
     return {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}.get(text, text)
 
 
-def _merge_arguments(job: WriteJob) -> dict[str, Any]:
-    """Return the merge arguments of `Table.create`."""
+def creation_arguments(job: WriteJob) -> dict[str, Any]:
+    """Return the arguments of `Table.create` for keys and merging; None for those that the job does not declare."""
     return {
+        "key_generator": None if job.key_generator is None else job.key_generator.value,
+        "timestamp": job.timestamp if job.key_generator in _WITH_TIMES else None,
         "ordering": job.ordering or None,
         "merge_mode": job.merge_mode or None,
         "partial_update": job.partial_update or None,

@@ -132,8 +132,10 @@ class TableWrites:
         """Return a MERGE of the rows of a source; `execute` runs it in one commit.
 
         Args:
-            source: Rows in any form that `upsert` takes except a Spark DataFrame, or a table or a scan of one. They
-                must fit into a quarter of the memory budget.
+            source: Rows in any form that `upsert` takes, or a table or a scan of one. Rows that exceed a quarter of the
+                memory budget are divided into local files by the columns that `on` compares. Spark writes the rows of
+                a DataFrame if the statement updates all columns of rows with a match by key, and inserts the others;
+                for other statements this process reads them, one partition after another.
             on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
             source_alias: The name of the source in the texts of the statement.
             target_alias: The name of this table in the texts of the statement.

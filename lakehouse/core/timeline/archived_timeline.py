@@ -54,6 +54,8 @@ class ArchivedTimeline:
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage, self._directory = storage, directory
+        #: The folder of the archive, relative to the table.
+        self.directory = directory
         self._instants: dict[HistoryFile, list[Instant]] = {}
 
     def instants(

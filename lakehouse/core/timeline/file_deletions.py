@@ -29,6 +29,7 @@ _LEFTOVERS = re.compile(
     r"(?:\.temp|\.staging)/\d+/.+"
     r"|\.staging/frames/[0-9a-z-]+/[^/]+"
     r"|\.heartbeat/\d+"
+    r"|\.aux/\.lakehouse_bootstrap/\d+\.json"
     r"|\.schema/\d+(?:_\d+)?\.schemacommit"
     r"|\.tombstones/\d+_\d+_[0-9a-z-]+\.parquet"
     r"|\.bucket_index/partition_bucket_index_meta/configs/\d+\.hashing_config"

@@ -19,11 +19,13 @@ import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.format.timeline.archive_log import DEFAULT_FOLDER
 from lakehouse.core.format.timeline.commit_files import COMMIT_FILES, decode_files, files_of
 from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace, decode_summary
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
+from lakehouse.core.timeline.archived_log import ArchivedLog
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.late_commit import LateCommit, confirm
 from lakehouse.core.timeline.table_lock import TableLock
@@ -67,13 +69,8 @@ class TimelineStore:
         # The instants of the last listing by file name, because the next listing usually contains the same names, and
         # the timeline of that listing. Both are replaced together, because threads share a store.
         self._listed: tuple[dict[str, Instant | None], Timeline] = ({}, Timeline())
-        history = config.raw.get("hoodie.timeline.history.path", "history")
-        #: The archived timeline; None for tables without completion times, whose archive is not read.
-        self.archived_timeline = (
-            ArchivedTimeline(env.storage, f"{self._directory}/{history}")
-            if config.layout.has_completion_times
-            else None
-        )
+        #: The archived timeline.
+        self.archived_timeline = _archived_timeline(env, config, self._directory)
         #: Temporary files of the timeline in the last listing. They belong to an active process or remain from a killed
         #: one.
         self.unfinished: tuple[FileInfo, ...] = ()
@@ -97,6 +94,7 @@ class TimelineStore:
             new = self._with_clusterings(new, names)
         if len(listed) + len(new) > len(names):
             # Files were deleted, for example by an archive or a rollback.
+            self._forget_files(listed.keys() - set(names))
             parsed = {name: listed[name] if name in listed else new[name] for name in names}
             timeline = _furthest(Timeline(), parsed.values())
             self._listed = parsed, timeline
@@ -104,6 +102,14 @@ class TimelineStore:
             timeline = _furthest(timeline, new.values())
             self._listed = {**listed, **new}, timeline
         return timeline
+
+    def _forget_files(self, names: Iterable[str]) -> None:
+        """Drop cached metadata of deleted files: without completion times, a later commit can have the same name."""
+        if not self._config.layout.has_completion_times:
+            for path in (f"{self._directory}/{name}" for name in names):
+                self._commits.pop(path, None)
+                self._summaries.pop(path, None)
+                self._files.pop(path, None)
 
     def _with_clusterings(self, new: dict[str, Instant | None], names: Collection[str]) -> dict[str, Instant | None]:
         """Return new instants; a pending replacecommit with a clustering plan gets the action CLUSTERING."""
@@ -250,8 +256,6 @@ class TimelineStore:
 
     def _fetch_archived(self, instants: Iterable[Instant]) -> None:
         wanted = {instant.requested: instant for instant in instants}
-        if self.archived_timeline is None:
-            return
         for requested, action in self.archived_timeline.actions(wanted).items():
             if action.metadata and action.instant.key == wanted[requested].key:
                 self._commits[self.path_of(wanted[requested])] = decode_commit(action.metadata)
@@ -260,8 +264,6 @@ class TimelineStore:
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
     ) -> Timeline:
         """Return the archived writes within these bounds; the upper bound is inclusive. Only their times are read."""
-        if self.archived_timeline is None:
-            return Timeline()
         instants = self.archived_timeline.instants(
             requested_from=requested_from, requested_up_to=requested_up_to, completed_after=completed_after
         )
@@ -276,8 +278,6 @@ class TimelineStore:
 
         They are read again by each call, because an archive may be too large to cache.
         """
-        if self.archived_timeline is None:
-            return []
         held = self.archived_timeline.actions((instant.requested for instant in instants), containing.encode())
         pairs = [(instant, held.get(instant.requested)) for instant in instants]
         return [(instant, decode_commit(action.metadata)) for instant, action in pairs if action and action.metadata]
@@ -292,17 +292,16 @@ class TimelineStore:
         wanted = list(requested)
         missing = [time for time in wanted if (key, time) not in self._extras]
         extras: dict[str, str] = {}
-        if self.archived_timeline is not None:
-            for start in range(0, len(missing), _EXTRAS_AT_ONCE):
-                times = missing[start : start + _EXTRAS_AT_ONCE]
-                held = self.archived_timeline.actions(times, key.encode())
-                values = {
-                    time: decode_summary(action.metadata).extra.get(key, "")
-                    for time, action in held.items()
-                    if action.metadata and action.instant.key[1] in WRITE_ACTIONS
-                }
-                extras |= values
-                self._keep_extras(key, {time: values.get(time, "") for time in times})
+        for start in range(0, len(missing), _EXTRAS_AT_ONCE):
+            times = missing[start : start + _EXTRAS_AT_ONCE]
+            held = self.archived_timeline.actions(times, key.encode())
+            values = {
+                time: decode_summary(action.metadata).extra.get(key, "")
+                for time, action in held.items()
+                if action.metadata and action.instant.key[1] in WRITE_ACTIONS
+            }
+            extras |= values
+            self._keep_extras(key, {time: values.get(time, "") for time in times})
         extras |= {time: self._extras[(key, time)] for time in wanted if (key, time) in self._extras}
         return {time: value for time, value in extras.items() if value}
 
@@ -314,8 +313,6 @@ class TimelineStore:
 
     def archived_actions(self, action: Action, after: str) -> list[ArchivedAction]:
         """Return the archived actions of one kind that were requested after a time, with their metadata."""
-        if self.archived_timeline is None:
-            return []
         instants = [
             i
             for i in self.archived_timeline.instants(requested_from=after)
@@ -551,9 +548,28 @@ class TimelineStore:
         # The time of a pending instant was chosen under the lock, so an existing file is the one just written.
         return content == data or not instant.is_completed
 
+    def modification_times(self) -> dict[str, int]:
+        """Return the times of the last change of the files on the timeline, in UTC milliseconds, by path."""
+        files, _ = self._env.storage.list_dir(self._directory)
+        return {file.path: file.modified_ms for file in files}
+
+    def stored_action(self, instant: Instant) -> str:
+        """Return the action in the name of an instant's file in its state."""
+        if instant.is_completed:
+            return str(instant.action.completed_as)
+        return self._config.layout.stored_action(str(instant.action))
+
     def path_of(self, instant: Instant) -> str:
         """Return the path of an instant's file in its state."""
         return f"{self._directory}/{self._config.layout.instant_name(instant)}"
+
+
+def _archived_timeline(env: Env, config: TableConfig, directory: str) -> ArchivedTimeline | ArchivedLog:
+    if config.layout.has_completion_times:
+        history = config.raw.get("hoodie.timeline.history.path", "history")
+        return ArchivedTimeline(env.storage, f"{directory}/{history}")
+    folder = config.raw.get("hoodie.archivelog.folder", "") or DEFAULT_FOLDER
+    return ArchivedLog(env.storage, directory, folder)
 
 
 def _furthest(before: Timeline, new: Collection[Instant | None]) -> Timeline:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import delete, select, update
@@ -51,7 +52,6 @@ from lakehouse.platform.catalog.entries import (
 )
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.catalog.identities import (
-    record_identity,
     recorded_identities,
     refuse_copy,
     refuse_registered,
@@ -65,6 +65,7 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
+from lakehouse.platform.catalog.new_entries import NewEntry, add_entry, document_of, spec_row
 from lakehouse.platform.catalog.open_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.policy_rows import load_policies
@@ -79,7 +80,7 @@ from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.state_rows import batches, mark_changed
 from lakehouse.platform.catalog.table_names import check_name, parsed_name
 from lakehouse.platform.catalog.table_states import TableStates
-from lakehouse.spec.secrets import refuse_in_policy, refuse_secrets
+from lakehouse.spec.secrets import refuse_in_policy
 from lakehouse.spec.table.location import location_of, resolve
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
 from lakehouse.spec.table.service_settings import (
@@ -92,18 +93,6 @@ from lakehouse.spec.table.table_spec import TableSpec
 
 #: Maximum number of tables to load one by one; if more are needed, all tables are loaded with one query.
 _FEW = 20
-_LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
-
-
-def document_of(spec: TableSpec) -> dict[str, Any]:
-    """Return the document that the catalog stores for a spec, with `${VAR}` unresolved.
-
-    Raises UserError if the spec contains a secret. Specs in files are checked when they are read.
-    """
-    for one in (spec, *spec.ingestions):
-        of_source = {} if one.ingest is None else one.ingest.source.options
-        refuse_secrets({**one.options, **of_source}, f"the spec of {spec.table}")
-    return spec.to_mapping()
 
 
 def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
@@ -218,7 +207,16 @@ class Catalog(Readable):
         with self.database.session() as session:
             return session.scalar(select(TableRow.id).filter_by(namespace=namespace, name=name)) is not None
 
-    def register_table(self, identifier: str, location: str, *, author: str = "", new_id: bool = False) -> Table:
+    # parameters: the parts of a registration
+    def register_table(
+        self,
+        identifier: str,
+        location: str,
+        *,
+        author: str = "",
+        new_id: bool = False,
+        policies: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> Table:
         """Register an existing Hudi table with a spec derived from its properties.
 
         A table without id gets an id in its properties; nothing else in the table is changed.
@@ -228,9 +226,11 @@ class Catalog(Readable):
             location: Path or URL of the table.
             author: Name of the user.
             new_id: Give the table a new id, because it is a copy of a registered table.
+            policies: Settings of the table by service, entered in the same transaction as the table.
 
         Raises:
-            UserError: The catalog contains a table with this name, location or id, or the location is not a table.
+            UserError: The catalog contains a table with this name, location or id, the location is not a table, or the
+                policies contradict each other.
             RetryableError: Another writer is changing the properties of the table.
         """
         parts = parsed_name(identifier)
@@ -238,9 +238,10 @@ class Catalog(Readable):
         self._refuse_known(parts, place)
         env = Env(storage=open_storage(place))
         refuse_nested(env.storage)
-        config = Table.open(place, env=env).config
-        identity = self._assigned(parts, place, env, config, new_id=new_id)
-        self._enter(parts, place, spec_of(config, identifier=".".join(parts), location=place), author, identity)
+        table = Table.open(place, env=env)
+        identity = self._assigned(parts, place, env, table.config, new_id=new_id)
+        spec = spec_of(table.config, identifier=".".join(parts), location=place)
+        self._enter(parts, place, spec, author, identity, policies)
         return self.load_table(identifier)
 
     def accept_table(self, identifier: str, *, new_id: bool = False) -> Table:
@@ -352,7 +353,7 @@ class Catalog(Readable):
             if len({spec_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
                 return row.spec_version
             row.spec_version += 1
-            session.add(self._spec_row(row, spec, author))
+            session.add(spec_row(row, spec, author, self.clock.now_ms()))
             mark_changed(session, [row.id], self.clock.now_ms())
             return row.spec_version
 
@@ -508,29 +509,19 @@ class Catalog(Readable):
 
     # parameters: the parts of an entry
     def _enter(
-        self, identifier: tuple[str, str], location: str, spec: TableSpec, author: str, identity: TableIdentity | None
+        self,
+        identifier: tuple[str, str],
+        location: str,
+        spec: TableSpec,
+        author: str,
+        identity: TableIdentity | None,
+        policies: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        namespace, name = identifier
-        self.create_namespace(namespace, exist_ok=True)
+        self.create_namespace(identifier[0], exist_ok=True)
+        entry = NewEntry(identifier=identifier, location=location, spec=spec, author=author, identity=identity)
         with self.database.session() as session:
-            row = TableRow(
-                namespace=namespace, name=name, location=location, spec_version=1, created_ms=self.clock.now_ms()
-            )
-            if identity is not None:
-                record_identity(row, identity)
-            session.add(row)
-            session.flush()
-            session.add(self._spec_row(row, spec, author))
-
-    def _spec_row(self, row: TableRow, spec: TableSpec, author: str) -> SpecRow:
-        return SpecRow(
-            table_id=row.id,
-            version=row.spec_version,
-            document=document_of(spec),
-            author=author[:_LONGEST_AUTHOR],
-            source=spec.source[:_LONGEST_SOURCE],
-            created_ms=self.clock.now_ms(),
-        )
+            add_entry(session, entry, policies, self.clock.now_ms())
+            _check_policies(session, *identifier)
 
     def _refuse_known(self, identifier: tuple[str, str], location: str) -> None:
         with self.database.session() as session:

@@ -24,8 +24,9 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
         "table": identifier,
         "location": location,
         "type": config.table_type,
-        "record_key": list(keys.record_key_fields),
     }
+    if keys.record_key_fields:
+        document["record_key"] = list(keys.record_key_fields)
     if config.ordering_fields:
         document["ordering"] = list(config.ordering_fields)
     if keys.partition_fields:

@@ -8,6 +8,7 @@ namespaces ─< tables ─< specs (versions)         policies: of a namespace, o
                  ├───── table_states       the newest numbers and problems
                  ├────< alarms             silences: of rules and scopes
                  └────< actions            of users
+scans ─< scanned_tables: results of `lakehouse fleet scan`, also of tables that are not registered
 job_documents: reports of jobs, heartbeats and stop requests (`lakehouse.platform.jobs.report_stores`)
 """
 
@@ -297,6 +298,30 @@ class JobDocumentRow(Base):
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
     content: Mapped[str] = mapped_column(Text)
     changed_ms: Mapped[int]
+
+
+class ScanRow(Base):
+    """The newest scan of a place for tables, with its `facts`: folders without table, and folders not scanned."""
+
+    __tablename__ = "lakehouse_scans"
+
+    place: Mapped[str] = mapped_column(String(700), primary_key=True)
+    author: Mapped[str] = mapped_column(default="")
+    started_ms: Mapped[int]
+    seconds: Mapped[float] = mapped_column(Float)
+    folders: Mapped[int]
+    facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
+
+
+class ScannedTableRow(Base):
+    """A table of a scan, as its contract (`lakehouse.spec.contracts.fleet_scan`)."""
+
+    __tablename__ = "lakehouse_scanned_tables"
+
+    place: Mapped[str] = mapped_column(String(700), ForeignKey("lakehouse_scans.place"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    location: Mapped[str] = mapped_column(String(2000))
+    document: Mapped[dict[str, Any]]
 
 
 #: Classes of the rows that belong to one table and are deleted with it, including its spec versions.

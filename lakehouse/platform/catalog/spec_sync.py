@@ -18,9 +18,10 @@ from pathlib import Path
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.platform.catalog.catalog import Catalog, document_of
+from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
+from lakehouse.platform.catalog.new_entries import document_of
 from lakehouse.platform.catalog.table_names import full_name
 from lakehouse.spec.contracts.catalog import SpecState
 from lakehouse.spec.table.changes import SpecChange, changes_text, spec_changes

@@ -35,13 +35,21 @@ class MixedPartitionError(LakehouseError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """A base file in a view. `partition` maps partition columns to physical values; `bounds` are by column."""
+    """A base file in a view.
+
+    Attributes:
+        path, size_bytes, rows: The file.
+        partition: Physical values by partition column.
+        bounds: Bounds by column.
+        stored: The columns of the file, if it has columns or fields that the view lacks; otherwise None.
+    """
 
     path: str
     size_bytes: int
     rows: int
     partition: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
+    stored: pa.Schema | None = None
 
 
 def read_facts(
@@ -81,12 +89,32 @@ def _facts_of(file: tuple[str, int], *, storage: Storage, columns: ViewColumns) 
     path, size = file
     reader = BaseFileReader(storage, path)
     try:
+        if reader.is_skeleton:
+            raise UnsupportedError(
+                f"{storage.root}/{path} is a skeleton file of a bootstrap: its data columns are in a source file, and "
+                "readers of Iceberg and Delta would not find them. Rewrite it first, by `lakehouse clustering run "
+                "--force`, or export a copy by `lakehouse export parquet`",
+                path=path,
+            )
         _check_types(reader, columns, storage.root)
         bounds = _bounds(reader, columns)
         partition = {name: _only_value(reader, name, columns.kind(name), bounds) for name in columns.partition_by}
-        return FileFacts(path=path, size_bytes=size, rows=reader.rows, partition=partition, bounds=bounds)
+        stored = reader.schema if _has_more(pa.struct(list(reader.schema)), pa.struct(list(columns.schema))) else None
+        return FileFacts(
+            path=path, size_bytes=size, rows=reader.rows, partition=partition, bounds=bounds, stored=stored
+        )
     finally:
         reader.close()
+
+
+def _has_more(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a stored type has fields that the type of the view lacks, at any depth."""
+    if pat.is_struct(stored) and pat.is_struct(kind):
+        names = {child.name: child.type for child in kind}
+        return any(child.name not in names or _has_more(child.type, names[child.name]) for child in stored)
+    if not pat.is_nested(stored) or stored.num_fields != kind.num_fields:
+        return False
+    return any(_has_more(stored.field(n).type, kind.field(n).type) for n in range(stored.num_fields))
 
 
 def _check_types(reader: BaseFileReader, columns: ViewColumns, root: str) -> None:
@@ -97,8 +125,8 @@ def _check_types(reader: BaseFileReader, columns: ViewColumns, root: str) -> Non
             continue
         raise UnsupportedError(
             f"{root}/{reader.path}: column {stored.name!r} is stored as {stored.type}, and the table declares "
-            f"{columns.kind(stored.name)}. Readers of Iceberg and Delta do not convert it. Rewrite the older files, "
-            "for example with `lakehouse clustering run --force`, and export again",
+            f"{columns.kind(stored.name)}. Readers of Iceberg and Delta do not convert it. Rewrite the older files by "
+            "a clustering with other hoodie.clustering.plan.strategy.sort.columns and force, and export again",
             column=stored.name,
             path=reader.path,
         )
@@ -112,8 +140,8 @@ def _check_names(reader: BaseFileReader, columns: ViewColumns, root: str) -> Non
         if not has_present_names(column, stored.get(column.name), instant):
             raise UnsupportedError(
                 f"{root}/{reader.path} was written before column {column.name!r} was renamed or added again. Readers "
-                "of Iceberg and Delta find columns by their present names. Rewrite the older files, for example with "
-                "`lakehouse clustering run --force`, and export again",
+                "of Iceberg and Delta find columns by their present names. Rewrite the older files by a "
+                "clustering with other hoodie.clustering.plan.strategy.sort.columns and force, and export again",
                 column=column.name,
                 path=reader.path,
             )

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lakehouse.core.operations.load.renamed_files import require_present_names
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
@@ -59,7 +60,8 @@ def plan(table: Table, metastore: Metastore, *, force: bool = False) -> SyncPlan
     """Return the plan of a sync now, without a write.
 
     With `force` the table is listed instead of using its stored partition statistics. Raises UserError if the metastore
-    contains a different table with the name, RetryableError if it does not answer.
+    contains a different table with the name, RetryableError if it does not answer. Raises UnsupportedError if older
+    files have other names for a column, and the policy does not accept this.
     """
     return plan_loaded(table.refresh(), table.services_as_loaded.policies.sync, metastore, force=force)
 
@@ -152,6 +154,8 @@ class _Listing:
 
 
 def _planned(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, listing: _Listing) -> SyncPlan:
+    if not policy.renamed_columns:
+        require_present_names(loaded, "a metastore sync without lakehouse.sync.renamed.columns=true")
     facts = _facts(loaded, force=listing.force, save=listing.save)
     present = {}
     for wanted in wanted_tables(facts, policy):

@@ -13,6 +13,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.planning.restore import slice_paths
+from lakehouse.core.rows.stored_names import is_skeleton
 from lakehouse.core.timeline.publications import change_publication, manifest_path, put_manifests
 from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
@@ -121,11 +122,11 @@ class _VersionFiles:
         return tuple(path for piece in self.slices or () for path in slice_paths(piece))
 
     def pinned(self, partition: PublishedPartition) -> PublishedPartition:
-        """Return the partition with the size of its version, and whether readers need a copy with merged logs."""
+        """Return the partition with the size of its version, and whether readers need a copy with merged files."""
         slices = self.slices or ()
         size = sum((piece.base.size_bytes if piece.base is not None else 0) + piece.total_log_bytes for piece in slices)
-        logs = any(piece.logs for piece in slices)
-        return replace(partition, files=len(self.paths), size_bytes=size, needs_copy=logs)
+        is_merged = any(piece.logs or (piece.base is not None and is_skeleton(piece.base.name)) for piece in slices)
+        return replace(partition, files=len(self.paths), size_bytes=size, needs_copy=is_merged)
 
 
 def _versions(

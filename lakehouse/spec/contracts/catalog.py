@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lakehouse.spec.contracts.document import Document
@@ -86,15 +87,17 @@ class SpecHistory(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLocation(Document):
-    """Result of `lakehouse table create`, `register` and `accept`: `table_version` is the version of the Hudi format.
+    """Result of `lakehouse table create`, `bootstrap`, `register` and `accept`; `table_version` is of the Hudi format.
 
-    `table_id` is the id in the properties of the table; None for a table that cannot be written.
+    `table_id` is the id in the properties of the table; None for a table that cannot be written. `unsupported` are the
+    operations that the table refuses: `read`, `write` and services, each with the reason.
     """
 
     table: str
     location: str
     table_version: int
     table_id: str | None = None
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,19 @@ class TableSummary(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedSnapshot(Document):
+    """Result of `lakehouse export parquet` and `hudi`: a complete copy of one version.
+
+    `instant` is the newest write that it contains. `rows` are the rows of the files; for `hudi` only of this run.
+    """
+
+    table: str
+    location: str
+    instant: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedRows(Document):
     """Result of `lakehouse table delete`.
 

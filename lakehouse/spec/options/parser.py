@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.options.declarations import declared_keys
@@ -34,7 +35,15 @@ def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = froz
     """Raise UserError with a similar declared key if a key is not declared. Values are not checked."""
     keys = declared_keys() | also_known
     for key in options:
-        if key not in keys:
+        if key in keys:
+            continue
+        # A read has no use for the names of Hudi jobs.
+        names = import_module("lakehouse.spec.options.hudi.job_names")
+        argument = names.ARGUMENTS.get(names.SAME.get(key, key))
+        if argument is not None:
             raise SettingError(
-                f"unknown option {key!r}.{nearest(key, keys)} `lakehouse options` lists all.", setting=key
+                f"option {key!r} is fixed when a table is created: give {argument}=... to Table.create, or the option "
+                "in TBLPROPERTIES of CREATE TABLE or to a DataFrame writer that creates the table",
+                setting=key,
             )
+        raise SettingError(f"unknown option {key!r}.{nearest(key, keys)} `lakehouse options` lists all.", setting=key)

@@ -57,6 +57,12 @@ class SyncPolicy:
         False,
         "Declare times to Hive as timestamp instead of bigint. Spark always sees timestamp.",
     )
+    renamed_columns: bool = option(
+        "lakehouse.sync.renamed.columns",
+        False,
+        "Also sync a table whose older files have other names for a column, because it was renamed, or dropped and "
+        "added again. Only readers that use the schema-on-read of Apache Hudi return the right values of such files.",
+    )
     timeout_s: int = option(
         "lakehouse.sync.timeout_s",
         60,

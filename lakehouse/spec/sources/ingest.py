@@ -293,6 +293,21 @@ def _deduplicate(section: Section) -> DeduplicateSpec | None:
     return None if detail is None else DeduplicateSpec.parse(detail)
 
 
+def check_generated_keys(ingest: IngestSpec, section: Section) -> None:
+    """Raise UserError for an ingestion that looks up keys, or deduplicates by key, if rows get generated keys."""
+    if ingest.operation == OPERATIONS[0] or ingest.database is not None:
+        raise section.error(
+            f"{section.title} needs 'record_key': a column, or a list of columns. Without it each row gets a generated "
+            "key, and rows can only be added: 'ingest.operation: insert', which a database cannot use.",
+            "record_key",
+        )
+    if ingest.deduplicate is not None and not ingest.deduplicate.keys:
+        raise section.error(
+            "deduplicate: needs 'keys', the columns that identify an event, because the table has no 'record_key'.",
+            "ingest",
+        )
+
+
 def _check_deduplicate(spec: IngestSpec, section: Section) -> None:
     """Raise UserError if the window has no time column, or if the operation keeps only one row per key anyway."""
     if spec.deduplicate is None:

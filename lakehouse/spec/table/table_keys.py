@@ -31,10 +31,10 @@ TABLE_KEYS = (
     SpecKey(
         name="record_key",
         type="columns",
-        text="Columns that identify a record in its partition, or in the table with a global index. With "
-        "`ingest.into`, each table has the key of its source table.",
+        text="Columns that identify a record in its partition, or in the table with a global index. Without it each "
+        "row gets a generated key, and an ingestion needs `operation: insert`. With `ingest.into`, each table has the "
+        "key of its source table.",
         example="[order_id, line]",
-        required=True,
     ),
     SpecKey(
         name="ordering",

@@ -7,6 +7,8 @@ variable is not set.
 A `record_key` is unique in each partition, as in Hudi. It is unique in the whole table only without `partition_by` or
 with a global index (`index: global_simple`); otherwise a row whose partition column changed becomes a second row.
 `lakehouse table validate --keys global` finds such keys.
+
+Without `record_key` each inserted row gets a generated key, as in Hudi 1. An ingestion can then only add rows.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from lakehouse.spec.options.transaction import CONCURRENCY
 from lakehouse.spec.options.ttl import TtlPolicy
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.secrets import refuse_secrets
-from lakehouse.spec.sources.ingest import IngestSpec, ingest_mapping, parse_ingest
+from lakehouse.spec.sources.ingest import IngestSpec, check_generated_keys, ingest_mapping, parse_ingest
 from lakehouse.spec.sources.ingest_inputs import INPUTS, InputSpec, inputs_mapping, parse_inputs
 from lakehouse.spec.spec_key import key_names
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
@@ -81,7 +83,8 @@ class TableSpec:
     Attributes:
         table: The name of the table.
         location: The path or URL of the table.
-        record_key: The key columns; unique in each partition, or in the table with a global index.
+        record_key: The key columns; unique in each partition, or in the table with a global index. Without key columns
+            each inserted row gets a generated key.
         type: COPY_ON_WRITE or MERGE_ON_READ.
         ordering: The columns that decide which version of a record is newer.
         partition_by: The columns of the partition path.
@@ -111,7 +114,7 @@ class TableSpec:
 
     table: str
     location: str
-    record_key: tuple[str, ...]
+    record_key: tuple[str, ...] = ()
     type: str = "COPY_ON_WRITE"
     ordering: tuple[str, ...] = ()
     partition_by: tuple[PartitionField, ...] = ()
@@ -280,7 +283,7 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
     spec = TableSpec(
         table=table,
         location=section.required("location"),
-        record_key=_record_key(section, ingest),
+        record_key=_columns(section, "record_key") if "record_key" in section.lines else (),
         type=section.choice("type", TABLE_TYPES, TABLE_TYPES[0]),
         ordering=_columns(section, "ordering") if "ordering" in section.nodes else (),
         partition_by=parse_partition_by(section),
@@ -309,14 +312,6 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
 def asset_uri(table: str) -> str:
     """Return the Airflow asset URI for the table with this name."""
     return f"lakehouse://{table}"
-
-
-def _record_key(section: Section, ingest: IngestSpec | None) -> tuple[str, ...]:
-    """Return the key columns. In a spec for several tables, each table has the key of its source table."""
-    database = None if ingest is None else ingest.database
-    if database is not None and database.into and "record_key" not in section.nodes:
-        return ()
-    return _columns(section, "record_key")
 
 
 def _columns(section: Section, name: str) -> tuple[str, ...]:
@@ -485,6 +480,8 @@ def _wrong_option(error: UserError, options: Mapping[str, str]) -> str | None:
 def _check(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
         raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
+    if not (spec.record_key or spec.is_template or spec.ingest is None):
+        check_generated_keys(spec.ingest, section)
     _check_database(spec, section)
     _check_merging(spec, section)
     _check_deletes(spec, section)

@@ -15,8 +15,8 @@ import pytest
 from lakehouse.cli.main import main
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError, UserError
-from lakehouse.platform.catalog.catalog import document_of
 from lakehouse.platform.catalog.connect import Database, catalog_url
+from lakehouse.platform.catalog.new_entries import document_of
 from lakehouse.platform.catalog.run_history import Decision, _decision_row
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.spec.contracts.job import JobError, ServiceReport

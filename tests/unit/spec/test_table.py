@@ -40,13 +40,37 @@ def test_spec_with_only_the_required_names_has_defaults() -> None:
     assert (spec.type, spec.source, spec.ingest) == ("COPY_ON_WRITE", "orders.yaml", None)
 
 
-@pytest.mark.parametrize("missing", ["table", "location", "record_key"])
+@pytest.mark.parametrize("missing", ["table", "location"])
 def test_spec_without_a_required_name_is_refused(missing: str) -> None:
     text = "".join(line for line in MINIMAL.splitlines(keepends=True) if not line.startswith(missing))
     with pytest.raises(UserError, match=f"orders.yaml:1: the table spec needs '{missing}'"):
         parse(text)
     with pytest.raises(UserError, match=f"needs '{missing}'"):
         parse(text + f"{missing}:\n")
+
+
+KEYLESS = "table: orders\nlocation: lake/orders\n"
+FILES = "ingest: {source: files, path: in, format: json"
+
+
+def test_spec_without_record_key_declares_a_table_with_generated_keys() -> None:
+    spec = parse(KEYLESS)
+    assert spec == TableSpec(table="orders", location="lake/orders")
+    assert (spec.record_key, spec.to_mapping()) == ((), {"table": "orders", "location": "lake/orders"})
+    assert parse(f"{KEYLESS}{FILES}, operation: insert}}\n").record_key == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("record_key:", "the table spec needs 'record_key'"),
+        (FILES + "}", "needs 'record_key': a column, or a list of columns. Without it each row gets a generated key"),
+        (FILES + ", operation: insert, deduplicate: {within: 1h, time: at}}", "deduplicate: needs 'keys'"),
+    ],
+)
+def test_spec_without_record_key_is_refused_where_rows_are_found_by_key(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse(f"{KEYLESS}{line}\n")
 
 
 def test_every_part_of_a_spec_is_parsed() -> None:

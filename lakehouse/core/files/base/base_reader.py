@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +16,15 @@ from lakehouse.core.format.nanoseconds import is_nanos, to_micros
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.rows.casting import entries_of, rebased_offsets
 from lakehouse.core.rows.key_values import value_text
-from lakehouse.core.rows.stored_names import by_current_names, path_instant, stored_name, stored_names
+from lakehouse.core.rows.stored_names import by_current_names, is_skeleton, path_instant, stored_name, stored_names
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError, UserError
 
+if TYPE_CHECKING:
+    # Few tables have skeleton files, so that others do not load the module.
+    from lakehouse.core.files.base.skeleton_file import JoinedFile
+
+_SKELETON_FILE = "lakehouse.core.files.base.skeleton_file"
 #: The footer keys for the bloom filter and its type.
 BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 _BATCH_ROWS = 131_072
@@ -54,6 +60,18 @@ def committed_file(root: str, path: str) -> Iterator[None]:
         ) from error
 
 
+def open_columns(storage: Storage, path: str) -> pq.ParquetFile | JoinedFile:
+    """Open a base file for reads of columns; a skeleton file is joined with its source file.
+
+    Raises NotFoundError, and CorruptTableError if the source file is missing or has changed.
+    """
+    file = pq.ParquetFile(storage.open_input(path))
+    if not is_skeleton(path):
+        return file
+    joined: JoinedFile = import_module(_SKELETON_FILE).join_source(storage, path, file)
+    return joined
+
+
 class BaseFileReader:
     """An open base file: its footer, columns and batches of rows.
 
@@ -71,16 +89,25 @@ class BaseFileReader:
         self.path, self._root = path, storage.root
         #: The instant in the name of the file, which decides the names of columns in it.
         self.instant = path_instant(path)
+        #: Whether this is a skeleton file of a bootstrapped table, whose data columns are in a source file.
+        self.is_skeleton = is_skeleton(path)
+        self._file: pq.ParquetFile | JoinedFile
         try:
             with committed_file(storage.root, path), self._readable():
-                self._file = pq.ParquetFile(
-                    storage.open_input(path), metadata=footer, pre_buffer=prefetches, read_dictionary=REPEATING
+                own_footer = None if self.is_skeleton else footer
+                file = pq.ParquetFile(
+                    storage.open_input(path), metadata=own_footer, pre_buffer=prefetches, read_dictionary=REPEATING
                 )
+                self._file = file
+                if self.is_skeleton:
+                    joined = import_module(_SKELETON_FILE).join_source
+                    self._file = joined(storage, path, file, footer, prefetches=prefetches)
         except KeyError as error:
             raise CorruptTableError(
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
             ) from error
-        self.rows: int = self._file.metadata.num_rows
+        self._own_footer: pq.FileMetaData = file.metadata
+        self.rows: int = self._own_footer.num_rows
         # Metadata without the footer values, because they contain the large bloom filter.
         self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
         self._small: dict[bytes, bytes] | None = None
@@ -91,7 +118,7 @@ class BaseFileReader:
         if self._small is None or (wanted in self._small and not self._small[wanted]):
             # Each access of `metadata` copies all values, so small values are cached. For large values only the
             # names are cached.
-            values = self._file.metadata.metadata or {}
+            values = self._own_footer.metadata or {}
             self._small = {name: value if len(value) <= _SMALL_VALUE else b"" for name, value in values.items()}
             value = values.get(wanted)
         else:
@@ -105,7 +132,7 @@ class BaseFileReader:
 
     @property
     def statistics(self) -> pq.FileMetaData:
-        """The footer of the file, with the statistics of its columns."""
+        """The footer with the row groups and the statistics of data columns: for a skeleton file, of its source."""
         return self._file.metadata
 
     def bloom_filter(self) -> BloomFilter | None:
@@ -156,7 +183,7 @@ class BaseFileReader:
 
     def has_values(self, name: str) -> bool:
         """Return whether a column has a value in some row, by its statistics. Without statistics it returns True."""
-        metadata = self._file.metadata
+        metadata = self._own_footer if name in self._own_footer.schema.names else self._file.metadata
         column = metadata.schema.names.index(name)
         for number in range(metadata.num_row_groups):
             statistics = metadata.row_group(number).column(column).statistics
@@ -280,6 +307,9 @@ def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
     if source == kind:
         return array
     if pa.types.is_dictionary(source):
+        if pa.types.is_string_view(source.value_type):
+            # Arrow cannot decode these; categories of Polars have them.
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
         return _convert(array.dictionary_decode(), kind, exact)
     if pa.types.is_struct(kind) and pa.types.is_struct(source):
         return _convert_struct(array, kind, exact)

@@ -14,17 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.core.files.base.base_reader import convert
+from lakehouse.core.files.base.base_reader import convert, open_columns
 from lakehouse.core.format.arrow_versions import cached_by_columns
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
+
+if TYPE_CHECKING:
+    from lakehouse.core.files.base.skeleton_file import JoinedFile
 
 #: Parquet writers omit bounds of strings that are longer than a few thousand bytes.
 LONG_BYTES = 512
@@ -191,13 +194,22 @@ def file_bounds(storage: Storage, path: str, kinds: Mapping[str, pa.DataType]) -
     Foreign footers ignore NaN and omit long strings, so columns of these types are read. `kinds` are the columns, by
     dotted path, with their types in the table.
     """
-    with storage.open_input(path) as source, pq.ParquetFile(source) as file:
+    with open_columns(storage, path) as file:
         return row_group_bounds(file, kinds)
 
 
-def row_group_bounds(file: pq.ParquetFile, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
+def stored_bounds(file: pq.ParquetFile | JoinedFile, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+    """Return the bounds in the footer of an open file. A constant column has bounds that are not known."""
+    if isinstance(file, pq.ParquetFile):
+        return footer_bounds([file.metadata], columns)
+    constants = [name for name in columns if name in file.constants]
+    nothing = ColumnBounds(low=None, high=None, nulls=0, values=0, known=False)
+    return footer_bounds(file.footers, columns) | dict.fromkeys(constants, nothing)
+
+
+def row_group_bounds(file: pq.ParquetFile | JoinedFile, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Return the bounds of an open Parquet file; columns that it does not have are left out."""
-    bounds_by_column = footer_bounds([file.metadata], [*kinds])
+    bounds_by_column = stored_bounds(file, [*kinds])
     stored = leaf_types(file.schema_arrow)
     unsure = []
     for name, bounds in bounds_by_column.items():
@@ -210,11 +222,11 @@ def row_group_bounds(file: pq.ParquetFile, kinds: Mapping[str, pa.DataType]) -> 
 
 
 def measured_bounds(
-    file: pq.ParquetFile, kinds: Mapping[str, pa.DataType], sizes: Mapping[str, ColumnBounds]
+    file: pq.ParquetFile | JoinedFile, kinds: Mapping[str, pa.DataType], sizes: Mapping[str, ColumnBounds]
 ) -> dict[str, ColumnBounds]:
     """Return the bounds of the columns that an open Parquet file has; `sizes` has the sizes of its columns."""
     exact = dict[str, ColumnBounds]()
-    for batch in file.iter_batches(_BATCH_ROWS, columns=[*kinds], use_threads=False) if kinds else ():
+    for batch in file.iter_batches(_BATCH_ROWS, columns=_columns(file, kinds), use_threads=False) if kinds else ():
         rows = pa.Table.from_batches([batch])
         for name, kind in kinds.items():
             measured = values_bounds(_leaf(rows, name), kind)
@@ -223,6 +235,13 @@ def measured_bounds(
         name: bounds._replace(size_bytes=sizes[name].size_bytes, raw_bytes=sizes[name].raw_bytes)
         for name, bounds in exact.items()
     }
+
+
+def _columns(file: pq.ParquetFile | JoinedFile, names: Iterable[str]) -> list[str]:
+    """Return the names to read; a joined file is read by whole columns, not by nested fields."""
+    if isinstance(file, pq.ParquetFile):
+        return [*names]
+    return list(dict.fromkeys(_root(file.schema_arrow, name) for name in names))
 
 
 def table_bounds(rows: pa.Table, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:

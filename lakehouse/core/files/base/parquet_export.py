@@ -83,7 +83,8 @@ def _written(context: CopyContext, task: CopyTask, rows: Iterator[pa.Table]) -> 
     # Write no bounds of floats: Arrow's bounds ignore NaN, so Spark would wrongly skip rows.
     bounded = [name for name, kind in leaf_types(context.columns).items() if not pa.types.is_floating(kind)]
     while piece is not None:
-        path = f"{task.folder}/part-{task.number:05d}-{number:05d}.parquet"
+        folder = f"{task.folder}/" if task.folder else ""
+        path = f"{folder}part-{task.number:05d}-{number:05d}.parquet"
         count, held, number = 0, [], number + 1
         with context.target.open_output(path) as sink:
             with pq.ParquetWriter(

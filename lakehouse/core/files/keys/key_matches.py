@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.core.files.stage.staging import KEY, StagedReader
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry, TagResult, row_hashes, run_seed, united
 from lakehouse.core.storage.os_errors import scratch_directory
@@ -71,6 +72,7 @@ class MatchCollector:
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._segments: list[Matches] | None = None
         self._rows = 0
+        self._repeated: tuple[str, int] | None = None
         self._consumed: dict[str, int] = {}
         self._fingerprints: dict[str, int] = {}
 
@@ -89,6 +91,7 @@ class MatchCollector:
         matches = self._index.renamed(matches)
         # A stored row that is newer than the incoming row is not changed, so its file need not be rewritten.
         self._rows += int((matches.kind != LOST).sum())
+        self._repeated = self._repeated or _repeated_row(matches)
         for number, used, fingerprint in self._index.consumed(matches):
             partition = self._index.entries[number].partition
             self._consumed[partition] = self._consumed.get(partition, 0) + used
@@ -130,7 +133,17 @@ class MatchCollector:
             matched_rows=self._rows,
             consumed=self._consumed,
             fingerprints=self._fingerprints,
+            repeated_key=self.repeated_key(),
         )
+
+    def repeated_key(self) -> str | None:
+        """Return a key of the batch that several stored rows have; None if there is no such key."""
+        if self._repeated is None:
+            return None
+        run, row = self._repeated
+        with StagedReader(self._context, run) as reader:
+            key: str = reader.slice(row, 1, [KEY]).column(0)[0].as_py()
+        return key
 
     def _spilled(self, writer: pa.ipc.RecordBatchFileWriter) -> list[Matches]:
         if self._segments is None:
@@ -232,6 +245,16 @@ def read_matches(context: WriteContext, path: str) -> Matches:
         empty = np.array([], np.int64)
         return Matches(base_row=empty, run=empty, row=empty, kind=empty, runs=())
     return _joined(pieces)
+
+
+def _repeated_row(matches: Matches) -> tuple[str, int] | None:
+    """Return the run and the position of a staged row that changes several stored rows."""
+    chosen = matches.take((matches.kind == IN_PLACE) | (matches.kind == MOVED_OUT))
+    codes = np.sort(_code(chosen.run.astype(np.int64), chosen.row))
+    repeated = codes[1:][codes[1:] == codes[:-1]]
+    if not len(repeated):
+        return None
+    return chosen.runs[int(repeated[0]) >> _ROW_BITS], int(repeated[0]) & ((1 << _ROW_BITS) - 1)
 
 
 def _merged(segments: Sequence[Matches], limit: int) -> Iterator[Matches]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import reduce
 from typing import IO, Any
@@ -20,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.files.base.base_writer import column_ranges, ensure_partition
 from lakehouse.core.files.base.column_bounds import RowBounds, merged_bounds
 from lakehouse.core.files.base.partial_update_rows import PartialRows, partial_rows
-from lakehouse.core.files.keys.key_lookup import LOST, MOVED_OUT, read_matches
-from lakehouse.core.files.keys.key_matches import DELETED, without_held
+from lakehouse.core.files.keys.key_lookup import LOST, MOVED_OUT, match_file, read_matches
+from lakehouse.core.files.keys.key_matches import DELETED, MatchCollector, without_held
 from lakehouse.core.files.log.log_bounds import deletes_only
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.files.stage.markers import TaskMarkers, first_log, group_markers, log_attempt, mark_log
@@ -42,7 +44,7 @@ from lakehouse.core.rows.event_time import EventTimes
 from lakehouse.core.rows.ordering import without_ordering
 from lakehouse.core.rows.record_merge import says_deleted
 from lakehouse.core.storage.os_errors import translated
-from lakehouse.errors import UnsupportedError
+from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import ColumnBounds, WriteStat
 from lakehouse.model.files import FileSlice, LogFile
@@ -57,6 +59,8 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
     gaps, attempt = partial_rows(context, read, task), log_attempt(context, attempt)
     markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
     first = first_log(context, attempt, task)
+    if context.incoming.deletes_only and task.matches_file is None and task.resize is None:
+        _require_one_row_per_key(context, task)
     writer = LogWriter(markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps, first=first)
     try:
         for rows, kind in _incoming(context, task):
@@ -69,6 +73,29 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
         return _with_base_slice(task.file_slice, writer.finish())
     finally:
         writer.discard()
+
+
+def _require_one_row_per_key(context: WriteContext, task: GroupTask) -> None:
+    """Raise UserError if several base rows have a key that the task deletes by its hash, without a look-up.
+
+    Readers merge a log entry with one of these rows, so the others would remain.
+    """
+    if task.base is None:
+        return
+    with (
+        closing(BaseFileReader(context.storage, task.base.path)) as reader,
+        MatchCollector(context, task.entries) as collector,
+    ):
+        match_file(context, task.base, reader, task.entries, collector)
+        key = collector.repeated_key()
+    if key is not None:
+        raise UserError(
+            f"several rows in file group {task.file_id} of partition {task.partition!r} have the record key {key!r}, "
+            "and a log deletes one of them only; nothing was written. Replace the partition by insert_overwrite with "
+            "one row for each key, without the rows to delete",
+            key=key,
+            partition=task.partition,
+        )
 
 
 def _as_copy(stat: WriteStat) -> WriteStat:

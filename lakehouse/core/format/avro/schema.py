@@ -11,6 +11,7 @@ import json
 import re
 from functools import lru_cache
 from typing import Any
+from unicodedata import category
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -32,7 +33,9 @@ META_COLUMNS: tuple[str, ...] = (
 #: can declare 2^1000 fields.
 MAX_DEPTH, MAX_FIELDS = 64, 200_000
 
-_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FIRST_CATEGORIES = ("Lu", "Ll", "Lt", "Lm", "Lo")
+_CATEGORIES = (*_FIRST_CATEGORIES, "Nd")
+_LAST_CHARACTER = "\uffff"
 _MASK = "__"
 _MAX_PRECISION = 38
 
@@ -124,6 +127,30 @@ def avro_to_arrow(schema_json: str) -> pa.Schema:
         raise CorruptTableError(f"the table schema is malformed: {type(error).__name__}: {error}") from error
 
 
+def is_legal_name(name: str) -> bool:
+    """Return whether Avro's Java library, which Hudi uses, accepts the name of a column.
+
+    Letters and digits of all scripts are legal, but no character beyond U+FFFF, because Java checks UTF-16 units.
+    """
+    first, rest = name[:1], name[1:]
+    if not first or max(name) > _LAST_CHARACTER:
+        return False
+    is_first_legal = first == "_" or category(first) in _FIRST_CATEGORIES
+    return is_first_legal and all(char == "_" or category(char) in _CATEGORIES for char in rest)
+
+
+def illegal_name(name: str, column: str) -> UserError:
+    """Return the error for the name of a column that Avro does not accept, with a similar legal name."""
+    legal = re.sub(r"\W+", "_", name).strip("_")
+    legal = f"_{legal}" if legal[:1].isdecimal() else legal
+    similar = f", for example {legal!r}" if is_legal_name(legal) else ""
+    return UserError(
+        f"column {column!r}: {name!r} is not a name that Avro and Apache Hudi allow; use letters, digits and "
+        f"underscores, starting with a letter or underscore{similar}",
+        column=column,
+    )
+
+
 def _sanitized(name: str) -> str:
     """Return the table's name as Hudi writes it: `__` replaces a leading digit and each character that Avro forbids."""
     masked = re.sub(r"[^A-Za-z0-9_]", _MASK, name)
@@ -140,12 +167,8 @@ def _record(fields: list[pa.Field], name: str, namespace: str, path: str) -> dic
     written = []
     for field in fields:
         column = f"{path}.{field.name}" if path else field.name
-        if not _LEGAL_NAME.fullmatch(field.name):
-            raise UserError(
-                f"column {column!r}: name {field.name!r} is not allowed in Avro; use letters, digits and underscores,"
-                " starting with a letter or underscore",
-                column=column,
-            )
+        if not is_legal_name(field.name):
+            raise illegal_name(field.name, column)
         if field.name in seen:
             raise UserError(f"column {column!r} occurs twice; rename one of them", column=column)
         seen.add(field.name)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -76,6 +77,8 @@ _FEW_CELLS = 256
 
 #: Keys up to this length are written here, so that the parts that are not compressed fit into one part of gzip.
 _ONE_BLOCK_KEY_BYTES = 1024
+#: The pairs that a file info has in addition, by default.
+NO_INFO: Mapping[str, bytes] = MappingProxyType({})
 _CELL_HEAD = struct.Struct(">iih")
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 #: The parts of a gzip stream: whether it is the last one, the length and its complement.
@@ -165,18 +168,27 @@ def _check_layout(layout: Layout) -> None:
 class HFileWriter:
     """Writes one HFile from batches of ascending entries to a function that takes bytes.
 
-    It takes the arguments of `write_hfile` and raises the same errors.
+    `info` are more pairs for the file info, which omits an empty `schema`. Otherwise it takes the
+    arguments of `write_hfile` and raises the same errors.
     """
 
     def __init__(
-        self, sink: Callable[[bytes], object], *, schema: str, created_ms: int, layout: Layout, bounds: bool
-    ) -> None:
+        self,
+        sink: Callable[[bytes], object],
+        *,
+        schema: str,
+        created_ms: int,
+        layout: Layout,
+        bounds: bool,
+        info: Mapping[str, bytes] = NO_INFO,
+    ) -> None:  # parameters: as of `write_hfile`, with more pairs for the file info
         _check_layout(layout)
         self._sink = sink
         self._schema = schema
         self._created_ms = created_ms
         self._layout = layout
         self._has_bounds = bounds
+        self._more_info = info
         self._codec = GZ if layout.compression == "gz" else NONE
         self._rest = ENTRIES.empty_table()
         self._size = self._count = self._key_bytes = self._value_bytes = self._raw_bytes = 0
@@ -273,7 +285,8 @@ class HFileWriter:
         pairs = {
             "hfile.LASTKEY": b"" if last is None else struct.pack(">h", len(last)) + last,
             **info_numbers(self._count, (self._key_bytes, self._value_bytes), self._created_ms),
-            "schema": self._schema.encode(),
+            **({"schema": self._schema.encode()} if self._schema else {}),
+            **self._more_info,
         }
         if self._has_bounds:
             pairs |= {"minRecordKey": self._first_key or b"", "maxRecordKey": last or b""}

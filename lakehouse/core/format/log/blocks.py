@@ -125,8 +125,10 @@ def block_frame(kind: BlockType, headers: Mapping[BlockHeader, str], content_len
     return before, _NO_ENTRIES + _SIZE.pack(size + len(MAGIC))
 
 
-def scan_blocks(source: RandomAccess) -> list[LogBlock]:
+def scan_blocks(source: RandomAccess, *, requires_instant: bool = True) -> list[LogBlock]:
     """Return the blocks of a log file in file order; reads only their frames, about one small read per block.
+
+    Blocks of an archive have no instant, so their readers set `requires_instant` to False.
 
     An incomplete block becomes a CORRUPT block that extends to the next magic, as in other readers. A block is
     incomplete if the file ends inside it, if the sizes at its start and end differ, or if neither another block nor the
@@ -146,7 +148,7 @@ def scan_blocks(source: RandomAccess) -> list[LogBlock]:
             writer = _instant_of(view, position, end)
             blocks.append(LogBlock(kind=BlockType.CORRUPT, offset=start, length=end - start, writer=writer))
         else:
-            blocks.append(_read_block(view, position, end))
+            blocks.append(_read_block(view, position, end, requires_instant))
         position = end
     return blocks
 
@@ -226,7 +228,7 @@ def _instant_of(view: _View, position: int, end: int) -> str:
     return headers.get(BlockHeader.INSTANT_TIME, "")
 
 
-def _read_block(view: _View, position: int, end: int) -> LogBlock:
+def _read_block(view: _View, position: int, end: int, requires_instant: bool) -> LogBlock:
     _, _, version, number = _HEAD.unpack(view.at(position, _HEAD.size))
     if version != _FORMAT_VERSION:
         raise _corrupt(position, f"has log format version {version}; expected {_FORMAT_VERSION}")
@@ -238,7 +240,7 @@ def _read_block(view: _View, position: int, end: int) -> LogBlock:
     offset = after + _SIZE.size
     if not 0 <= length <= end - _SIZE.size - _INT.size - offset:
         raise _corrupt(position, f"declares a content of {length} bytes, but {end - offset} are left")
-    _require_headers(position, kind, headers)
+    _require_headers(position, kind, headers, requires_instant)
     return LogBlock(kind=kind, headers=headers, offset=offset, length=length)
 
 
@@ -267,8 +269,10 @@ def _read_headers(view: _View, position: int, start: int, end: int) -> tuple[dic
     return headers, after
 
 
-def _require_headers(position: int, kind: BlockType, headers: Mapping[BlockHeader, str]) -> None:
-    needed = [BlockHeader.INSTANT_TIME]
+def _require_headers(
+    position: int, kind: BlockType, headers: Mapping[BlockHeader, str], requires_instant: bool
+) -> None:
+    needed = [BlockHeader.INSTANT_TIME] if requires_instant else []
     if kind is BlockType.COMMAND:
         needed += [BlockHeader.COMMAND_BLOCK_TYPE, BlockHeader.TARGET_INSTANT_TIME]
     if kind is BlockType.AVRO_DATA or BlockHeader.IS_PARTIAL in headers:

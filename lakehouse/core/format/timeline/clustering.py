@@ -83,7 +83,7 @@ def _slice_record(file_slice: ClusteredSlice, base: str) -> dict[str, Any]:
         "deltaFilePaths": [f"{folder}/{name}" for name in file_slice.log_files],
         "fileId": file_slice.file_id,
         "partitionPath": file_slice.partition,
-        "bootstrapFilePath": "",
+        "bootstrapFilePath": file_slice.source,
         "version": 1,
     }
 
@@ -104,13 +104,12 @@ def _slice(record: dict[str, Any]) -> ClusteredSlice:
     data_file, logs = record["dataFilePath"], record["deltaFilePaths"] or ()
     if not record["fileId"] or not (data_file or logs):
         raise CorruptTableError(f"the clustering plan names no file slice: {record}")
-    if record["bootstrapFilePath"]:
-        raise CorruptTableError(f"the clustering plan has a bootstrap file, which is not supported: {record}")
     return ClusteredSlice(
         partition=record["partitionPath"] or "",
         file_id=record["fileId"],
         data_file=_bare(data_file) if data_file else None,
         log_files=tuple(_bare(path) for path in logs),
+        source=record["bootstrapFilePath"] or "",
     )
 
 

@@ -58,7 +58,7 @@ def _operation_record(operation: CompactionOperation) -> dict[str, Any]:
         "fileId": operation.file_id,
         "partitionPath": operation.partition,
         "metrics": dict(sorted(operation.metrics.items())),
-        "bootstrapFilePath": None,
+        "bootstrapFilePath": operation.source or None,
     }
 
 
@@ -73,6 +73,7 @@ def _operation(record: dict[str, Any]) -> CompactionOperation:
         data_file=_bare(data_file) if data_file else None,
         log_files=tuple(_bare(name) for name in record["deltaFilePaths"] or ()),
         metrics=dict(record["metrics"] or {}),
+        source=record["bootstrapFilePath"] or "",
     )
 
 

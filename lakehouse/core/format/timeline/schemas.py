@@ -367,3 +367,25 @@ INDEX_METADATA = _top(
         "doc": "This field contains the info for each partition that got indexed",
     },
 )
+
+
+#: One record of the archived timeline of version 6: the content of one file of an instant. Each nested record occurs
+#: with its definition; see `archive_log`.
+ARCHIVED_ENTRY = _top(
+    "HoodieArchivedMetaEntry",
+    _optional("hoodieCommitMetadata", COMMIT_METADATA),
+    _optional("hoodieCleanMetadata", CLEAN_METADATA),
+    _optional("hoodieRollbackMetadata", ROLLBACK_METADATA),
+    _optional("hoodieSavePointMetadata", SAVEPOINT_METADATA),
+    _optional("commitTime", _STRING),
+    _optional("actionType", _STRING),
+    _VERSION,
+    _optional("hoodieCompactionPlan", COMPACTION_PLAN),
+    _optional("hoodieCleanerPlan", CLEANER_PLAN),
+    _optional("actionState", _STRING),
+    _optional("hoodieReplaceCommitMetadata", REPLACE_COMMIT_METADATA),
+    _optional("hoodieRequestedReplaceMetadata", REQUESTED_REPLACE_METADATA),
+    _optional("HoodieInflightReplaceMetadata", COMMIT_METADATA),
+    _optional("hoodieIndexCommitMetadata", INDEX_METADATA),
+    _optional("stateTransitionTime", _STRING),
+)

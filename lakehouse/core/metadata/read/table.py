@@ -335,8 +335,6 @@ class MetadataTable:
 
     def _archived(self, instants: list[str]) -> dict[str, str]:
         archive = self._store.timeline_store.archived_timeline
-        if archive is None:
-            return {}
         held = archive.instants(requested_from=instants[0], requested_up_to=instants[-1])
         return {instant.requested: instant.completion for instant in held if instant.is_completed}
 

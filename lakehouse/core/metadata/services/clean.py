@@ -62,7 +62,7 @@ def _archived_completions(state: ServiceState, files: Collection[DataFile]) -> M
     oldest = first_write(state.timeline)
     wanted = {file.instant for file in files if file.instant < oldest}
     history = state.store.timeline_store.archived_timeline
-    if not wanted or history is None:
+    if not wanted:
         return {}
     archived = history.instants(requested_from=min(wanted), requested_up_to=max(wanted))
     return {instant.requested: instant.completion for instant in archived if instant.requested in wanted}

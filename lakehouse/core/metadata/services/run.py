@@ -197,7 +197,6 @@ def _archive(state: ServiceState, instants: Sequence[Instant], lock: TableLock) 
     """Move instants to the archived timeline."""
     root = state.store.inner.storage.root
     lock.check()
-    history = move_to_archive(state.store.timeline_store, instants, root, lock.check)
+    move_to_archive(state.store.timeline_store, instants, root, lock.check, merge_batch=ARCHIVE.merge_batch)
     state.store.keep_archived(state.names, state.timeline, instants)
-    history.compact(ARCHIVE.merge_batch, lock.check)
     logger.info("%s: archived %d instants", root, len(instants))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.operations.load.commits import archived_writes
@@ -73,7 +74,7 @@ def conflicting_write(
 
     The reason is a write to a file group of the plan that completed after the plan was made, or that is active.
     """
-    reason = overtaken(plan, _completed_since(table, instant), instant.requested)
+    reason = overtaken(plan, _completed_since(table, instant, plan), instant.requested)
     if reason is not None:
         return reason
     planned = {(piece.partition, piece.file_id) for piece in plan.slices}
@@ -93,7 +94,7 @@ def changed_by_writes(
     """
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
     reasons: dict[Group, str] = {}
-    for write, metadata in _completed_since(table, instant):
+    for write, metadata in _completed_since(table, instant, plan):
         changed, replaced = changed_files(planned, metadata)
         for group in sorted(changed | replaced):
             reasons.setdefault(group, f"{write.requested} changed file group {group[1]} of {group[0]!r} before")
@@ -123,11 +124,37 @@ def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before:
     return None
 
 
-def _completed_since(table: LoadedTable, instant: Instant) -> list[tuple[Instant, CommitMetadata]]:
+def _completed_since(
+    table: LoadedTable, instant: Instant, plan: ClusteringPlan
+) -> list[tuple[Instant, CommitMetadata]]:
+    if not table.config.layout.has_completion_times:
+        return _beside(table, plan)
     since = table.store.commits(table.timeline.writes().where(completed_after=instant.requested))
     # A write that began before the plan and completed after it may be archived already.
     archived = archived_writes(table, completed_after=instant.requested)
     return [*since, *table.store.archived_commits(archived.instants)]
+
+
+def _beside(table: LoadedTable, plan: ClusteringPlan) -> list[tuple[Instant, CommitMetadata]]:
+    """Return all writes, with the files that do not belong to earlier slices of the planned file groups.
+
+    Without completion times, each write may have completed after the plan. A file of a planned slice, or of a later
+    one, that the plan does not contain was then written after the plan.
+    """
+    first = {
+        (piece.partition, piece.file_id): _instant_in(piece.data_file or min(piece.log_files)) for piece in plan.slices
+    }
+    commits = []
+    for write, metadata in table.store.commits(table.timeline.writes()):
+        later = tuple(
+            stat for stat in metadata.stats if _instant_in(stat.path) >= first.get((stat.partition, stat.file_id), "")
+        )
+        commits.append((write, replace(metadata, stats=later)))
+    return commits
+
+
+def _instant_in(path: str) -> str:
+    return instant_of(path.rpartition("/")[2]) or ""
 
 
 def _active(table: LoadedTable, policy: TransactionPolicy) -> Iterator[tuple[Instant, CommitMetadata]]:

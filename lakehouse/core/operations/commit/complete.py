@@ -249,6 +249,9 @@ def _commit_or_suspect(
         suspects = [(check, suspected) for check in candidate.checks if (suspected := check.suspects(rivals))]
         if suspects:
             return _Suspects(of_checks=suspects, seen=frozenset(instant.requested for instant, _ in rivals))
+        hidden = _with_newer_schema(candidate, timeline)
+        if hidden is not None:
+            return hidden
         metadata = _with_schema(candidate, others)
         if isinstance(metadata, Conflict):
             return metadata
@@ -276,6 +279,26 @@ def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | 
         return Conflict(winner=winner, reason=f"{winner.requested} changed the schema: {error}")
     schema = arrow_to_avro(both, table=candidate.table.config.name)
     return replace(candidate.metadata, extra={**candidate.metadata.extra, "schema": schema})
+
+
+def _with_newer_schema(candidate: PreparedCommit, timeline: Timeline) -> Conflict | None:
+    """Return the conflict with a completed write whose schema would hide columns of this one.
+
+    Without completion times, readers use the schema of the write that was requested last, not completed last.
+    """
+    ours = candidate.metadata.extra.get("schema")
+    if candidate.table.config.layout.has_completion_times or not ours:
+        return None
+    newer = [write for write in timeline.writes() if write.requested > candidate.instant.requested]
+    for instant in newer:
+        theirs = candidate.table.store.summary(instant).extra.get("schema")
+        if theirs and theirs != ours:
+            columns = {field.name: field.type for field in data_columns(avro_to_arrow(theirs))}
+            for field in data_columns(avro_to_arrow(ours)):
+                if columns.get(field.name) != field.type:
+                    reason = f"{instant.requested} is newer and does not have this column: {field.name} {field.type}"
+                    return Conflict(winner=instant, reason=reason)
+    return None
 
 
 def _with_ids(candidate: PreparedCommit, writes: Others) -> CommitMetadata | Conflict:

@@ -26,7 +26,7 @@ from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.table_identity import TABLE_ID
-from lakehouse.model.texts import text_list
+from lakehouse.model.texts import require_encodable, text_list
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
@@ -168,6 +168,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     """
     if not declaration.name:
         raise UserError("a table needs a name")
+    require_encodable(declaration.name, "table name")
     if declaration.timestamp is not None and declaration.timestamp.type == BY_COLUMN:
         raise UserError(
             f"table {declaration.name!r}: the type of the TIMESTAMP column in {', '.join(declaration.partition_by)} "

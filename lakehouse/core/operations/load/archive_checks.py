@@ -8,25 +8,24 @@ import pyarrow as pa
 
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.timeline.archived_log import ArchivedLog
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.validation import Finding
 
-_HISTORY = "hoodie.timeline.history.path"
 _BATCH = 64
 
 
 def check_archive(table: LoadedTable) -> Iterator[Finding]:
     """Yield findings about the manifest and its files; reads the instants, not the metadata of the actions."""
     history = table.store.archived_timeline
-    if history is None:
-        return
-    directory = f".hoodie/{table.config.timeline_path}/{table.config.raw.get(_HISTORY, 'history')}"
+    directory = history.directory
     try:
         files = history.files()
     except CorruptTableError as error:
         yield Finding(invariant="archive.readable", problem=error.message, path=directory)
         return
-    if not files:
+    if not files or isinstance(history, ArchivedLog):
+        # Log files of version 6 have no manifest. Listing them read their instants.
         return
     listed, _ = table.env.storage.list_dir(directory)
     sizes = {file.name: file.size_bytes for file in listed}

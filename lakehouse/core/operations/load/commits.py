@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import first_write
-from lakehouse.errors import RetryableError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, Timeline
 
@@ -102,26 +101,21 @@ def with_archived_writes(table: LoadedTable, completed_after: str) -> LoadedTabl
 
 
 def writes_since(table: LoadedTable, before: Timeline, now: Timeline) -> list[Instant]:
-    """Return the writes that are completed in `now` and not in `before`, including writes archived in between.
-
-    Raises RetryableError if the archive is not read (version 6), and writes that followed the newest one of `before`
-    may be archived, or that one was undone.
-    """
+    """Return the writes that are completed in `now` and not in `before`, including writes archived in between."""
     earlier = {instant.requested for instant in before.writes()}
     current = now.writes()
     writes = [instant for instant in current if instant.requested not in earlier]
-    newest = max(earlier, default="")
-    if table.store.archived_timeline is None and newest and newest not in {instant.requested for instant in current}:
-        raise RetryableError(
-            f"{table.env.storage.root}: the write {newest} was archived or undone meanwhile, so later writes may be "
-            "archived, too; run the operation again",
-            instant=newest,
-        )
     # An archive moves the oldest writes. It can have moved a newer write only if it also moved a write of `before`, or
     # if `before` contains no writes.
     if earlier - {instant.requested for instant in current} or (writes and not earlier):
-        latest = max((instant.completion for instant in before.writes()), default="")
-        archived = archived_writes(replace(table, timeline=now), completed_after=latest)
+        if table.config.layout.has_completion_times:
+            latest = max((instant.completion for instant in before.writes()), default="")
+            archived = archived_writes(replace(table, timeline=now), completed_after=latest)
+        else:
+            # A write that completed last may have the smallest time. An archive stops at the last write before a
+            # pending one, so every write that was pending in `before` is later than the first write there.
+            first = min(earlier, default="")
+            archived = archived_writes(replace(table, timeline=now), requested_from=first)
         writes = [*(instant for instant in archived if instant.requested not in earlier), *writes]
     return writes
 

@@ -25,7 +25,9 @@ def require_present_names(table: LoadedTable, purpose: str) -> None:
         if is_renamed_in(schema, instant):
             raise UnsupportedError(
                 f"{table.env.storage.root}: {purpose} needs files that have the present names of all columns, but the "
-                f"files of {instant} were written before a column was renamed or dropped. Rewrite them first, for "
-                "example by table.insert_overwrite_table(table.scan().to_arrow())",
+                f"files of {instant} were written before a column was renamed, or dropped and added again. Rewrite "
+                "them first: run a clustering with force and with sort columns that the table is not sorted by yet "
+                "(hoodie.clustering.plan.strategy.sort.columns), or, if the rows fit into memory, "
+                "table.insert_overwrite_table(table.scan().to_arrow())",
                 instant=instant,
             )

@@ -12,6 +12,7 @@ from lakehouse.core.operations.load.commits import recent_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.errors import UnsupportedError
+from lakehouse.model.instant import METADATA_BOOTSTRAP
 from lakehouse.spec.options.policies import Policies
 
 #: The average row size is computed from base files with at least this share of the maximum file size.
@@ -53,6 +54,8 @@ def bytes_per_row(table: LoadedTable, policies: Policies) -> float:
     least = policies.write.max_file_bytes * _SIZED_FILE_SHARE
     for files in recent_files(table):
         is_large = pc.and_(pc.greater_equal(files["size_bytes"], least), pc.ends_with(files["path"], ".parquet"))
+        # The size of a skeleton file does not show the size of its rows.
+        is_large = pc.and_not(is_large, pc.ends_with(files["path"], f"_{METADATA_BOOTSTRAP}.parquet"))
         large = files.filter(is_large)
         rows = pc.sum(large["num_writes"]).as_py()
         if rows:

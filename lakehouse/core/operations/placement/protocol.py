@@ -32,6 +32,7 @@ from lakehouse.core.planning.conflict import Strategy
 from lakehouse.core.planning.schema_history import SchemaHistory
 from lakehouse.core.planning.spread_history import SpreadHistory
 from lakehouse.core.rows.cut_times import CutTimes
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import Operation, WriteStat
@@ -215,7 +216,14 @@ class KeySearch:
         """Return the write tasks, computed by the index from the look-up results."""
         entries = [entry for run in self.runs for entry in run.entries]
         new_uuid = write.table.env.ids.uuid
-        return self.index.groups(entries, self.slices, tags, in_clustering=in_clustering, new_uuid=new_uuid)
+        tasks = self.index.groups(entries, self.slices, tags, in_clustering=in_clustering, new_uuid=new_uuid)
+        return self._with_slices(tasks) if in_clustering else tasks
+
+    def _with_slices(self, tasks: Sequence[GroupTask]) -> tuple[GroupTask, ...]:
+        """Return the tasks, with the slices of groups to which the index adds no new rows, but log files."""
+        lacking = [task.group for task in tasks if task.appends and task.file_slice is None]
+        slice_of = {(s.partition, s.file_id): s for s in FileSlices.of(self.slices).in_groups(lacking)}
+        return tuple(replace(t, file_slice=slice_of[t.group]) if t.group in slice_of else t for t in tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

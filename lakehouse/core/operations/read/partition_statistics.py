@@ -6,6 +6,9 @@ Data files are not listed if all later commits are on the active or archived tim
 (see lakehouse.core.state.partition_statistics). Otherwise the statistics are rebuilt: all commits of both timelines are
 folded, and files that no commit describes are found by a listing and opened to count their rows. The object is a cache:
 if it cannot be read, it is rebuilt; if it cannot be written, the operation continues without it.
+
+Without completion times (version 6), commits cannot be folded in their order. The statistics are then made from a
+listing in each call, and are not stored.
 """
 
 from __future__ import annotations
@@ -27,14 +30,15 @@ from lakehouse.core.format.partition_statistics import (
     encode_statistics,
 )
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.slices import load_all_slices, load_visible
+from lakehouse.core.operations.load.slices import load_all_slices, load_slices, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.data_files import file_paths, members, one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import VisibleTimeline, first_write
 from lakehouse.core.state.partition_statistics import commits_to_fold, fold, parsed_files
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
+from lakehouse.core.timeline.file_deletions import LOG_INFIX
+from lakehouse.errors import CorruptTableError, LakehouseError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.statistics import PartitionLife
@@ -56,14 +60,10 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
         rebuild: Ignore the stored statistics and list the table.
 
     Raises:
-        UnsupportedError: Tables of version 6 do not store completion times.
         RetryableError: A commit was rolled back or archived during the call.
     """
     if not table.config.layout.has_completion_times:
-        raise UnsupportedError(
-            f"{table.env.storage.root}: statistics of partitions need completion times, which tables of version "
-            f"{table.config.version} lack; upgrade with Hudi"
-        )
+        return _listed(table)
     stored, tag = _stored(table)
     if stored.latest > table.timeline.latest_time():
         # Another process stored statistics of a later state. Reload, because its commits would otherwise seem to be
@@ -129,6 +129,36 @@ def _rebuilt(table: LoadedTable) -> TableStatistics:
     before = TableStatistics(files=old, lives=_lives_before(table, old, commits, first_write(whole)))
     statistics = fold(before, commits, table.timeline, complete=False)
     return replace(statistics, files=_counted(table.env.storage, statistics.files))
+
+
+def _listed(table: LoadedTable) -> TableStatistics:
+    """Return the statistics of a table without completion times, from a listing and all commits."""
+    archive = table.store.archived_commits(archived_writes(table).instants)
+    commits = [*archive, *table.store.commits(table.timeline.writes())]
+    commits.sort(key=lambda pair: pair[0].requested)
+    stats = [stat for _, metadata in commits for stat in metadata.stats]
+    named = pa.array([stat.path for stat in stats], pa.string())
+    visible = load_visible(table)
+    listed = load_all_slices(table, visible).slices.files
+    unnamed = listed.filter(pc.invert(members(file_paths(listed), named)))
+    # The instant in a name stands for the completion time, which the lives of partitions do not need.
+    old = pa.table(
+        [*unnamed.select(TRACKED_FILES.names[:3]).columns, unnamed["instant"], pa.nulls(unnamed.num_rows, pa.int64())],
+        schema=TRACKED_FILES,
+    )
+    first = first_write(Timeline(tuple(instant for instant, _ in commits)))
+    before = TableStatistics(files=old, lives=_lives_before(table, old, commits, first))
+    lives = fold(before, commits, table.timeline, complete=False).lives
+    current = load_slices(table).files
+    is_log = one_array(current["is_log"])
+    added = [s.num_inserts - s.num_deletes if LOG_INFIX in s.path else s.num_writes for s in stats]
+    # Several commits append to one log file on storages that can append.
+    sums = pa.table({"path": named, "rows": pa.array(added, pa.int64())}).group_by("path").aggregate([("rows", "sum")])
+    rows = one_array(sums["rows_sum"]).take(pc.index_in(file_paths(current), value_set=one_array(sums["path"])))
+    rows = pc.coalesce(rows, pc.if_else(is_log, pa.scalar(0, pa.int64()), pa.scalar(_UNKNOWN, pa.int64())))
+    columns = [*current.select(TRACKED_FILES.names[:3]).columns, current["instant"], rows]
+    files = _counted(table.env.storage, pa.table(columns, schema=TRACKED_FILES))
+    return TableStatistics(files=files, lives=lives, latest=table.timeline.latest_time())
 
 
 def _files_without_commit(slices: FileSlices, visible: VisibleTimeline, committed: frozenset[str]) -> pa.Table:

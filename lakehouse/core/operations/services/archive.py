@@ -2,6 +2,7 @@
 
 under the lock    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then the files of the actions are deleted
                   files of the archived timeline are merged, and obsolete ones deleted
+version 6         .commits_.archive.<n+1>_1-0-1    then the files of the actions are deleted
 
 A crash can leave actions in both timelines, but never loses them. Readers then use the active timeline, and the next
 run does not archive these actions twice.
@@ -37,6 +38,7 @@ from lakehouse.core.planning.archive import (
     bound_of_clean,
     bound_of_compaction,
     bound_of_leftovers,
+    first_pending,
     plan_archive,
     too_few,
 )
@@ -120,7 +122,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Return NothingToDo: an archive has no plan on the timeline."""
     del policies, request
-    _require_archive(table)
+    require_archive(table)
     return NothingToDo(
         code=NothingToDoReason.SINGLE_STEP,
         reason="archive stores no plan on the timeline; `run` plans and executes in one step",
@@ -138,11 +140,12 @@ def run(
 ) -> Archived | NothingToDo:
     """Archive the oldest actions if due; `request.force` keeps `hoodie.keep.min.commits` only.
 
-    Raises RetryableError if a restore is not finished or another process archives, and UnsupportedError for version 6.
+    Raises RetryableError if a restore is not finished or another process archives, and UnsupportedError for a version
+    that is not archived.
     """
     del engine  # a few small files: this process reads them
     force = request.force
-    _require_archive(table)
+    require_archive(table)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
@@ -191,7 +194,7 @@ def _plan(
     leftovers: Mapping[str, str] | None = None,
 ) -> ArchivePlan:
     """Return the actions to archive; `leftovers` are instants of unexplained files, each with one of its files."""
-    _require_archive(table)
+    require_archive(table)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
     if reason is not None:
         return ArchivePlan(instants=(), kept=reason)
@@ -205,14 +208,14 @@ def _plan(
 
 
 def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ...], lock: TableLock) -> None:
-    history = move_to_archive(table.store, instants, table.env.storage.root, lock.check)
-    history.compact(policies.archive.merge_batch, lock.check)
+    root, batch = table.env.storage.root, policies.archive.merge_batch
+    move_to_archive(table.store, instants, root, lock.check, merge_batch=batch)
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
     """Return the bounds that depend on state outside of the active timeline."""
     timeline = table.timeline
-    bounds = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
+    bounds = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table), _bound_of_changes(table)]
     if table.config.is_merge_on_read:
         bounds.append(bound_of_compaction(timeline, policies.compaction))
     # A writer whose write was rolled back may still be active and create files. An active writer that has committed
@@ -221,6 +224,25 @@ def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
     if active:
         bounds.append(Bound(requested=active[0], reason=f"the writer of {active[0]} is active"))
     return [bound for bound in bounds if bound is not None]
+
+
+def _bound_of_changes(table: LoadedTable) -> Bound | None:
+    """Return the first commit that completed after a pending write was requested, for a table without completion times.
+
+    A writer of Hudi that has to find conflicts with the commit reads the active timeline only. The time of the last
+    change of its file is the completion time of a commit in such tables (V6-2.4).
+    """
+    pending = None if table.config.layout.has_completion_times else first_pending(table.timeline)
+    if pending is None:
+        return None
+    changed = table.store.modification_times()
+    paths = [table.store.path_of(state) for state in table.store.pending_files(pending)]
+    since = min((changed[path] for path in paths if path in changed), default=0)
+    for commit in table.timeline.writes():
+        if changed.get(table.store.path_of(commit), since) >= since:
+            reason = f"{commit.requested} completed after the pending instant {pending.requested} was requested"
+            return Bound(requested=commit.requested, reason=reason)
+    return None
 
 
 def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:
@@ -309,7 +331,8 @@ def _undone(table: LoadedTable) -> set[str]:
     return {requested for requested, _ in undone(table)}
 
 
-def _require_archive(table: LoadedTable) -> None:
+def require_archive(table: LoadedTable) -> None:
+    """Raise UnsupportedError for a table whose timeline this package does not archive."""
     root = table.env.storage.root
     if not table.config.layout.archives:
         raise UnsupportedError(

@@ -65,7 +65,11 @@ from lakehouse.core.operations.services.plan_executor import (
     planned_attempt,
     rewritable_rows,
 )
-from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
+from lakehouse.core.operations.services.planned_files import (
+    planned_files_exist,
+    with_committed_log_sizes,
+    with_sources,
+)
 from lakehouse.core.operations.services.rewrite import (
     RewrittenFiles,
     announce_markers,
@@ -226,7 +230,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
     held = planned_groups(table)
     selected = request.partitions or policies.clustering.selected_partitions
     slices = checked_slices(table, policies.write, selected or None)
-    return plan_clustering(
+    plan = plan_clustering(
         slices,
         held | groups_of_active_writes(table, policies.transaction),
         policies.clustering,
@@ -236,6 +240,10 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
         max_file_bytes=policies.write.max_file_bytes,
         policy_of=_policies_of(policies),
     )
+    if plan is None:
+        return None
+    groups = tuple(replace(group, slices=with_sources(table, group.slices)) for group in plan.groups)
+    return replace(plan, groups=groups)
 
 
 def _plan_buckets(

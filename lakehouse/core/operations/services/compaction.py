@@ -7,6 +7,8 @@ run        claim the plan, <t>.compaction.inflight, one task per group, under th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakehouse.core.files.log.compactor import CompactionContext, compact_slice
 from lakehouse.core.format.timeline.compaction import encode_compaction_plan
 from lakehouse.core.operations.commit.cleanup import marked_files
@@ -24,6 +26,7 @@ from lakehouse.core.operations.services.compaction_execution import (
     require_merge_on_read,
 )
 from lakehouse.core.operations.services.partition_policies import sections_by_partition
+from lakehouse.core.operations.services.planned_files import with_sources
 from lakehouse.core.operations.services.rewriting_service import RewritingService
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceRequest
 from lakehouse.core.planning.compaction import CompactionDue, compaction_due, plan_compaction
@@ -54,7 +57,7 @@ def _refusal(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
     slices = checked_slices(table, policies.write)
     held = planned_groups(table) | groups_with_open_copies(table, slices) | _groups_of_pending_writes(table)
-    return plan_compaction(
+    plan = plan_compaction(
         slices,
         held,
         policies.compaction,
@@ -63,6 +66,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
         max_file_bytes=policies.write.max_file_bytes,
         policy_of=sections_by_partition(policies, "compaction", lambda own: own.compaction),
     )
+    return None if plan is None else replace(plan, operations=with_sources(table, plan.operations))
 
 
 def _groups_of_pending_writes(table: LoadedTable) -> frozenset[Group]:

@@ -10,11 +10,13 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.files.base.skeleton_file import source_of
 from lakehouse.core.files.log.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, check_executor
+from lakehouse.core.rows.stored_names import is_skeleton
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice
@@ -48,6 +50,18 @@ def with_committed_log_sizes(table: LoadedTable, planned: Iterable[PlannedSlice]
     return [
         replace(piece, log_sizes=tuple(size(piece.partition, name) for name in piece.log_files)) for piece in pieces
     ]
+
+
+def with_sources(table: LoadedTable, planned: Iterable[PlannedSlice]) -> tuple[PlannedSlice, ...]:
+    """Return the planned slices with the source files of skeleton files, without which Hudi loses the data columns."""
+
+    def completed(piece: PlannedSlice) -> PlannedSlice:
+        if piece.data_file is None or not is_skeleton(piece.data_file):
+            return piece
+        source = source_of(table.env.storage, piece.partition, piece.file_id)
+        return replace(piece, source=source.uri)
+
+    return tuple(completed(piece) for piece in planned)
 
 
 @contextmanager

@@ -31,7 +31,13 @@ from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.named_logs import deletable, keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.undo.rollback import copies_of, delete_written, rollback_metadata, stored_rollback_plan
+from lakehouse.core.operations.undo.rollback import (
+    copies_of,
+    delete_written,
+    is_rollback_of_restore,
+    rollback_metadata,
+    stored_rollback_plan,
+)
 from lakehouse.core.operations.undo.slice_logs import Slices, appended_slices, planned_slices
 from lakehouse.core.operations.undo.undo_checks import (
     completed_write,
@@ -387,8 +393,13 @@ def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant
 def _remove_rollbacks(table: LoadedTable, target: str, completed: Instant) -> None:
     """Delete the rollbacks after the target: rollbacks of this restore, and older ones without a target."""
     for undoing in table.store.load().where(action=Action.ROLLBACK):
-        if target < undoing.requested < completed.completion:
+        is_between = target < undoing.requested < completed.completion
+        plan = None if is_between or undoing.is_completed else read_rollback_plan(table, undoing)
+        if is_between or (plan is not None and is_rollback_of_restore(table, undoing, plan.target, completed)):
             table.store.remove(undoing)
+            if keeps_logs(table):
+                # The markers of its log files, if an earlier execution of the restore crashed.
+                clean_up(table, undoing.requested, staged=False)
 
 
 def _remove_rollbacks_of_finished(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import instant_of
+from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.read.table import FILES
@@ -43,6 +44,7 @@ from lakehouse.core.operations.placement.rings import delete_rings
 from lakehouse.core.operations.undo.slice_logs import (
     append_command_blocks,
     appended_slices,
+    delete_unfinished_logs,
     planned_slices,
 )
 from lakehouse.core.operations.undo.undo_checks import (
@@ -315,7 +317,7 @@ def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozense
     alive = active_writes(table.env, policy)
     for undoing in table.timeline.where(action=Action.ROLLBACK, pending=True):
         plan = read_rollback_plan(table, undoing)
-        if plan is None or _was_part_of_a_restore(table.timeline, undoing):
+        if plan is None or _was_part_of_a_restore(table, undoing, plan.target):
             table.store.remove_pending(undoing)
         elif not (plan.action in SERVICE_ACTIONS and plan.target in alive):
             _execute(table, policy, undoing, _with_unplanned_files(table, plan))
@@ -342,10 +344,21 @@ def _with_unplanned_files(table: LoadedTable, plan: RollbackPlan) -> RollbackPla
     return plan_of_files(plan.target, action, [*files, *written_by(plan.target, table, action)], slices)
 
 
-def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
+def _was_part_of_a_restore(table: LoadedTable, undoing: Instant, target: str) -> bool:
     """Return whether a completed restore created this rollback and crashed before it deleted it."""
-    restores = timeline.where(action=Action.RESTORE, state=State.COMPLETED)
-    return any(restore.requested < undoing.requested < restore.completion for restore in restores)
+    restores = table.timeline.where(action=Action.RESTORE, state=State.COMPLETED)
+    return any(is_rollback_of_restore(table, undoing, target, restore) for restore in restores)
+
+
+def is_rollback_of_restore(table: LoadedTable, undoing: Instant, target: str | None, restore: Instant) -> bool:
+    """Return whether a completed restore created this rollback of `target`.
+
+    Without completion times, the plan of the restore decides about a pending rollback that was requested after it.
+    """
+    if undoing.requested < restore.requested or table.config.layout.has_completion_times:
+        return restore.requested < undoing.requested < restore.completion
+    plan = None if undoing.is_completed else table.store.read(restore, State.REQUESTED)
+    return plan is not None and target in {requested for requested, _ in decode_restore_plan(plan).instants}
 
 
 def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
@@ -382,6 +395,7 @@ def delete_written(
         store.start(undoing, b"")
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
+    delete_unfinished_logs(table, plan.target, marked_files(table, plan.target).values())
     command_logs = append_command_blocks(table, undoing.requested, plan)
     target = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     if target.action in (Action.REPLACECOMMIT, Action.CLUSTERING):

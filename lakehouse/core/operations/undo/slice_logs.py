@@ -24,7 +24,9 @@ from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.named_logs import is_named_by_slice, keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.concurrent_requests import send_all
-from lakehouse.model.attempt import Attempt
+from lakehouse.core.storage.protocol import is_temporary
+from lakehouse.core.timeline.file_deletions import LOG_INFIX, delete_data_files
+from lakehouse.model.attempt import is_token_of, rollback_token
 from lakehouse.model.commit import RollbackPlan
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import Instant, State
@@ -96,6 +98,18 @@ def planned_slices(plans: Iterable[RollbackPlan]) -> Slices:
     return slices
 
 
+def delete_unfinished_logs(table: LoadedTable, requested: str, marked: Iterable[str]) -> None:
+    """Delete unfinished log files of a failed write, under temporary names, in the partitions of its marked files."""
+    if not keeps_logs(table):
+        return
+    for partition in sorted({path.rpartition("/")[0] for path in marked if LOG_INFIX in path}):
+        listed, _ = table.env.storage.list_dir(partition)
+        temporary = [file.path for file in listed if is_temporary(file.name)]
+        # The name is that of the log file, a random text and a suffix.
+        own = [path for path in temporary if is_token_of(path.rsplit(".", 2)[0].rpartition("_")[2], requested)]
+        delete_data_files(table.env.storage, own, f"a listing of {partition!r}", unfinished=True)
+
+
 def append_command_blocks(table: LoadedTable, undoing: str, plan: RollbackPlan) -> dict[str, dict[str, int]]:
     """Append a command block to each slice of a plan; return the sizes of the log files by path, by partition.
 
@@ -111,7 +125,7 @@ def append_command_blocks(table: LoadedTable, undoing: str, plan: RollbackPlan) 
         BlockHeader.COMMAND_BLOCK_TYPE: _ROLLBACK,
     }
     content = encode_block(BlockType.COMMAND, headers, b"")
-    token = Attempt(partition=0, stage=0, number=0, first=True, instant=undoing).token
+    token = rollback_token(undoing)
     listed = list_data_files(table, sorted({partition for partition, _, _ in slices}))
     for key in slices:
         partition, file_id, base_instant = key

@@ -14,10 +14,10 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.base.column_bounds import bounds_array, footer_bounds, measured_bounds, merged_bounds
+from lakehouse.core.files.base.base_reader import open_columns
+from lakehouse.core.files.base.column_bounds import bounds_array, measured_bounds, merged_bounds, stored_bounds
 from lakehouse.core.files.log.log_bounds import log_bounds
 from lakehouse.core.format.metadata.keys import column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
@@ -108,8 +108,8 @@ def _measured(storage: Storage, kinds: Kinds, _attempt: Attempt, file: BaseFile 
     try:
         if isinstance(file, LogFile):
             return log_bounds(storage, file.path, kinds)[0]
-        with storage.open_input(file.path) as source, pq.ParquetFile(source) as reader:
-            sizes = footer_bounds([reader.metadata], [*kinds])
+        with open_columns(storage, file.path) as reader:
+            sizes = stored_bounds(reader, [*kinds])
             return measured_bounds(reader, {name: kinds[name] for name in sizes}, sizes)
     except (CorruptTableError, UnsupportedError, NotFoundError, pa.ArrowException, OSError):
         return None

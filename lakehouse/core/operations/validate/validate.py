@@ -156,7 +156,7 @@ def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
     files, _ = table.env.storage.list_dir(config.layout.timeline_folder(config.timeline_path))
     instants = [instant for file in files if (instant := parse_instant(file.name)) is not None]
     archived: set[tuple[str, Action]] = set()
-    if instants and table.store.archived_timeline is not None:
+    if instants:
         try:
             first = min(instant.requested for instant in instants)
             archived = {instant.key for instant in table.store.archived_timeline.instants(requested_from=first)}

@@ -26,7 +26,7 @@ from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.commit.completion import withdraw_record
 from lakehouse.core.operations.load.listing import list_data_files
-from lakehouse.core.operations.load.named_logs import deletable_strays
+from lakehouse.core.operations.load.named_logs import deletable_strays, is_own_log
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.undo.rollback import roll_back
@@ -151,7 +151,8 @@ def _delete_after_rollback(attempt: WriteAttempt, table: LoadedTable, current: I
     # The rollback deleted our heartbeat and markers. Recreate the heartbeat so that a crash here is detected.
     attempt.heartbeat.renew()
     written = list_data_files(table, change_logs=True)
-    files = [file.path for file in written if file.instant == requested]
+    # In version 6 log files are named after their slice. The rollback deleted their markers.
+    files = [file.path for file in written if file.instant == requested or is_own_log(file.path, requested)]
     marked = deletable_strays(table, requested, marked_files(table, requested).values())
     delete_files(table, requested, [*files, *marked])
     clean_up(table, requested)

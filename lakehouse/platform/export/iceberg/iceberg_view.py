@@ -53,7 +53,14 @@ from lakehouse.platform.export.iceberg.metadata import (
     with_spec,
     write_hint,
 )
-from lakehouse.platform.export.iceberg.types import ColumnIds, arrow_schema, column_ids, name_mapping, schema_of
+from lakehouse.platform.export.iceberg.types import (
+    ColumnIds,
+    arrow_schema,
+    column_ids,
+    earlier_mappings,
+    name_mapping,
+    schema_of,
+)
 from lakehouse.platform.export.mark import ExportMark
 from lakehouse.platform.export.view import COMPLETION, INSTANT, MARK, MIXED, VIEW_OF, ViewChange, ViewState
 
@@ -237,8 +244,12 @@ def _next_document(env: Env, state: ViewState, change: ViewChange) -> Document:
     schema = current_schema(document)
     assert schema is not None
     numbers = column_ids(schema)
+    stored = {facts.stored: None for facts in change.added if facts.stored is not None}
+    earlier_names = earlier_mappings(document, document["properties"].get(_NAME_MAPPING))
+    mapping = name_mapping(schema, ids, earlier=earlier_names, stored=stored)
+    document["last-column-id"] = max(ids.last, document["last-column-id"])
     document = with_spec(document, {name: numbers[name] for name in change.columns.partition_by})
-    properties = {**document["properties"], **_PROTECTION, _NAME_MAPPING: name_mapping(schema)}
+    properties = {**document["properties"], **_PROTECTION, _NAME_MAPPING: mapping}
     if change.replaces_all:
         properties.pop(MIXED, None)
         properties[_BUCKETS] = str(_bucket_count(len(change.added)))

@@ -51,6 +51,10 @@ class ColumnIds:
         earlier = self._before.get(path)
         if earlier is not None and promotes(earlier[1], kind):
             return earlier[0]
+        return self.next()
+
+    def next(self) -> int:
+        """Return an id that no column had."""
         self.last += 1
         return self.last
 
@@ -60,9 +64,32 @@ def schema_of(schema: pa.Schema, ids: ColumnIds, root: str) -> dict[str, Any]:
     return {"type": "struct", "fields": _fields(schema, ids, root, "")}
 
 
-def name_mapping(schema: Mapping[str, Any]) -> str:
-    """Return the value of `schema.name-mapping.default`."""
-    return json.dumps(_mapping(schema["fields"]), separators=(",", ":"))
+def name_mapping(
+    schema: Mapping[str, Any], ids: ColumnIds, *, earlier: Iterable[Any] = (), stored: Iterable[pa.Schema] = ()
+) -> str:
+    """Return the value of `schema.name-mapping.default`.
+
+    Files keep columns that were dropped from the table. pyiceberg refuses a file with a column that the mapping lacks,
+    so dropped columns stay in the mapping, with ids that no column of the schema has.
+
+    Args:
+        schema: The columns of the view.
+        ids: Assigns ids to columns of files that no version of the view had.
+        earlier: Mappings of earlier versions.
+        stored: The columns of files that have more columns than the view.
+    """
+    mapping = _mapping(schema["fields"])
+    for before in earlier:
+        _keep_dropped(mapping, before)
+    for columns in stored:
+        _add_stored(mapping, columns, ids)
+    return json.dumps(mapping, separators=(",", ":"))
+
+
+def earlier_mappings(document: Mapping[str, Any], text: str | None) -> list[Any]:
+    """Return the mapping of the newest version of a view, and one for each schema of its metadata."""
+    newest = [] if text is None else [json.loads(text)]
+    return [*newest, *(_mapping(schema["fields"]) for schema in reversed(document["schemas"]))]
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema | None:
@@ -203,6 +230,42 @@ def _arrow_type(node: Any) -> pa.DataType:
 
 def _mapping(fields: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [_mapped(field["id"], field["name"], field["type"]) for field in fields]
+
+
+def _keep_dropped(mapping: list[dict[str, Any]], before: Iterable[Mapping[str, Any]]) -> None:
+    """Add the entries of an earlier mapping for names that a mapping lacks, at any depth."""
+    entries = {name: entry for entry in mapping for name in entry["names"]}
+    for dropped in before:
+        if not any(name in entries for name in dropped["names"]):
+            mapping.append(dict(dropped))
+            continue
+        same = next(entries[name] for name in dropped["names"] if name in entries)
+        if "fields" in same and "fields" in dropped:
+            _keep_dropped(same["fields"], dropped["fields"])
+
+
+def _add_stored(mapping: list[dict[str, Any]], fields: Iterable[pa.Field], ids: ColumnIds) -> None:
+    """Add the columns of a file that a mapping lacks, at any depth."""
+    entries = {name: entry for entry in mapping for name in entry["names"]}
+    for column in fields:
+        entry = entries.get(column.name)
+        if entry is None:
+            mapping.append(entry := {"field-id": ids.next(), "names": [column.name]})
+            if pat.is_nested(column.type):
+                entry["fields"] = []
+        if "fields" in entry:
+            _add_stored(entry["fields"], _children(column.type), ids)
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a nested type, with Iceberg's names for elements, keys and values."""
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    if pat.is_struct(kind):
+        return fields
+    names = ("element",) if len(fields) == 1 and not pat.is_map(kind) else ("key", "value")
+    if pat.is_map(kind):
+        fields = [kind.key_field, kind.item_field]
+    return [field.with_name(name) for field, name in zip(fields, names, strict=True)]
 
 
 def _mapped(number: int, name: str, kind: Any) -> dict[str, Any]:

@@ -16,6 +16,22 @@ from lakehouse.model.merge import BY_PAYLOAD, STRATEGIES, MergeMode
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.declarations import declared_keys
 from lakehouse.spec.options.hudi.catalogue import Support, catalogue
+from lakehouse.spec.options.hudi.job_names import (
+    DELETE_FIELD,
+    DELETE_MARKER,
+    GENERATOR,
+    GENERATOR_CLASS,
+    MERGE_MODE,
+    ORDERING,
+    PARTIAL_UPDATE,
+    PARTITION_PATH,
+    PAYLOAD,
+    RECORD_KEY,
+    SAME,
+    STRATEGY,
+    TABLE_NAME,
+    TABLE_TYPE,
+)
 from lakehouse.spec.options.parser import parse_options
 
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
@@ -23,18 +39,6 @@ INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite
 DELETE_PARTITION = "delete_partition"
 OPERATIONS = (UPSERT, INSERT, BULK_INSERT, DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
 OPERATION = "hoodie.datasource.write.operation"
-RECORD_KEY = "hoodie.datasource.write.recordkey.field"
-PARTITION_PATH = "hoodie.datasource.write.partitionpath.field"
-ORDERING = "hoodie.table.ordering.fields"
-TABLE_NAME = "hoodie.table.name"
-TABLE_TYPE = "hoodie.datasource.write.table.type"
-PAYLOAD = "hoodie.datasource.write.payload.class"
-MERGE_MODE = "hoodie.record.merge.mode"
-STRATEGY = "hoodie.record.merge.strategy.id"
-PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
-DELETE_FIELD, DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-GENERATOR = "hoodie.datasource.write.keygenerator.type"
-GENERATOR_CLASS = "hoodie.datasource.write.keygenerator.class"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 METADATA_PREFIX = "hoodie.datasource.write.commitmeta.key.prefix"
 STREAM_IDENTIFIER = "hoodie.datasource.write.streaming.checkpoint.identifier"
@@ -43,32 +47,9 @@ ALLOWED_FUNCTIONS = "allowed_functions"
 CHECKPOINT = "checkpointlocation"
 PATH = "path"
 _LOCAL_LIMIT_BYTES = 4 << 30
-#: Options with the same meaning as another one, which Hudi also reads.
-_SAME = {
-    "hoodie.table.recordkey.fields": RECORD_KEY,
-    "hoodie.table.partition.fields": PARTITION_PATH,
-    "hoodie.datasource.write.precombine.field": ORDERING,
-    "hoodie.table.precombine.field": ORDERING,
-    "hoodie.payload.ordering.field": ORDERING,
-    "hoodie.datasource.write.table.name": TABLE_NAME,
-    "hoodie.table.type": TABLE_TYPE,
-    "hoodie.datasource.write.storage.type": TABLE_TYPE,
-    "hoodie.write.record.merge.mode": MERGE_MODE,
-    "hoodie.write.record.merge.strategy.id": STRATEGY,
-    "hoodie.datasource.write.record.merger.strategy": STRATEGY,
-    "hoodie.compaction.record.merger.strategy": STRATEGY,
-    "hoodie.datasource.write.record.merge.mode": MERGE_MODE,
-    "hoodie.compaction.payload.class": PAYLOAD,
-    "hoodie.table.payload.class": PAYLOAD,
-    "hoodie.table.legacy.payload.class": PAYLOAD,
-    "hoodie.table.keygenerator.class": GENERATOR_CLASS,
-    "hoodie.table.keygenerator.type": GENERATOR,
-    "hoodie.record.merge.property.hoodie.payload.delete.field": DELETE_FIELD,
-    "hoodie.record.merge.property.hoodie.payload.delete.marker": DELETE_MARKER,
-}
 _OF_JOB = frozenset(
     {
-        *_SAME.values(),
+        *SAME.values(),
         OPERATION,
         RECORD_KEY,
         PARTIAL_UPDATE,
@@ -162,7 +143,7 @@ def parse_write_job(options: Mapping[str, str]) -> WriteJob:
     of_job, of_table, of_write, unused = dict[str, str](), dict[str, str](), dict[str, str](), dict[str, str]()
     storage, timebased, metadata = dict[str, str](), dict[str, str](), dict[str, str]()
     for key, value in texts.items():
-        if key in _OF_JOB or key in _SAME:
+        if key in _OF_JOB or key in SAME:
             of_job[key] = value
         elif key.startswith(_TIMEBASED):
             timebased[next(key[len(start) :] for start in _TIMEBASED if key.startswith(start))] = value
@@ -197,7 +178,7 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _names() -> Iterator[str]:
-    yield from (*_OF_JOB, *_SAME, *CREATE_OPTIONS, *declared_keys(), *catalogue())
+    yield from (*_OF_JOB, *SAME, *CREATE_OPTIONS, *declared_keys(), *catalogue())
 
 
 def _reason(key: str, value: str) -> str:
@@ -216,7 +197,7 @@ def _reason(key: str, value: str) -> str:
 def _job_fields(of_job: Mapping[str, str], timebased: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, tuple[str, str]] = {}
     for key, value in of_job.items():
-        text, name = value.strip(), _SAME.get(key, key)
+        text, name = value.strip(), SAME.get(key, key)
         if name == PAYLOAD and not text:
             continue
         first = values.setdefault(name, (key, text))

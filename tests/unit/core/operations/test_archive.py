@@ -22,13 +22,12 @@ from lakehouse.core.timeline.archived_actions import move_to_archive
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import CorruptTableError, RetryableError, UserError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.table.service_settings import service_settings
 from tests.support.archived import assert_same, eager, every_write, seen
-from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row
 
 MANY = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -89,15 +88,6 @@ def test_archive_merges_levels_and_removes_old_manifests() -> None:
     assert {file.name for file in history.files()} <= set(there)
     assert len([name for name in there if name.startswith("manifest_")]) <= 3 + 4
     assert len(table.archived()) == 16 and len(every_write(table)) == 18
-
-
-def test_archive_refuses_tables_of_version_six(tmp_path: Path) -> None:
-    fixture = next(table for table in load_fixture_tables() if table.name == "cow_v6_nonpartitioned")
-    table = Table.open(str(fixture.unpack(tmp_path)))
-    for call in (table.services.archive.run, table.services.archive.due):
-        with pytest.raises(UnsupportedError, match="version 6"):
-            call()
-    assert len(table.archived()) == 0
 
 
 def test_archive_raises_a_retryable_error_during_a_pending_restore() -> None:

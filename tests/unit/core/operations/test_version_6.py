@@ -17,16 +17,20 @@ from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.operations.commit.cleanup import read_rollback_plan
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.operations.write import staged
+from lakehouse.core.state.partition_statistics import partition_statistics
+from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.table.table import Table
-from lakehouse.errors import ConflictError, RetryableError, UnsupportedError
-from lakehouse.model.attempt import Attempt, is_token_of
+from lakehouse.errors import ConflictError, UnsupportedError
+from lakehouse.model.attempt import Attempt, is_token_of, rollback_token
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.keys import TimestampFormat
 from tests.support.shared import fixtures
 
 V6 = {"hoodie.write.table.version": "6"}
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
 MANY_WRITERS = {
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.write.num.retries.on.conflict.failures": "0",
@@ -220,6 +224,8 @@ def test_attempt_tokens_of_two_writes_differ_and_fit_31_bits() -> None:
     assert len(tokens) == 5 and all(int(part) < 1 << 31 for token in tokens for part in token.split("-"))
     assert is_token_of(first.token, "20261130003339929") and not is_token_of(first.token, "20261130003339930")
     assert planned.token == "3-0-0" and not is_token_of(planned.token, "20261130003339929")
+    undoing = rollback_token("20261130003339929")
+    assert undoing not in tokens and not is_token_of(undoing, "20261130003339929")
 
 
 # --- order of writes
@@ -404,17 +410,6 @@ def test_restore_deletes_the_logs_of_groups_that_begin_with_a_log(tmp_path: Path
     assert_valid(table)
 
 
-def test_commit_is_refused_if_later_writes_may_be_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = created(tmp_path)
-    newest = committed(table.insert(batch(["a1"], 1, "x")))
-    interrupted(
-        monkeypatch,
-        lambda: [path.unlink() for path in (Path(table.location) / ".hoodie").glob(f"{newest.requested}.deltacommit*")],
-    )
-    with pytest.raises(RetryableError, match="later writes may be archived"):
-        table.upsert(batch(["a1"], 2, "y"))
-
-
 # --- services
 
 
@@ -442,13 +437,11 @@ def test_clustering_clean_and_partition_deletes_leave_a_valid_table(kind: str, t
     assert_valid(table)
 
 
-def test_log_compaction_archive_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
+def test_log_compaction_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
     table = created(tmp_path)
     table.insert(batch(["a1"], 1, "x"))
     with pytest.raises(UnsupportedError, match="log compaction is not available for tables of version 6; run a comp"):
         table.services.log_compaction.run(force=True)
-    with pytest.raises(UnsupportedError, match="timeline of table version 6"):
-        table.services.archive.run(force=True)
     assert "no indexes that are built here" in table.services.index.due().reason
     with pytest.raises(UnsupportedError, match="use an index that needs none, such as SIMPLE, BLOOM or BUCKET"):
         table.with_options({"hoodie.metadata.record.index.enable": "true"}).services.index.run(force=True)
@@ -498,3 +491,157 @@ def test_payload_class_is_stored_without_properties_of_hudi_1(payload: str) -> N
     assert made["6"].raw["hoodie.compaction.payload.class"] == name
     assert not {"hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"} & made["6"].raw.keys()
     assert made["6"].merge_rule == made["8"].merge_rule
+
+
+# --- clustering, TTL and leftovers
+
+
+def test_log_of_a_group_with_a_pending_clustering_is_named_after_its_slice(tmp_path: Path) -> None:
+    table = created(tmp_path, options=SORTED)
+    base = committed(table.insert(batch(["a1", "a2"], 1, "x")))
+    table.services.clustering.schedule(force=True)
+    table.upsert(batch(["a1"], 2, "y"))
+    (log,) = logs(table)
+    assert base.requested in log
+    assert values(table) == {"a1": "y", "a2": "x"}
+    table.services.clustering.run(force=True)
+    assert values(table) == {"a1": "y", "a2": "x"}
+    assert_valid(table)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
+def test_clustering_skips_groups_of_a_write_that_began_before_its_plan(
+    kind: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(tmp_path, kind, options=SORTED | MANY_WRITERS)
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    from lakehouse.core.operations.write import write
+
+    original, calls = write.complete_commit, [lambda: schedule_as_if_the_writer_had_crashed(table)]
+
+    def complete(*arguments: Any) -> Any:
+        if calls:
+            calls.pop()()
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "complete_commit", complete)
+        committed(getattr(table, verb)(batch(["a1"], 2, "y")))
+    wanted = {"a1": "y", "a2": "x", "b1": "x"} if verb == "upsert" else {"a1": "y", "b1": "x"}
+    assert values(table) == wanted
+    Table.open(table.location, options=SORTED).services.clustering.run()
+    assert values(table) == wanted
+    assert_valid(table)
+
+
+def schedule_as_if_the_writer_had_crashed(table: Table) -> None:
+    """Plan a clustering while a write is pending whose heartbeat is missing, as after a long pause."""
+    beats = list((Path(table.location) / ".hoodie/.heartbeat").iterdir())
+    contents = {path: path.read_bytes() for path in beats}
+    for path in beats:
+        path.unlink()
+    planned = Table.open(table.location, options=SORTED | MANY_WRITERS).services.clustering.schedule(force=True)
+    assert isinstance(planned, Instant)
+    for path, content in contents.items():
+        path.write_bytes(content)
+
+
+def test_rollback_deletes_the_unfinished_log_file_of_a_killed_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(tmp_path)
+    table.insert(batch(["a1"], 1, "x"))
+    failing(monkeypatch, table, batch(["a1"], 2, "y"))
+    (log,) = logs(table)
+    path = Path(table.location) / "a" / log
+    unfinished = path.with_name(temporary_name(log, "a59c1f6d"))
+    path.rename(unfinished)
+    foreign = path.with_name(temporary_name(log.rpartition("_")[0] + "_0-1-1", "a59c1f6e"))
+    foreign.write_bytes(b"of another write")
+    table.rollback_failed()
+    assert not unfinished.exists() and foreign.exists()
+    assert values(table) == {"a1": "x"}
+
+
+@pytest.mark.parametrize(("kind", "files"), [("COPY_ON_WRITE", 1), ("MERGE_ON_READ", 3)])
+def test_ttl_deletes_the_partition_that_was_not_changed_last(kind: str, files: int, tmp_path: Path) -> None:
+    table = created(tmp_path, kind, options={"lakehouse.ttl.max.partitions": "1"})
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    table.upsert(batch(["a1"], 2, "y"))
+    table.delete(batch(["a2"], 3, "").select(["id", "p"]))
+    statistics = partition_statistics(load_statistics(table.services_as_loaded.table.refresh()))
+    assert [(s.partition, s.files, s.rows) for s in statistics] == [("a", files, 1), ("b", 1, 1)]
+    times = sorted(instant.requested for instant, _ in table.commits())
+    assert [(s.created, s.modified) for s in statistics] == [(times[0], times[-1]), (times[0], times[0])]
+    assert isinstance(table.services.ttl.run(), Committed)
+    assert len(values(table)) == 1
+    assert_valid(table)
+
+
+def test_column_of_a_write_that_completes_after_a_newer_one_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = MANY_WRITERS | {"hoodie.write.num.retries.on.conflict.failures": "1"}
+    table = created(tmp_path, "COPY_ON_WRITE")
+    table.insert(batch(["a1", "b1"], 1, "x"))
+    from lakehouse.core.operations.write import write
+
+    original, calls = write.complete_commit, [lambda: table.with_options(shared).upsert(batch(["b1"], 2, "y"))]
+
+    def complete(*arguments: Any) -> Any:
+        if calls:
+            calls.pop()()
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "complete_commit", complete)
+        wider = batch(["a1"], 2, "z").append_column("more", pa.array([7]))
+        committed(table.with_options(shared).upsert(wider))
+    rows = Table.open(table.location).scan(["id", "v", "more"]).to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": "a1", "v": "z", "more": 7}, {"id": "b1", "v": "y", "more": None}]
+    assert_valid(table)
+
+
+def test_restore_leaves_no_pending_rollback(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    target = committed(table.insert(batch(["a1"], 1, "x")))
+    table.upsert(batch(["a1"], 2, "undone"))
+    table.restore(target.requested)
+    assert [(i.action, i.is_completed) for i in Table.open(table.location).timeline] == [
+        (Action.DELTACOMMIT, True),
+        (Action.RESTORE, True),
+    ]
+    assert values(table) == {"a1": "x"}
+
+
+def test_long_lived_reader_reads_a_commit_whose_name_was_used_before(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    table.insert(batch(["a1", "a2"], 1, "x"))
+    table.upsert(batch(["a1"], 2, "y"))
+    compacted = committed(table.services.compaction.run(force=True))
+    reader = Table.open(table.location)
+    assert reader.scan().to_arrow().num_rows == 2
+    writer = Table.open(table.location)
+    writer.rollback(compacted.requested)
+    assert reader.scan().to_arrow().num_rows == 2
+    writer.services.compaction.run(instant=compacted.requested)
+    assert sorted(reader.scan(["v"]).to_arrow()["v"].to_pylist()) == ["x", "y"]
+
+
+def test_command_block_stays_when_a_cleanup_finds_the_marker_of_its_removed_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(tmp_path)
+    target = committed(table.insert(batch(["a1"], 1, "x")))
+    table.upsert(batch(["a1"], 2, "undone"))
+    from lakehouse.core.operations.undo import restore
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore, "clean_up", lambda *_, **__: None)
+        table.restore(target.requested)
+    (command,) = [name for name in logs(table) if blocks(table, name)[0].kind is BlockType.COMMAND]
+    table.rollback_failed()
+    assert command in logs(table) and not list((Path(table.location) / ".hoodie/.temp").rglob("*.marker.APPEND"))
+    table.upsert(batch(["a1"], 3, "z"))
+    assert command in logs(table) and values(table) == {"a1": "z"}

@@ -95,7 +95,6 @@ def test_unsupported_version_is_refused_with_supported_ones(version: str) -> Non
 @pytest.mark.parametrize(
     ("properties", "named"),
     [
-        ({"hoodie.bootstrap.base.path": "/old"}, "hoodie.bootstrap.base.path"),
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns=true"),
         ({"hoodie.table.format": "iceberg"}, "hoodie.table.format=iceberg"),
         ({"hoodie.timeline.layout.version": "1"}, "layout 1"),

@@ -296,4 +296,4 @@ def test_upgrade_of_the_first_schema_keeps_specs(tmp_path: Path) -> None:
     with load_catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
         (version,) = catalog.spec_history("sales.orders")
         assert (version.author, version.source, version.created_ms) == ("ada", "", 7)
-        assert Database(f"sqlite:///{tmp_path}/catalog.db").upgrade() == "0006"
+        assert Database(f"sqlite:///{tmp_path}/catalog.db").upgrade() == "0007"

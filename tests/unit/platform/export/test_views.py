@@ -164,6 +164,50 @@ def test_wider_types_and_new_columns_stay_readable(name: str, tmp_path: Path) ->
         assert read_view(f"{tmp_path}/orders", name, where="n = 1").num_rows == 1
 
 
+@pytest.mark.parametrize("is_exported_first", [True, False])
+@pytest.mark.parametrize("name", FORMATS)
+def test_dropped_columns_in_older_files_are_ignored_by_readers(
+    name: str, is_exported_first: bool, tmp_path: Path
+) -> None:
+    table = orders(tmp_path)
+    items = [{"sku": "x", "gift": {"text": "hi"}}]
+    table.insert(
+        pa.table({"id": [1], "qty": [1], "place": [{"city": "Oslo", "zip": 1}], "items": [items], "notes": [["n"]]})
+    )
+    if is_exported_first:
+        exported(table, name)
+    table.alter().drop_column("qty").drop_column("place.zip").drop_column("items.element.gift").drop_column(
+        "notes"
+    ).execute()
+    exported(table, name)
+    check_view(table, name)
+    table.insert(pa.table({"id": [2], "place": [{"city": "Rome"}], "items": [[{"sku": "y"}]]}))
+    exported(table, name)
+    check_view(table, name)
+    # A column of the same name is another column: older files would give it the old values.
+    table.alter().add_column("qty", pa.int64()).execute()
+    with pytest.raises(UnsupportedError, match="dropped and added again"):
+        export(table, name)
+    table.insert_overwrite_table(table.scan().to_arrow())
+    exported(table, name)
+    check_view(table, name)
+    assert read_view(f"{tmp_path}/orders", name).column("qty").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_clustering_by_other_columns_rewrites_renamed_files_for_a_view(name: str, tmp_path: Path) -> None:
+    table = orders(tmp_path)
+    table.insert(pa.table({"id": [2, 1], "qty": [1, 2]}))
+    table.alter().rename_column("qty", "quantity").execute()
+    with pytest.raises(UnsupportedError, match=r"clustering\.plan\.strategy\.sort\.columns"):
+        export(table, name)
+    options = {"hoodie.clustering.plan.strategy.sort.columns": "quantity"}
+    sorting = Table.open(f"{tmp_path}/orders", options=options)
+    sorting.services.clustering.run(force=True)
+    exported(sorting, name)
+    check_view(sorting, name)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_renamed_column_is_refused_until_the_files_are_rewritten(name: str, tmp_path: Path) -> None:
     table = orders(tmp_path)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse import Table
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.names import partition_name, partition_values, same_location
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
@@ -69,6 +69,24 @@ def test_first_sync_declares_table_and_partitions(tmp_path: Path, metastore: Mem
     newest = table.timeline.writes().by_completion()[-1]
     assert found.parameters[LAST_COMMIT] == newest.requested
     assert found.parameters[LAST_COMPLETION] == newest.completion
+
+
+def test_sync_refuses_files_with_earlier_names_unless_readers_use_schema_on_read(
+    tmp_path: Path, metastore: MemoryMetastore
+) -> None:
+    table = make(tmp_path)
+    table.insert(rows("eu", note="x"))
+    table.alter().drop_column("note").execute()
+    sync(table, metastore)
+    assert [c.name for c in synced(metastore).columns[-2:]] == ["id", "fare"]
+    table.alter().rename_column("fare", "price").execute()
+    with pytest.raises(UnsupportedError, match="present names of all columns"):
+        sync(table, metastore)
+    assert [c.name for c in synced(metastore).columns[-2:]] == ["id", "fare"]
+    sync(Table.open(table.location, options={**OPTIONS, "lakehouse.sync.renamed.columns": "true"}), metastore)
+    assert [c.name for c in synced(metastore).columns[-2:]] == ["id", "price"]
+    table.insert_overwrite_table(table.scan().to_arrow())
+    assert [t.changes for t in sync(table, metastore).tables] == [()]
 
 
 def test_sync_stores_sizes_so_that_the_metastore_lists_no_files(tmp_path: Path, metastore: MemoryMetastore) -> None:

@@ -112,8 +112,8 @@ CREATE TABLE shop.typed (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', ty
 CREATE TABLE shop.typed (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', primaryKey = 'id');
 -- ! twice
 
-CREATE TABLE shop.typed (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.table.recordkey.fields' = 'id');
--- ! another property
+CREATE TABLE shop.typed (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.table.recordkey.fields' = 'x');
+-- ! contradict each other
 
 CREATE TABLE shop.typed (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.clean.commit.retained' = '3');
 -- ! hoodie.clean

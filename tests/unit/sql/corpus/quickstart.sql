@@ -104,3 +104,18 @@ DROP TABLE taxi.events PURGE;
 
 SHOW TABLES IN taxi;
 -- > [["taxi", "rides", false]]
+
+CREATE NAMESPACE IF NOT EXISTS nested;
+
+CREATE TABLE nested.sizes (id INT, size STRUCT<w: INT>, tags ARRAY<BIGINT>) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO nested.sizes SELECT 1, named_struct('w', 1.5D), array(1);
+-- only: spark
+-- ! column size: a value of type .* cannot be stored as .* without loss
+
+INSERT INTO nested.sizes SELECT 1, named_struct('w', 2D), array(1);
+-- only: spark
+
+SELECT id, size.w, tags[0] FROM nested.sizes;
+-- only: spark
+-- > [[1, 2, 1]]

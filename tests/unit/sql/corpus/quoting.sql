@@ -73,8 +73,22 @@ CREATE TABLE q.`größe` (id INT) USING lakehouse TBLPROPERTIES (primaryKey = 'i
 CREATE TABLE q.odd (id INT, `a b` INT) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
 -- ! a b
 
-CREATE TABLE q.odd (id INT, `größe` INT) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
--- ! größe
+CREATE TABLE q.odd (id INT, `größe` INT, `名` STRUCT<`naïve`: INT>) USING lakehouse TBLPROPERTIES (primaryKey = 'id');
+
+INSERT INTO q.odd (id, `größe`) VALUES (1, 2);
+
+UPDATE q.odd SET `größe` = `größe` + 1 WHERE `größe` = 2 AND `名`.`naïve` IS NULL;
+
+SELECT o.`größe` FROM q.odd o WHERE o.`größe` > 2;
+-- > [[3]]
+
+ALTER TABLE q.odd RENAME COLUMN `größe` TO `länge`;
+
+SELECT `länge` FROM q.odd;
+-- > [[3]]
+
+ALTER TABLE q.odd DROP COLUMN `名.naïve`;
+-- ! one name with a dot
 
 CREATE TABLE q.escape (id INT) USING lakehouse TBLPROPERTIES (primaryKey = 'id', type = 'cow; DROP TABLE q.names');
 -- ! DROP TABLE

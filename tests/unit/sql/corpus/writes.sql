@@ -44,7 +44,7 @@ INSERT INTO w.t SELECT 9, 'g', 'text', DATE '2026-01-07', 'x';
 -- ! v
 
 INSERT INTO w.t SELECT 99999999999, 'g', 1.5, DATE '2026-01-07', 'x';
--- ! loss|id
+-- ! column id: .*loss
 
 SELECT count(*) FROM w.t;
 -- > [[8]]
@@ -161,6 +161,7 @@ RESET hoodie.spark.sql.insert.into.operation;
 
 SET hoodie.clean.commits.retaind = 3;
 -- ! hoodie.clean
+-- only: duckdb
 
 INSERT INTO w.flat SELECT id + 10, v FROM w.flat WHERE v > 15;
 
@@ -265,3 +266,23 @@ SET hoodie.datasource.overwrite.mode = DYNAMIC;
 
 SELECT id FROM w.hours;
 -- > [[2], [3]]
+
+CREATE TABLE w.aliased (Id INT, Val INT) USING lakehouse TBLPROPERTIES (primaryKey = 'Id');
+
+INSERT INTO w.aliased VALUES (1, 1), (2, 2);
+
+UPDATE w.aliased AS x SET val = X.VAL + 1 WHERE x.id = 1;
+
+UPDATE w.aliased AS x SET val = aliased.val;
+-- ! the table has the alias x, which hides its name; write x.column
+
+UPDATE w.aliased AS x SET aliased.val = 3;
+-- ! aliased
+
+DELETE FROM w.aliased AS x WHERE w.aliased.val = 2;
+-- ! the table has the alias x
+
+MERGE INTO w.aliased t USING (SELECT 2 AS ID, 9 AS VAL) s ON T.Id = S.id WHEN MATCHED THEN UPDATE SET *;
+
+SELECT id, val FROM w.aliased;
+-- > [[1, 2], [2, 9]]

@@ -1,0 +1,230 @@
+"""Random histories of tables that Apache Hudi 0.15, Hudi 1.2 and lakehouse write: in turn, and at the same time.
+
+A dict {id: value} is the model. In turn, each step is a write, a service of lakehouse, or a write of lakehouse that is
+killed before its commit; all readers must return the model. At the same time, each writer has its own keys, which are
+in the same file groups as those of the others, so the last value of each key is known. The process of lakehouse is
+killed with SIGKILL meanwhile, and started again.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from lakehouse.core.table.table import Table
+from lakehouse.errors import RetryableError
+from lakehouse.model.instant import Action
+from tests.interop.test_version_6_tables import OF_0_15, OF_1_2, SORTED, TYPE, batch, opened, read_by_all
+from tests.support.hudi import Hudi, HudiError, find_older_jar
+from tests.support.killed import killed_before_commit
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.jvm
+
+KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
+_LOCKS = "org.apache.hudi.client.transaction.lock"
+LOCK = {
+    "hoodie.write.lock.provider": f"{_LOCKS}.FileSystemBasedLockProvider",
+    "hoodie.write.lock.filesystem.expire": "0",
+}
+OURS = LOCK | {
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+}
+#: The settings that make Hudi's writers safe beside others, and that leave the services to lakehouse.
+SHARED = LOCK | {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.write.lock.num_retries": "60",
+    "hoodie.write.lock.client.num_retries": "60",
+    "hoodie.write.lock.wait_time_ms_between_retry": "50",
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.compact.inline": "false",
+}
+STEPS = ("upsert", "upsert", "0.15", "0.15", "1.2", "1.2", "delete", "killed", "compaction", "clustering", "clean")
+TURNS = 12 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
+ROUNDS = 3 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
+
+
+@pytest.fixture(scope="module")
+def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
+    """Yield Apache Hudi 0.15 on Spark."""
+    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
+    yield process
+    process.close()
+
+
+class History:
+    """A table, and its rows as a dict."""
+
+    def __init__(self, location: str, kind: str, writers: Mapping[str, tuple[Hudi, Mapping[str, str]]]) -> None:
+        self.location, self.writers = location, writers
+        self.options = {name: {**options, TYPE: kind} for name, (_, options) in writers.items()}
+        self.rows: dict[str, str] = {}
+        self.clock = 0
+
+    def step(self, name: str, random: Random) -> None:
+        """Run one step, and change the model."""
+        self.clock += 1
+        ids = random.sample(("a1", "a2", "a3", "b1", "b2", "b3", "c1"), random.choice((1, 2, 3)))
+        rows = batch(ids, self.clock, f"{name} {self.clock}")
+        written = dict.fromkeys(ids, f"{name} {self.clock}")
+        if name in self.writers:
+            hudi = self.writers[name][0]
+            if random.random() < 0.25 and self.rows:
+                deleted = random.sample(sorted(self.rows), 1)
+                operation = {"hoodie.datasource.write.operation": "delete"}
+                hudi.write(self.location, batch(deleted, self.clock, ""), {**self.options[name], **operation})
+                self.rows.pop(deleted[0])
+            else:
+                hudi.write(self.location, rows, self.options[name])
+                self.rows |= written
+        elif name == "upsert":
+            opened(self.location).upsert(rows)
+            self.rows |= written
+        elif name == "delete":
+            opened(self.location).delete(rows.select(["id", "p"]))
+            self.rows = {key: value for key, value in self.rows.items() if key not in ids}
+        elif name == "killed":
+            killed_before_commit(opened(self.location), rows)
+        else:
+            opened(self.location).services.named(name).run(force=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(2))
+def test_all_readers_equal_a_dict_while_three_writers_write_in_turn(
+    kind: str, seed: int, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path
+) -> None:
+    location, random = str(tmp_path / "table"), Random(f"{kind} {seed}")
+    history = History(location, kind, {"0.15": (hudi_0_15, OF_0_15), "1.2": (hudi, OF_1_2)})
+    creator = random.choice(("0.15", "1.2", "ours"))
+    if creator == "ours":
+        create(location, kind)
+        history.step("upsert", random)
+    else:
+        writer, options = history.writers[creator]
+        writer.write(location, batch(["a1", "b1"], 0, "first"), {**options, TYPE: kind}, mode="overwrite")
+        history.rows = {"a1": "first", "b1": "first"}
+    done = [creator]
+    for number in range(TURNS):
+        done.append(random.choice([step for step in STEPS if step != "compaction" or kind == "MERGE_ON_READ"]))
+        history.step(done[-1], random)
+        found = opened(location).scan(["id", "v"]).to_arrow().to_pylist()
+        assert sorted((row["id"], row["v"]) for row in found) == sorted(history.rows.items()), done
+        if number % 4 == 3:
+            assert read_by_all(location, hudi, hudi_0_15) == history.rows, done
+    opened(location).rollback_failed()
+    assert read_by_all(location, hudi, hudi_0_15) == history.rows, done
+    assert opened(location).validate(deep=True).corrupt == (), done
+
+
+def create(location: str, kind: str) -> Table:
+    """Create a table of version 6."""
+    named: dict[str, Any] = {"name": "t", "record_key": "id", "partition_by": "p", "ordering": "ts"}
+    options = {"hoodie.write.table.version": "6"} | SORTED
+    return Table.create(location, **named, table_type=kind, options=options)
+
+
+def keys_of(writer: str) -> list[str]:
+    """Return the keys of a writer; the partitions are those of all writers."""
+    return [f"{partition}-{writer}-{number}" for partition in ("a", "b") for number in range(2)]
+
+
+def write_until_killed(location: str, journal: str, first: int) -> None:
+    """Write as lakehouse until the process is killed; record each committed value in a journal."""
+    table = Table.open(location, options=OURS | SORTED)
+    number = first
+    with Path(journal).open("a") as log:
+        while True:
+            number += 1
+            log.write(json.dumps({"begins": number}) + "\n")
+            log.flush()
+            try:
+                table.upsert(batch(keys_of("ours"), number, str(number)))
+                if number % 4 == 0:
+                    table.services.named("clean" if number % 8 else "clustering").run(force=True)
+            except RetryableError:
+                continue
+            log.write(json.dumps({"committed": number}) + "\n")
+            log.flush()
+
+
+def hudi_writes(name: str, hudi: Hudi, location: str, options: Mapping[str, str], outcome: dict[str, Any]) -> None:
+    """Write as Hudi, and repeat each write after a conflict."""
+    try:
+        for number in range(1, ROUNDS + 1):
+            for _ in range(40):
+                try:
+                    hudi.write(location, batch(keys_of(name), number, str(number)), options)
+                    break
+                except HudiError as error:
+                    if "HoodieWriteConflictException" not in str(error):
+                        raise
+            else:
+                raise AssertionError("40 writes ended with a conflict")
+    except BaseException as error:
+        outcome[name] = error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_row_is_lost_while_three_writers_write_at_once_and_one_is_killed(
+    kind: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path
+) -> None:
+    location, journal, random = str(tmp_path / "table"), str(tmp_path / "journal"), Random(kind)
+    create(location, kind)
+    for name in ("ours", "0.15", "1.2"):
+        opened(location).upsert(batch(keys_of(name), 0, "0"))
+    failed: dict[str, Any] = {}
+    threads = [
+        threading.Thread(target=hudi_writes, args=(name, writer, location, {**options, **SHARED, TYPE: kind}, failed))
+        for name, writer, options in (("0.15", hudi_0_15, OF_0_15), ("1.2", hudi, OF_1_2))
+    ]
+    for thread in threads:
+        thread.start()
+    kills = 0
+    while any(thread.is_alive() for thread in threads):
+        begun = len(records(journal))
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=write_until_killed, args=(location, journal, begun * 2))
+        process.start()
+        wanted = begun + random.choice((3, 4, 6))
+        until(lambda n=wanted: len(records(journal)) >= n or not any(t.is_alive() for t in threads), 120)
+        threads[0].join(random.random())
+        process.kill()
+        process.join()
+        kills += 1
+    assert failed == {} and kills >= 1
+    table = Table.open(location, options=OURS | SORTED | {"hoodie.client.heartbeat.tolerable.misses": "1"})
+    until(lambda: not (table.rollback_failed().alive), 120)
+    rows = read_by_all(location, hudi, hudi_0_15)
+    values = {name: {rows[key] for key in keys_of(name)} for name in ("ours", "0.15", "1.2")}
+    assert values["0.15"] == values["1.2"] == {str(ROUNDS)}
+    last = max((r["committed"] for r in records(journal) if "committed" in r), default=0)
+    begun = max((r["begins"] for r in records(journal) if "begins" in r), default=0)
+    assert len(values["ours"]) == 1 and last <= int(next(iter(values["ours"]))) <= begun
+    if kind == "MERGE_ON_READ":
+        opened(location).services.compaction.run(force=True)
+        assert read_by_all(location, hudi, hudi_0_15) == rows
+    assert not [i for i in opened(location).timeline if not i.is_completed and i.action is not Action.CLEAN]
+    assert opened(location).validate(deep=True).corrupt == ()
+
+
+def records(journal: str) -> list[dict[str, int]]:
+    """Return the complete lines of a journal."""
+    path = Path(journal)
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,48 @@
+"""Spark DataFrames as sources of MERGE: written by executors, or read partition by partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse import Table
+from lakehouse.core.engine.adapters import frame_batches
+from lakehouse.errors import UserError
+
+pytestmark = pytest.mark.spark
+STORED = pa.table({"id": pa.array(range(40), pa.int64()), "v": pa.array(range(40), pa.int64())})
+
+
+def test_dataframe_is_merged_by_executors_or_within_the_memory_budget(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", table_type="MERGE_ON_READ")
+    table.upsert(STORED)
+    source = spark.range(20, 2_000, 1, 3).selectExpr("id", "id * 10 AS v")
+    read: list[object] = []
+
+    def observed(frame: object, batch_bytes: int) -> pa.RecordBatchReader:
+        read.append(frame)
+        return frame_batches(frame, batch_bytes)
+
+    monkeypatch.setattr("lakehouse.core.table.merge.frame_batches", observed)
+
+    def by_key() -> dict[int, int]:
+        rows = table.scan(columns=["id", "v"]).to_arrow()
+        return dict(zip(*rows.to_pydict().values(), strict=True))
+
+    upsert = table.merge(source, ["id"]).when_matched_update_all().when_not_matched_insert_all()
+    upsert.execute()
+    expected = {number: number for number in range(20)} | {number: number * 10 for number in range(20, 2_000)}
+    assert by_key() == expected
+    assert not read
+    twice = table.merge(source.union(source), ["id"]).when_matched_update_all().when_not_matched_insert_all()
+    with pytest.raises(UserError, match="2 rows of the source have the key"):
+        twice.execute()
+    changed = table.merge(source, "source.id = target.id").when_matched_update({"v": "target.v + source.v"})
+    changed.execute(options={"lakehouse.write.memory.budget": "40000"})
+    assert by_key() == {number: v if number < 20 else 2 * v for number, v in expected.items()}
+    assert len(read) == 1
