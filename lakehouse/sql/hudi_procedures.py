@@ -116,7 +116,7 @@ OTHERS: Mapping[str, str] = {
     "delete_marker": "CALL lakehouse.rollback(table => '...', op => 'failed') removes a failed write with its markers",
     "delete_metadata_table": "CALL lakehouse.metadata(table => '...', op => 'rebuild'), or set "
     "'hoodie.metadata.enable' = 'false'",
-    "downgrade_table": "a table keeps its version: CREATE TABLE with 'hoodie.write.table.version' and copy the rows",
+    "downgrade_table": "lakehouse table downgrade --table namespace.table --to 6",
     "export_instants": "copy the files below .hoodie/timeline",
     "hdfs_parquet_import": "CREATE TABLE ... USING lakehouse AS SELECT * FROM parquet.`/path`",
     "hive_sync": "lakehouse sync run --table namespace.table",
@@ -142,6 +142,6 @@ OTHERS: Mapping[str, str] = {
     "show_metadata_table_column_stats": "lakehouse table read --table ... --where ... --explain shows pruning",
     "stats_wa": "CALL lakehouse.show_commits(table => '...') has the records and bytes of each commit",
     "sync_validate": "lakehouse sync plan --table namespace.table",
-    "upgrade_table": "tables of versions 6, 8 and 9 are read and written as they are",
+    "upgrade_table": "lakehouse table upgrade --table namespace.table --to 9",
     "validate_audit_lock": _LOCKS,
 }

@@ -136,6 +136,33 @@ _DELETE = Command(
     [table(), value("--where", _WHERE, required=True), flag("--dry-run", "Count the rows and delete none."), output()],
     examples=("lakehouse table delete --table sales.orders --where \"rider_id = 'r7'\" --dry-run",),
 )
+_GRACE = "Seconds for which the old timeline stays readable for reads that began before the change."
+_UPGRADE = Command(
+    "upgrade",
+    "table:upgrade",
+    "Change a table to a newer table version, or continue an upgrade that failed. Stop the writers first.",
+    [
+        table(),
+        value("--to", "The new table version.", type=OneOf(("8", "9")), default="9"),
+        flag("--dry-run", "Show the steps, the readers that are lost and the blockers; change nothing."),
+        value("--grace-s", _GRACE, type=Count(0), default=10),
+        output(),
+    ],
+    examples=("lakehouse table upgrade --table sales.orders --to 9 --dry-run",),
+)
+_DOWNGRADE = Command(
+    "downgrade",
+    "table:downgrade",
+    "Change a table to an older table version, or continue a downgrade that failed. Stop the writers first.",
+    [
+        table(),
+        value("--to", "The older table version.", type=OneOf(("6", "8")), required=True),
+        flag("--dry-run", "Show the steps, the readers that are lost and the blockers; change nothing."),
+        value("--grace-s", _GRACE, type=Count(0), default=10),
+        output(),
+    ],
+    examples=("lakehouse table downgrade --table sales.orders --to 6 --dry-run",),
+)
 _VALIDATE = Command(
     "validate",
     "validate:validate",
@@ -318,6 +345,8 @@ COMMANDS: dict[str, click.Command] = {
             _DESCRIBE,
             _READ,
             _DELETE,
+            _UPGRADE,
+            _DOWNGRADE,
             _VALIDATE,
             _LIST,
             _REGISTER,

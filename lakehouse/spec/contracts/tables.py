@@ -125,6 +125,25 @@ class DeletedRows(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionChange(Document):
+    """Result of `lakehouse table upgrade` and `downgrade`: a change of the table version, or its plan.
+
+    `source` and `target` are table versions, and `steps` sentences in their order. `is_done` is False for a dry run
+    and for a table that has the version already. `readers_lost` are the engines that cannot read the target; `blockers`
+    are the reasons that prevent the change, and `warnings` its other effects.
+    """
+
+    table: str
+    source: int
+    target: int
+    is_done: bool
+    steps: tuple[str, ...] = ()
+    readers_lost: tuple[str, ...] = ()
+    blockers: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindingInfo:
     """A violation of a format invariant. `repair` describes how to repair the table."""
 

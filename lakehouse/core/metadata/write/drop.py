@@ -8,6 +8,7 @@ from collections.abc import Collection
 from lakehouse.core.env import Env
 from lakehouse.core.metadata.place import INFLIGHT_KEY, METADATA, PARTITIONS_KEY, listed_partitions
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.table_properties import read_properties, update_properties
 from lakehouse.model.partition_kind import PartitionKind, partition_kind
@@ -24,6 +25,20 @@ def drop_metadata(env: Env) -> None:
     if any(listed_partitions(properties)):
         update_properties(env, {PARTITIONS_KEY: None, INFLIGHT_KEY: None})
     delete_leftovers(env.storage, [file.path for file in env.storage.list(METADATA)])
+    _delete_empty_folders(env.storage, METADATA)
+
+
+def _delete_empty_folders(storage: Storage, folder: str) -> None:
+    """Delete the empty folders of Hudi below a folder, such as `.temp`.
+
+    Hudi takes a table whose folder exists for a metadata table, and its next upgrade would fail.
+    """
+    files, names = storage.list_dir(folder)
+    for name in names:
+        _delete_empty_folders(storage, f"{folder}/{name}")
+    if not files and not names:
+        # The deletion of a file also deletes the folders that are empty then.
+        storage.delete_many([f"{folder}/empty"])
 
 
 def drop_partitions(store: MetadataStore, names: Collection[str]) -> tuple[str, ...]:

@@ -1,0 +1,94 @@
+"""Changes of the table version: plans, the effects for other processes, and the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.cli.main import main
+from lakehouse.core.metadata.write.drop import drop_metadata
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.version.version_plan import VersionPlan
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
+
+ROWS = pa.table({"id": ["a", "b"], "day": ["x", "y"], "at": [1, 1], "status": ["new", "new"]})
+
+
+def created(location: Path, version: int, kind: str = "MERGE_ON_READ") -> Table:
+    """Return a table with an insert and an update."""
+    options = {"hoodie.write.table.version": str(version)}
+    table = Table.create(
+        str(location), name="t", record_key="id", partition_by="day", ordering="at", table_type=kind, options=options
+    )
+    table.insert(ROWS)
+    table.upsert(pa.table({"id": ["a"], "day": ["x"], "at": [2], "status": ["paid"]}))
+    return table
+
+
+def statuses(table: Table) -> dict[str, str]:
+    return {row["id"]: row["status"] for row in table.scan().to_arrow().to_pylist()}
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize(
+    ("first", "verb", "second"), [(6, "upgrade", 9), (6, "upgrade", 8), (9, "downgrade", 6), (8, "downgrade", 6)]
+)
+def test_rows_and_writes_continue_in_the_other_version(
+    tmp_path: Path, kind: str, first: int, verb: str, second: int
+) -> None:
+    table = created(tmp_path / "t", first, kind)
+    plan = getattr(table, verb)(second, dry_run=True)
+    assert isinstance(plan, VersionPlan) and (plan.is_done, plan.blockers) == (False, ())
+    assert Table.open(table.location).config.version == first
+    assert getattr(table, verb)(second, grace_s=0).is_done
+    again = Table.open(table.location)
+    assert (again.config.version, statuses(again)) == (second, {"a": "paid", "b": "new"})
+    again.upsert(pa.table({"id": ["b"], "day": ["y"], "at": [3], "status": ["sent"]}))
+    assert statuses(Table.open(table.location)) == {"a": "paid", "b": "sent"}
+    assert again.validate(deep=True).findings == ()
+
+
+def test_table_that_was_opened_earlier_writes_the_present_version(tmp_path: Path) -> None:
+    table = created(tmp_path / "t", 6)
+    opened = Table.open(table.location)
+    table.upgrade(9, grace_s=0)
+    opened.upsert(pa.table({"id": ["b"], "day": ["y"], "at": [3], "status": ["sent"]}))
+    again = Table.open(table.location)
+    assert (again.config.version, statuses(again)) == (9, {"a": "paid", "b": "sent"})
+    assert again.validate(deep=True).findings == ()
+
+
+def test_present_version_is_nothing_to_do_and_the_other_direction_is_refused(tmp_path: Path) -> None:
+    table = created(tmp_path / "t", 9)
+    assert isinstance(table.upgrade(9), NothingToDo)
+    with pytest.raises(UserError, match="downgrade"):
+        table.upgrade(6)
+    with pytest.raises(UserError, match="7"):
+        table.downgrade(7)
+
+
+def test_commands_show_the_plan_and_change_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = created(tmp_path / "t", 9)
+    words = ["table", "downgrade", "--table", table.location, "--to", "6", "--grace-s", "0", "--output", "json"]
+    assert main([*words, "--dry-run"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["source"], plan["target"], plan["is_done"], plan["blockers"]) == (9, 6, False, [])
+    assert plan["steps"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["is_done"]
+    assert Table.open(table.location).config.version == 6
+    assert main(["table", "upgrade", "--table", table.location, "--grace-s", "0", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["readers_lost"]
+    assert Table.open(table.location).config.version == 9
+
+
+def test_dropped_metadata_table_leaves_no_empty_folder_of_hudi(tmp_path: Path) -> None:
+    table = created(tmp_path / "t", 9)
+    for name in (".temp", ".aux/.bootstrap/.fileids", "archived"):
+        (tmp_path / "t/.hoodie/metadata/.hoodie" / name).mkdir(parents=True)
+    drop_metadata(table.refresh().env)
+    assert not (tmp_path / "t/.hoodie/metadata").exists()
