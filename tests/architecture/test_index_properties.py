@@ -49,6 +49,7 @@ ASKING = frozenset(
         "lakehouse/core/operations/create/declare.py",
         "lakehouse/core/operations/services/filter_build.py",
         "lakehouse/core/operations/write/bootstrap.py",
+        "lakehouse/core/planning/table_version.py",
         "lakehouse/core/state/table_config.py",
         "lakehouse/platform/catalog/declared_settings.py",
         "lakehouse/platform/catalog/existing_tables.py",

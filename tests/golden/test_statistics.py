@@ -16,7 +16,6 @@ from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import fold, partition_statistics
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.errors import UnsupportedError
 from tests.support.fixture_tables import FixtureTable, load_fixture_tables
 
 PARQUET = [table for table in load_fixture_tables() if table.entry["base_file_format"] == "PARQUET"]
@@ -62,7 +61,7 @@ def test_statistics_of_other_writers_commits_equal_a_listing(fixture: FixtureTab
             assert parse_partition_metadata(made.read_bytes())[0] == statistics.created
 
 
-def test_tables_without_completion_times_are_refused(tmp_path: Path) -> None:
+def test_statistics_of_tables_without_completion_times_are_read_from_a_listing(tmp_path: Path) -> None:
     _, table = loaded(OLD, tmp_path)
-    with pytest.raises(UnsupportedError, match="completion times"):
-        load_statistics(table)
+    expected = listed(table)
+    assert expected and by_partition(load_statistics(table)) == expected

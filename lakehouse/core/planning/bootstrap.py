@@ -1,4 +1,4 @@
-"""Plan a bootstrap: the partitions in a folder with Parquet files, and how each of them becomes part of a table.
+"""Plan a bootstrap: the partitions in a folder with Parquet files, and how each becomes part of a table.
 
     metadata    skeleton files with meta columns; the rows stay in the source files
     full        the rows are copied to base files

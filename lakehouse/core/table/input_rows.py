@@ -315,7 +315,7 @@ class _Conversion:
         return pa.RecordBatch.from_arrays(arrays, names=[*names, LACKS])
 
     def _declared(self, name: Any, rows: Sequence[Mapping[str, Any]], start: int) -> pa.DataType | None:
-        """Return the type of a column of the table; raise UserError if the table lacks the column."""
+        """Return the type of a table's column; raise UserError if the table lacks the column."""
         schema = self.rules.schema
         if schema is not None and name in schema.names:
             return schema.field(name).type

@@ -83,7 +83,7 @@ class MergeBuilder:
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, Any], predicate: str | None = None
     ) -> MergeBuilder:
-        """Set columns of a row of the table that no row of the source matches."""
+        """Set columns of a stored row that no row of the source matches."""
         return self._with(When.NOT_MATCHED_BY_SOURCE, Verb.UPDATE, literal_values(updates), predicate)
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> MergeBuilder:

@@ -31,7 +31,7 @@ from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.errors import UserError
 
 _KEY = META_COLUMNS[2]
-#: The number of files of a stream, whose size is unknown. Small files are merged together.
+#: The number of files for a stream, whose size is unknown. Small files are merged together.
 _MOST_WAYS = 256
 _BATCH_ROWS = 65_536
 

@@ -160,12 +160,12 @@ class StatementRun:
         return any(clause.when == "not matched by source" for clause in self.statement.clauses)
 
     def _batches(self, loaded: LoadedTable, policies: Policies, reads: ReadRows, counts: Counts) -> Iterator[pa.Table]:
-        """Yield an empty table with the columns of the result, then the changed rows of each part of the source."""
+        """Yield an empty table with the columns of the result, then the changed rows for each part of the source."""
         yield ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
         for number, source in self.source.parts():
             yield from self._of_part(loaded, policies, reads, ChangedRows(self.statement, source, counts), number)
 
-    # parameters: the table, and the state of the run and of the part
+    # parameters: the table, and the state for the run and for the part
     def _of_part(
         self, loaded: LoadedTable, policies: Policies, reads: ReadRows, changes: ChangedRows, number: int
     ) -> Iterator[pa.Table]:

@@ -33,7 +33,7 @@ def move_to_archive(
     """Write completed actions to the archived timeline, then delete them from the active one; call under the lock.
 
     A crash in between leaves an action in both places. Readers then use the active timeline, and the next archive does
-    not write the action again. Full levels of a tree of archive files are merged at the end.
+    not write the action again. Full levels of the archive files are merged at the end.
 
     Args:
         store: The timeline.

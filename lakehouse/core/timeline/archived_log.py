@@ -28,12 +28,12 @@ from lakehouse.model.instant import Instant
 
 _Item = TypeVar("_Item")
 _READERS = 8
-#: Maximum number of restarts of a read because files were merged during the read.
+#: How often a read restarts because files were merged during the read.
 _TRIES = 5
 
 
 class ArchivedLog:
-    """The archived timeline of one table of version 6. The instants in each file are read once."""
+    """The archived timeline of a table. The instants in each file are read once."""
 
     def __init__(self, storage: Storage, timeline: str, folder: str) -> None:
         """Open the archive in `folder` below the folder `timeline`; nothing is read.

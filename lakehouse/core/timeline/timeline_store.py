@@ -74,7 +74,7 @@ class TimelineStore:
         #: Temporary files of the timeline in the last listing. They belong to an active process or remain from a killed
         #: one.
         self.unfinished: tuple[FileInfo, ...] = ()
-        # The mark of an unfinished change of the table version in the last listing.
+        # The mark for an unfinished change of the table version in the last listing.
         self._change: VersionMark | None = None
 
     def load(self) -> Timeline:
@@ -549,7 +549,7 @@ class TimelineStore:
         return content == data or not instant.is_completed
 
     def modification_times(self) -> dict[str, int]:
-        """Return the times of the last change of the files on the timeline, in UTC milliseconds, by path."""
+        """Return the modification times of the files on the timeline, in UTC milliseconds, by path."""
         files, _ = self._env.storage.list_dir(self._directory)
         return {file.path: file.modified_ms for file in files}
 

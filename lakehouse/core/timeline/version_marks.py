@@ -77,7 +77,7 @@ def marks_among(names: Iterable[str]) -> tuple[VersionMark, ...]:
 
 
 def check_marks(storage: Storage, names: Iterable[str], layout: TableLayout) -> VersionMark | None:
-    """Return the mark of a change of the table that is not complete, or None; `names` is a listing of the timeline.
+    """Return the mark for an incomplete change of the table, or None; `names` is a listing of the timeline.
 
     Raises VersionChangedError if the table does not have the version of `layout` any more.
     """

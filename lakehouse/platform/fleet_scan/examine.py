@@ -7,26 +7,53 @@ and a later run agree. A table that cannot be opened is described by its propert
 from __future__ import annotations
 
 import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.load.table import LoadedTable, load_table
-from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.state.table_config import CDC_ENABLED, CDC_MODE, TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import LakehouseError
+from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.fleet_scan.discover import Place
-from lakehouse.platform.fleet_scan.features import features_of
 from lakehouse.platform.fleet_scan.proposals import proposed_policies
 from lakehouse.platform.services.support import READ, TableSupport, table_support
-from lakehouse.spec.contracts.fleet_scan import Refusal, ScannedTable, TableKind
+from lakehouse.spec.contracts.fleet_scan import Refusal, ScannedTable, TableFeature, TableKind
 
 #: The operation of a refusal to register a table.
 REGISTER = "register"
 _METADATA = (".hoodie/", "_delta_log/")
+#: Properties by the name of their feature; the first property with a value counts.
+_PROPERTIES: Mapping[str, tuple[str, ...]] = {
+    "payload class": ("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"),
+    "merge mode": ("hoodie.record.merge.mode",),
+    "merge strategy": ("hoodie.record.merge.strategy.id",),
+    "partial update mode": ("hoodie.table.partial.update.mode",),
+    "ordering": ("hoodie.table.ordering.fields", "hoodie.table.precombine.field"),
+    "record key": ("hoodie.table.recordkey.fields",),
+    "key generator": ("hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"),
+    "index": ("hoodie.index.type",),
+    "bucket engine": ("hoodie.index.bucket.engine",),
+    "buckets": ("hoodie.bucket.index.num.buckets",),
+    "metadata table": ("hoodie.table.metadata.partitions",),
+    "metadata table in construction": ("hoodie.table.metadata.partitions.inflight",),
+    "bootstrap": ("hoodie.bootstrap.base.path",),
+    "base files": ("hoodie.table.base.file.format",),
+    "table format": ("hoodie.table.format",),
+}
+#: Values of a feature that every table has.
+_USUAL = {"base files": "PARQUET", "table format": "native"}
+_FLAGS = {
+    "no meta columns": ("hoodie.populate.meta.fields", "false"),
+    "partition columns left out of files": ("hoodie.datasource.write.drop.partition.columns", "true"),
+    "Hive-style partitions": ("hoodie.datasource.write.hive_style_partitioning", "true"),
+}
 
 
 def examine(root: Storage, place: Place, *, sizes: bool = False) -> ScannedTable:
@@ -72,7 +99,7 @@ def _hudi(location: str, place: Place) -> ScannedTable:
     except LakehouseError as error:
         return replace(
             described,
-            features=features_of(raw, None),
+            features=_features_of(raw, None),
             refusals=(Refusal(operation=READ, reason=error.message.removeprefix(f"{location}: ")),),
             next=(f"not registered: {error.message.removeprefix(f'{location}: ')}",),
         )
@@ -89,7 +116,7 @@ def _supported(described: ScannedTable, loaded: LoadedTable, support: TableSuppo
         partitioned_by=keys.partition_fields,
         partitions=_partitions(loaded, place),
         newest_write=writes[-1].requested if writes else "",
-        features=features_of(loaded.config.raw, loaded.timeline),
+        features=_features_of(loaded.config.raw, loaded.timeline),
         readable=support.is_readable,
         writable=support.is_writable,
         services=support.services,
@@ -142,3 +169,27 @@ def _other(location: str, place: Place) -> ScannedTable:
 def _unreadable(location: str, problem: str) -> ScannedTable:
     refusal = Refusal(operation=READ, reason=problem)
     return ScannedTable(location=location, kind=TableKind.UNREADABLE, refusals=(refusal,), problem=problem)
+
+
+def _features_of(raw: Mapping[str, str], timeline: Timeline | None) -> tuple[TableFeature, ...]:
+    """Return the features in the properties of a table, and its pending instants; `timeline` is None if unreadable."""
+    return tuple(TableFeature(feature=name, value=value) for name, value in _features(raw, timeline))
+
+
+def _features(raw: Mapping[str, str], timeline: Timeline | None) -> Iterator[tuple[str, str]]:
+    for name, keys in _PROPERTIES.items():
+        value = next((raw[key].strip() for key in keys if raw.get(key, "").strip()), "")
+        if value and value.upper() != _USUAL.get(name, "").upper():
+            yield name, value.rpartition(".")[2] if "class" in keys[0] or name == "key generator" else value
+    if raw.get(CDC_ENABLED, "").strip().lower() == "true":
+        yield "CDC", raw.get(CDC_MODE, "").strip().lower() or "enabled"
+    for name, (key, value) in _FLAGS.items():
+        if raw.get(key, "").strip().lower() == value:
+            yield name, "yes"
+    if timeline is None:
+        return
+    pending = Counter(str(instant.action) for instant in timeline.where(pending=True))
+    if pending:
+        yield "pending instants", ", ".join(f"{count} {action}" for action, count in sorted(pending.items()))
+    if timeline.savepoints():
+        yield "savepoints", str(len(timeline.savepoints()))

@@ -22,7 +22,7 @@ from lakehouse.spec.options.archive import ArchivePolicy
 from lakehouse.spec.options.clean import CleanPolicy
 
 #: Commits above the minimum after which an archive is due.
-_ARCHIVE_ROOM = 10
+_ARCHIVE_INTERVAL = 10
 #: Number of newest replacecommits that are read to find clusterings.
 _REPLACEMENTS = 10
 _INVALID = re.compile(r"[^A-Za-z0-9_-]+")
@@ -126,7 +126,7 @@ def _retention(table: LoadedTable) -> Iterator[ProposedPolicy]:
         yield ProposedPolicy(service="clean", settings={"commits_retained": retained}, reason=reason)
     least = max(writes, retained + 1)
     if least > ArchivePolicy().max_commits:
-        settings: dict[str, Any] = {"min_commits": least, "max_commits": least + _ARCHIVE_ROOM}
+        settings: dict[str, Any] = {"min_commits": least, "max_commits": least + _ARCHIVE_INTERVAL}
         yield ProposedPolicy(service="archive", settings=settings, reason=f"the timeline has {writes} writes today")
 
 

@@ -114,7 +114,7 @@ def test_shell_reads_statements_over_lines_and_continues_after_errors(
     assert main(["sql"]) == 0
     printed = capsys.readouterr()
     assert "ink" in printed.out and "x\n-\n3" in printed.out and "y\n-\n4" in printed.out
-    assert "UserError: DuckDB: Parser Error" in printed.err
+    assert "EngineError: DuckDB: Parser Error" in printed.err
 
 
 def test_completion_offers_keywords_tables_and_procedures(home: Path) -> None:

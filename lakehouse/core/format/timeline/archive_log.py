@@ -1,4 +1,4 @@
-"""Log files of the archived timeline of table version 6 (TL-5.1).
+"""Log files with the archived timeline of table version 6 (TL-5.1).
 
     archived/.commits_.archive.<N>_1-0-1    blocks of Avro records, one record per file of an instant
 
@@ -227,7 +227,7 @@ def _metadata_of(entry: Mapping[str, Any]) -> bytes | None:
 
 
 def _completed(entry: Mapping[str, Any]) -> Instant | None:
-    """Return the instant of an entry of a completed state. Releases before 0.6 wrote no states: completed only."""
+    """Return the instant of a completed entry. Releases before 0.6 wrote no states: completed only."""
     if (entry.get("actionState") or State.COMPLETED.name) != State.COMPLETED.name:
         return None
     requested, action = entry.get("commitTime") or "", entry.get("actionType") or ""

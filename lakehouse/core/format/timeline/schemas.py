@@ -369,7 +369,7 @@ INDEX_METADATA = _top(
 )
 
 
-#: One record of the archived timeline of version 6: the content of one file of an instant. Each nested record occurs
+#: A record of an archived timeline (version 6): the content of one file of an instant. Each nested record occurs
 #: with its definition; see `archive_log`.
 ARCHIVED_ENTRY = _top(
     "HoodieArchivedMetaEntry",

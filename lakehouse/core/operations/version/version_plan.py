@@ -35,7 +35,7 @@ _COMMANDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPlan(Readable):
-    """The plan of a change of the table version, or the report of a change that took place.
+    """The plan for a change of the table version, or the report about one that took place.
 
     Attributes:
         source: The present version.

@@ -5,89 +5,37 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from lakehouse.core.files.stage.markers import read_markers
 from lakehouse.core.format.file_names import parse_log_file
-from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType
 from lakehouse.core.operations.commit.cleanup import read_rollback_plan
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
-from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.operations.write import staged
-from lakehouse.core.state.partition_statistics import partition_statistics
-from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.table.table import Table
 from lakehouse.errors import ConflictError, UnsupportedError
 from lakehouse.model.attempt import Attempt, is_token_of, rollback_token
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.keys import TimestampFormat
 from tests.support.shared import fixtures
-
-V6 = {"hoodie.write.table.version": "6"}
-SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
-MANY_WRITERS = {
-    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-    "hoodie.write.num.retries.on.conflict.failures": "0",
-}
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
-
-
-def batch(ids: Iterable[str], ts: int, v: str) -> pa.Table:
-    """Return rows whose partition is the first letter of the id."""
-    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
-
-
-def created(path: Path, kind: str = "MERGE_ON_READ", **declared: Any) -> Table:
-    options = V6 | declared.pop("options", {})
-    return Table.create(
-        str(path / "table"),
-        **{"name": "t", "record_key": "id", "partition_by": "p", "ordering": "ts", **declared},
-        table_type=kind,
-        options=options,
-    )
-
-
-def values(table: Table) -> dict[str, str]:
-    rows = Table.open(table.location).scan(["id", "v"]).to_arrow().to_pylist()
-    assert len({row["id"] for row in rows}) == len(rows)
-    return {row["id"]: row["v"] for row in rows}
-
-
-def assert_valid(table: Table) -> None:
-    assert Table.open(table.location).validate(deep=True).findings == ()
-
-
-def properties(table: Table) -> dict[str, str]:
-    lines = (Path(table.location) / ".hoodie/hoodie.properties").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-
-
-def logs(table: Table, partition: str = "a") -> list[str]:
-    return sorted(path.name for path in (Path(table.location) / partition).glob(".*.log.*"))
-
-
-def blocks(table: Table, name: str, partition: str = "a") -> list[LogBlock]:
-    with (Path(table.location) / partition / name).open("rb") as file:
-        return scan_blocks(file)
-
-
-def instants(table: Table) -> set[str]:
-    names = {path.name for path in (Path(table.location) / ".hoodie").iterdir() if path.name[0].isdigit()}
-    return {name.partition(".")[2] for name in names}
-
-
-def committed(outcome: object) -> Instant:
-    assert isinstance(outcome, Committed)
-    return outcome.instant
-
-
-# --- properties and instants
+from tests.support.version_6 import (
+    MANY_WRITERS,
+    assert_valid,
+    batch,
+    blocks,
+    committed,
+    created,
+    failing,
+    instants,
+    logs,
+    properties,
+    values,
+)
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -265,26 +213,6 @@ def test_two_writers_of_one_group_conflict_before_the_second_one_writes(
     with pytest.raises(ConflictError, match="changed file group"):
         writer.upsert(batch(["a1"], 3, "late"))
     assert len(logs(table)) == 1 and values(table) == {"a1": "x", "a2": "y"}
-
-
-def failing(monkeypatch: pytest.MonkeyPatch, table: Table, rows: pa.Table) -> str:
-    """Write rows; the process ends before the commit. Returns the requested time of the pending write."""
-    from lakehouse.core.operations.write import write
-
-    class Killed(BaseException):
-        pass
-
-    with monkeypatch.context() as patch:
-        patch.setattr(write, "complete_commit", lambda *_: (_ for _ in ()).throw(Killed()))
-        patch.setattr(write, "abandon", lambda *_: False)
-        with pytest.raises(Killed):
-            table.upsert(rows)
-    (pending,) = (
-        i for i in Table.open(table.location).timeline if not i.is_completed and i.action is Action.DELTACOMMIT
-    )
-    for path in (Path(table.location) / ".hoodie/.heartbeat").iterdir():
-        path.unlink()
-    return pending.requested
 
 
 def test_compaction_skips_groups_that_a_pending_write_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,154 +422,3 @@ def test_payload_class_is_stored_without_properties_of_hudi_1(payload: str) -> N
 
 
 # --- clustering, TTL and leftovers
-
-
-def test_log_of_a_group_with_a_pending_clustering_is_named_after_its_slice(tmp_path: Path) -> None:
-    table = created(tmp_path, options=SORTED)
-    base = committed(table.insert(batch(["a1", "a2"], 1, "x")))
-    table.services.clustering.schedule(force=True)
-    table.upsert(batch(["a1"], 2, "y"))
-    (log,) = logs(table)
-    assert base.requested in log
-    assert values(table) == {"a1": "y", "a2": "x"}
-    table.services.clustering.run(force=True)
-    assert values(table) == {"a1": "y", "a2": "x"}
-    assert_valid(table)
-
-
-@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
-def test_clustering_skips_groups_of_a_write_that_began_before_its_plan(
-    kind: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = created(tmp_path, kind, options=SORTED | MANY_WRITERS)
-    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
-    from lakehouse.core.operations.write import write
-
-    original, calls = write.complete_commit, [lambda: schedule_as_if_the_writer_had_crashed(table)]
-
-    def complete(*arguments: Any) -> Any:
-        if calls:
-            calls.pop()()
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(write, "complete_commit", complete)
-        committed(getattr(table, verb)(batch(["a1"], 2, "y")))
-    wanted = {"a1": "y", "a2": "x", "b1": "x"} if verb == "upsert" else {"a1": "y", "b1": "x"}
-    assert values(table) == wanted
-    Table.open(table.location, options=SORTED).services.clustering.run()
-    assert values(table) == wanted
-    assert_valid(table)
-
-
-def schedule_as_if_the_writer_had_crashed(table: Table) -> None:
-    """Plan a clustering while a write is pending whose heartbeat is missing, as after a long pause."""
-    beats = list((Path(table.location) / ".hoodie/.heartbeat").iterdir())
-    contents = {path: path.read_bytes() for path in beats}
-    for path in beats:
-        path.unlink()
-    planned = Table.open(table.location, options=SORTED | MANY_WRITERS).services.clustering.schedule(force=True)
-    assert isinstance(planned, Instant)
-    for path, content in contents.items():
-        path.write_bytes(content)
-
-
-def test_rollback_deletes_the_unfinished_log_file_of_a_killed_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = created(tmp_path)
-    table.insert(batch(["a1"], 1, "x"))
-    failing(monkeypatch, table, batch(["a1"], 2, "y"))
-    (log,) = logs(table)
-    path = Path(table.location) / "a" / log
-    unfinished = path.with_name(temporary_name(log, "a59c1f6d"))
-    path.rename(unfinished)
-    foreign = path.with_name(temporary_name(log.rpartition("_")[0] + "_0-1-1", "a59c1f6e"))
-    foreign.write_bytes(b"of another write")
-    table.rollback_failed()
-    assert not unfinished.exists() and foreign.exists()
-    assert values(table) == {"a1": "x"}
-
-
-@pytest.mark.parametrize(("kind", "files"), [("COPY_ON_WRITE", 1), ("MERGE_ON_READ", 3)])
-def test_ttl_deletes_the_partition_that_was_not_changed_last(kind: str, files: int, tmp_path: Path) -> None:
-    table = created(tmp_path, kind, options={"lakehouse.ttl.max.partitions": "1"})
-    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
-    table.upsert(batch(["a1"], 2, "y"))
-    table.delete(batch(["a2"], 3, "").select(["id", "p"]))
-    statistics = partition_statistics(load_statistics(table.services_as_loaded.table.refresh()))
-    assert [(s.partition, s.files, s.rows) for s in statistics] == [("a", files, 1), ("b", 1, 1)]
-    times = sorted(instant.requested for instant, _ in table.commits())
-    assert [(s.created, s.modified) for s in statistics] == [(times[0], times[-1]), (times[0], times[0])]
-    assert isinstance(table.services.ttl.run(), Committed)
-    assert len(values(table)) == 1
-    assert_valid(table)
-
-
-def test_column_of_a_write_that_completes_after_a_newer_one_is_not_hidden(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = MANY_WRITERS | {"hoodie.write.num.retries.on.conflict.failures": "1"}
-    table = created(tmp_path, "COPY_ON_WRITE")
-    table.insert(batch(["a1", "b1"], 1, "x"))
-    from lakehouse.core.operations.write import write
-
-    original, calls = write.complete_commit, [lambda: table.with_options(shared).upsert(batch(["b1"], 2, "y"))]
-
-    def complete(*arguments: Any) -> Any:
-        if calls:
-            calls.pop()()
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(write, "complete_commit", complete)
-        wider = batch(["a1"], 2, "z").append_column("more", pa.array([7]))
-        committed(table.with_options(shared).upsert(wider))
-    rows = Table.open(table.location).scan(["id", "v", "more"]).to_arrow().sort_by("id").to_pylist()
-    assert rows == [{"id": "a1", "v": "z", "more": 7}, {"id": "b1", "v": "y", "more": None}]
-    assert_valid(table)
-
-
-def test_restore_leaves_no_pending_rollback(tmp_path: Path) -> None:
-    table = created(tmp_path)
-    target = committed(table.insert(batch(["a1"], 1, "x")))
-    table.upsert(batch(["a1"], 2, "undone"))
-    table.restore(target.requested)
-    assert [(i.action, i.is_completed) for i in Table.open(table.location).timeline] == [
-        (Action.DELTACOMMIT, True),
-        (Action.RESTORE, True),
-    ]
-    assert values(table) == {"a1": "x"}
-
-
-def test_long_lived_reader_reads_a_commit_whose_name_was_used_before(tmp_path: Path) -> None:
-    table = created(tmp_path)
-    table.insert(batch(["a1", "a2"], 1, "x"))
-    table.upsert(batch(["a1"], 2, "y"))
-    compacted = committed(table.services.compaction.run(force=True))
-    reader = Table.open(table.location)
-    assert reader.scan().to_arrow().num_rows == 2
-    writer = Table.open(table.location)
-    writer.rollback(compacted.requested)
-    assert reader.scan().to_arrow().num_rows == 2
-    writer.services.compaction.run(instant=compacted.requested)
-    assert sorted(reader.scan(["v"]).to_arrow()["v"].to_pylist()) == ["x", "y"]
-
-
-def test_command_block_stays_when_a_cleanup_finds_the_marker_of_its_removed_rollback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = created(tmp_path)
-    target = committed(table.insert(batch(["a1"], 1, "x")))
-    table.upsert(batch(["a1"], 2, "undone"))
-    from lakehouse.core.operations.undo import restore
-
-    with monkeypatch.context() as patch:
-        patch.setattr(restore, "clean_up", lambda *_, **__: None)
-        table.restore(target.requested)
-    (command,) = [name for name in logs(table) if blocks(table, name)[0].kind is BlockType.COMMAND]
-    table.rollback_failed()
-    assert command in logs(table) and not list((Path(table.location) / ".hoodie/.temp").rglob("*.marker.APPEND"))
-    table.upsert(batch(["a1"], 3, "z"))
-    assert command in logs(table) and values(table) == {"a1": "z"}

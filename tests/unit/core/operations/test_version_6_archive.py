@@ -23,7 +23,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.spec.options.policies import TransactionPolicy
 from tests.support.shared import fixtures
-from tests.unit.core.operations.test_version_6 import assert_valid, batch, created, values
+from tests.support.version_6 import assert_valid, batch, created, values
 
 FEW = {
     "hoodie.keep.min.commits": "2",

@@ -125,8 +125,8 @@ def test_compaction_is_not_due_without_new_delta_commits() -> None:
 def test_instant_times_of_14_digits_end_their_second() -> None:
     old = Instant(requested="20260110115959", action=Action.DELTACOMMIT, state=State.COMPLETED)
     assert due([old]).seconds == 0.001
-    with pytest.raises(CorruptTableError, match="'00000000000001' is not an instant time"):
-        due([Instant(requested="00000000000001", action=Action.DELTACOMMIT, state=State.COMPLETED)])
+    with pytest.raises(CorruptTableError, match="'20260199000000' is not an instant time"):
+        due([Instant(requested="20260199000000", action=Action.DELTACOMMIT, state=State.COMPLETED)])
 
 
 def test_compaction_plan_names_files_and_io_of_each_slice() -> None:

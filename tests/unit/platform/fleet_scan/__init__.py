@@ -1,0 +1,1 @@
+"""Tests of the scan for tables of a fleet."""
