@@ -32,6 +32,13 @@ _TESTS = (
     "tests/airflow/test_end_to_end.py::test_two_batches_of_stock_ticks_make_197_rows",
     # Kills of commands with Spark. tests/property/test_ingest_kills.py and those of databases and Kafka show the same.
     "tests/spark/test_killed_ingest.py",
+    # The kills of PostgreSQL show the same.
+    "tests/databases/test_mysql_kills.py",
+    # Long pages; CI runs the blocks of eight other pages with Spark.
+    "tests/spark/test_doc_blocks.py::test_code_blocks_of_a_page_with_spark_run_in_order[docs/how-to/derive-tables.md",
+    "tests/spark/test_doc_blocks.py::test_code_blocks_of_a_page_with_spark_run_in_order[docs/how-to/write-a-source.md",
+    # Five days of ingestions. The rides of this module are ingested and compacted in CI.
+    "tests/spark/test_merge_on_read_specs.py::test_retention_tags_of_five_days_equal_a_naive_count",
     # More ways to lose and to start executors; test_executor_killed_while_it_writes_loses_and_repeats_no_row and
     # test_journey.py run in CI.
     "tests/clusters/test_kills.py::test_worker_killed_with_its_executor_loses_and_repeats_no_row",
@@ -58,7 +65,6 @@ _SAMPLED = (
     "tests/contract/test_fleet_views.py",
     "tests/contract/test_lock",
     "tests/databases/test_binlog_events.py",
-    "tests/databases/test_mysql_kills.py",
     "tests/databases/test_mysql_runs.py",
     "tests/databases/test_postgres_kills.py",
     "tests/interop/",
@@ -91,6 +97,7 @@ _SAMPLED = (
     "tests/reports/test_value_representations.py",
     "tests/s3/test_journey.py",
     "tests/simulation/test_pairs.py",
+    "tests/simulation/test_planted_bugs.py",
     "tests/spark/test_attached_catalog.py::test_statements_of_the_corpus_return_the_same_rows_as_duckdb",
     "tests/spark/test_cdc.py",
     "tests/spark/test_changed_rows.py",

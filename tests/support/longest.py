@@ -26,7 +26,6 @@ LONGEST = (
     "tests/databases/test_postgres_kills.py",
     "tests/interop/test_metadata_actions_of_hudi.py",
     "tests/spark/test_schema_drift.py",
-    "tests/databases/test_mysql_kills.py",
     "tests/kafka/test_kafka_faults.py",
     "tests/databases/test_windows.py",
     "tests/databases/test_how_to.py",

@@ -71,7 +71,7 @@ def polars_frame(dataset: TableDataset) -> Any:
 
 
 def _parquet_frame(paths: Sequence[str], columns: Mapping[str, Any]) -> Any:
-    """Return a lazy frame of files whose columns have these types; None without files, or if Polars reads other types."""
+    """Return a lazy frame of files whose columns have these types; None without files, or for other types."""
     if not paths:
         return None
     polars = import_module("polars")
