@@ -12,6 +12,7 @@ from lakehouse import Table
 from lakehouse.errors import UserError
 from lakehouse.spark import register, write
 from lakehouse.spark.stream import STREAM
+from lakehouse.spark.versions.choice import spark_version
 
 pytestmark = pytest.mark.spark
 
@@ -24,6 +25,18 @@ OPTIONS = {
     "hoodie.upsert.shuffle.parallelism": "2",
 }
 Row = tuple[str, int, str, int]
+
+
+def streams_by_format() -> bool:
+    """Return whether this version of Spark has `writeStream.format("lakehouse")`."""
+    try:
+        spark_version().require_stream_writer()
+    except UserError:
+        return False
+    return True
+
+
+by_format = pytest.mark.skipif(not streams_by_format(), reason="this version of Spark has no streaming writer")
 
 
 def rows_of(location: Path) -> list[tuple[str, int, int]]:
@@ -115,7 +128,7 @@ def stream(spark: Any, folder: Path, checkpoint: Path, location: Path, way: str)
     writer.start().awaitTermination()
 
 
-@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+@pytest.mark.parametrize("way", [pytest.param("format", marks=by_format), "foreachBatch"])
 def test_stream_writes_each_batch_once(spark: Any, tmp_path: Path, way: str) -> None:
     register(spark)
     folder, checkpoint, location = tmp_path / "in", tmp_path / "checkpoint", tmp_path / "orders"
@@ -133,6 +146,7 @@ def test_stream_writes_each_batch_once(spark: Any, tmp_path: Path, way: str) -> 
     assert staged(location) == []
 
 
+@by_format
 def test_both_ways_of_a_stream_share_their_batches(spark: Any, tmp_path: Path) -> None:
     register(spark)
     folder, checkpoint, location = tmp_path / "in", tmp_path / "checkpoint", tmp_path / "orders"
@@ -144,6 +158,7 @@ def test_both_ways_of_a_stream_share_their_batches(spark: Any, tmp_path: Path) -
     assert rows_of(location) == [("a", 1, 1)]
 
 
+@by_format
 def test_stream_without_a_checkpoint_folder_is_refused(spark: Any, tmp_path: Path) -> None:
     register(spark)
     land(tmp_path / "in", "1", ("a", 1, "mon", 1))
