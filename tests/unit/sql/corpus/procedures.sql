@@ -153,7 +153,7 @@ CALL hive_sync(table => 'p.t');
 -- ! lakehouse sync run
 
 CALL upgrade_table(table => 'p.t', to_version => 'EIGHT');
--- ! versions 6, 8 and 9
+-- ! lakehouse table upgrade
 
 CALL repair_deduplicate(table => 'p.t');
 -- ! lakehouse.validate
