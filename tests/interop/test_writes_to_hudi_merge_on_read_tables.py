@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType
 from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
@@ -345,11 +346,13 @@ def test_rows_with_the_same_key_are_updated_like_hudi(logs: Options, hudi: Hudi,
         hudi.write(location, batch([row("a", ts=ts, v=f"new {ts}")]), options)
         assert all(block.headers.get(BlockHeader.RECORD_POSITIONS) for block in blocks(table))
         assert shown() == expected
-    # Log files of lakehouse have no record positions, so Hudi merges by key from then on: the first row is updated.
-    table.upsert(batch([row("a", ts=9, v="ours")]))
-    assert shown() == ["ours", "two"]
+    # Log files of lakehouse have no record positions, so a log would update the first row only.
+    with pytest.raises(UserError, match="a log changes one of them only"):
+        table.upsert(batch([row("a", ts=9, v="ours")]))
     table.services.compaction.run(force=True)
-    assert shown() == ["ours", "two"]
+    assert shown() == ["new 8", "new 8"]
+    table.upsert(batch([row("a", ts=9, v="ours")]))
+    assert shown() == ["ours", "ours"]
 
 
 @pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])

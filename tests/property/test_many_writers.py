@@ -117,7 +117,8 @@ def test_optimistic_writes_are_serializable_when_they_interleave_at_any_step(
         else:
             assert rows_of(storage) == ours.after(BASE), where
         assert leftovers(storage) == [], where
-    assert orders
+    # Writers of version 6 hold the lock at most steps, so all steps of a share may be such ones.
+    assert orders or index.endswith("_6")
 
 
 def wide(storage: Storage, index: str = "BUCKET", *, options: dict[str, str] | None = None) -> Table:

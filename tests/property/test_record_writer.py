@@ -14,7 +14,12 @@ from lakehouse.core.format.avro.record_writer import UnsupportedSchemaError, rec
 from lakehouse.core.format.timeline import schemas
 from tests.support.tables import examples
 
-SCHEMAS = {name: value for name, value in vars(schemas).items() if isinstance(value, dict) and "fields" in value}
+#: Archived entries define the same record twice, as in Hudi, which fastavro refuses; tests of the archive have them.
+SCHEMAS = {
+    name: value
+    for name, value in vars(schemas).items()
+    if isinstance(value, dict) and "fields" in value and name != "ARCHIVED_ENTRY"
+}
 PLAIN = {
     "null": st.none(),
     "boolean": st.booleans(),
