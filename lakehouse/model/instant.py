@@ -43,7 +43,7 @@ _REQUESTED = attrgetter("requested")
 
 #: Number of newest instants in the representation of a timeline.
 _SHOWN_INSTANTS = 10
-#: The instants of Hudi's bootstrap: of its skeleton files, and of the partitions whose rows it copied.
+#: The instants of Hudi's bootstrap: the first has the skeleton files, the second the copied partitions.
 METADATA_BOOTSTRAP, FULL_BOOTSTRAP = "00000000000001", "00000000000002"
 
 #: Actions of completed instants that change the data that readers see.

@@ -105,7 +105,7 @@ ALIASES: Mapping[str, Alias] = {
 }
 
 _OF_FILES = "the format of this package needs no such repair; CALL lakehouse.validate(table => '...') checks a table"
-_BOOTSTRAP = "CALL lakehouse.register_table(...) registers Hudi tables; CREATE TABLE ... AS SELECT copies other files"
+_BOOTSTRAP = "lakehouse table bootstrap --source PATH --name ... makes a table from Parquet files"
 _LOCKS = "locks are held for a commit only; options hoodie.write.lock.* choose a provider"
 #: Procedures without an equivalent, each with the alternative.
 OTHERS: Mapping[str, str] = {

@@ -123,8 +123,8 @@ def test_all_readers_equal_a_dict_while_three_writers_write_in_turn(
     for number in range(TURNS):
         done.append(random.choice([step for step in STEPS if step != "compaction" or kind == "MERGE_ON_READ"]))
         history.step(done[-1], random)
-        found = opened(location).scan(["id", "v"]).to_arrow().to_pylist()
-        assert sorted((row["id"], row["v"]) for row in found) == sorted(history.rows.items()), done
+        stored = opened(location).scan(["id", "v"]).to_arrow().to_pylist()
+        assert sorted((row["id"], row["v"]) for row in stored) == sorted(history.rows.items()), done
         if number % 4 == 3:
             assert read_by_all(location, hudi, hudi_0_15) == history.rows, done
     opened(location).rollback_failed()

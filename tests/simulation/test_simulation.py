@@ -26,8 +26,8 @@ def failures(seeds: range) -> list[tuple[int, str]]:
     """Run some seeds and return the failed ones with their reports."""
     # Operations log each failed cleanup. In a simulation that happens in most runs.
     logging.disable(logging.WARNING)
-    found = [(seed, failure_of(seed, version=version_of(seed))) for seed in seeds]
-    return [(seed, failure[1]) for seed, failure in found if failure is not None]
+    outcomes = [(seed, failure_of(seed, version=version_of(seed))) for seed in seeds]
+    return [(seed, failure[1]) for seed, failure in outcomes if failure is not None]
 
 
 @pytest.mark.skipif(ONE is not None, reason="LAKEHOUSE_SEED names one run")

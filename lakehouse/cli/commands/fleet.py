@@ -15,8 +15,7 @@ properties and timeline, and runs the checks of reads, writes and services.
 
 The result contains the commands to run next, and policies that keep the behaviour of today: a service that another
 program runs stays disabled, and nothing is deleted earlier. With --register the readable tables are registered with
-these policies. A repeated call skips registered tables and does the rest. The result is stored in the catalog, and
-the page Fleet shows it.
+these policies. A repeated call skips registered tables and does the rest. The result is stored in the catalog.
 """
 COMMANDS: dict[str, click.Command] = {
     "fleet": Group(

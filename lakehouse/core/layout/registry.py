@@ -37,7 +37,7 @@ def has_completion_times(version: str) -> bool:
 
 
 def is_newer(layout: TableLayout, other: TableLayout) -> bool:
-    """Return whether the version of `layout` is greater than that of `other`."""
+    """Return whether `layout` has a greater version than `other`."""
     return layout.version > other.version
 
 

@@ -111,8 +111,8 @@ def _check_result(config: TableConfig, raw: Mapping[str, str], target: TableLayo
     index = stored_index_type(config.raw)
     if index.stores_locations and not target.writes_metadata_table:
         raise UnsupportedError(
-            f"{INDEX_TYPE}={index.name} needs the metadata table, and that of version {target.version} is not "
-            "maintained here. Change the index of the table first"
+            f"{INDEX_TYPE}={index.name} needs the metadata table, which is not written in version "
+            f"{target.version}. Change the index of the table first"
         )
     stored_mode = next((value for key, value in config.raw.items() if key.endswith(_CONCURRENCY)), "")
     if stored_mode.startswith("NON_BLOCKING") and not target.has_completion_times:

@@ -170,7 +170,7 @@ def _refuse_overlap(table: str, source: str) -> None:
     if first.startswith(second) or second.startswith(first):
         raise UserError(
             f"the table {table} and the source {source} contain each other; services of the table would treat source "
-            "files as their own. Choose a location beside the source",
+            "files as their own. Choose a location that is not in the source",
             location=table,
         )
 

@@ -54,7 +54,7 @@ _OWN_STARTS = ("hoodie.bootstrap.", "hoodie.table.metadata.partitions", "lakehou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCopy(Readable):
-    """A complete copy. `instant` is the newest write of the source that it contains; `rows` are those of this run."""
+    """A complete copy. `instant` is the newest write in it, and `rows` the number of rows that this run copied."""
 
     location: str
     instant: str
@@ -101,7 +101,7 @@ def export_hudi(table: LoadedTable, target: Env) -> TableCopy:
 
 
 def _properties(table: LoadedTable, schema: pa.Schema) -> dict[str, str]:
-    """Return the properties of the copy: those of the table, with its present columns."""
+    """Return the properties of the table with its present columns, for the copy."""
     held = {
         key: value for key, value in table.config.raw.items() if key not in _OWN and not key.startswith(_OWN_STARTS)
     }

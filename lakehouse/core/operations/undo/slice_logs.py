@@ -105,7 +105,7 @@ def delete_unfinished_logs(table: LoadedTable, requested: str, marked: Iterable[
     for partition in sorted({path.rpartition("/")[0] for path in marked if LOG_INFIX in path}):
         listed, _ = table.env.storage.list_dir(partition)
         temporary = [file.path for file in listed if is_temporary(file.name)]
-        # The name is that of the log file, a random text and a suffix.
+        # The name consists of the log file's name, random letters and a suffix.
         own = [path for path in temporary if is_token_of(path.rsplit(".", 2)[0].rpartition("_")[2], requested)]
         delete_data_files(table.env.storage, own, f"a listing of {partition!r}", unfinished=True)
 

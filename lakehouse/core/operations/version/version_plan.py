@@ -28,7 +28,7 @@ _COMMANDS = {
     Action.CLUSTERING: "lakehouse clustering run",
     Action.COMPACTION: "lakehouse compaction run",
     Action.INDEXING: "lakehouse index run",
-    Action.LOGCOMPACTION: "lakehouse log-compaction run",
+    Action.LOGCOMPACTION: "lakehouse logcompaction run",
     Action.RESTORE: "lakehouse restore run",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from lakehouse.cli.main import main
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.version import version_plan
 from lakehouse.core.operations.version.version_plan import VersionPlan
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
@@ -92,3 +94,10 @@ def test_dropped_metadata_table_leaves_no_empty_folder_of_hudi(tmp_path: Path) -
         (tmp_path / "t/.hoodie/metadata/.hoodie" / name).mkdir(parents=True)
     drop_metadata(table.refresh().env)
     assert not (tmp_path / "t/.hoodie/metadata").exists()
+
+
+@pytest.mark.parametrize("command", sorted(version_plan._COMMANDS.values()))
+def test_commands_that_finish_pending_services_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        main([*command.split()[1:], "--help"])
+    assert f"Usage: {command} " in capsys.readouterr().out

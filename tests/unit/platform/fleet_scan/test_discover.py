@@ -24,8 +24,8 @@ def store(*paths: str) -> Storage:
     return made
 
 
-def kinds(found: Discovery) -> dict[str, TableKind]:
-    return {place.path: place.kind for place in found.places}
+def kinds(discovery: Discovery) -> dict[str, TableKind]:
+    return {place.path: place.kind for place in discovery.places}
 
 
 def test_formats_are_found_by_their_metadata_folders() -> None:
@@ -43,15 +43,15 @@ def test_formats_are_found_by_their_metadata_folders() -> None:
         "_temporary/a.parquet",
         ".trash/b/.hoodie/hoodie.properties",
     )
-    found = discover(lake)
-    assert kinds(found) == {
+    discovery = discover(lake)
+    assert kinds(discovery) == {
         "ice/berg": TableKind.ICEBERG,
         "plain/flat": TableKind.PARQUET,
         "sales/delta": TableKind.DELTA,
         "sales/orders": TableKind.HUDI,
     }
-    assert found.others == ("metadata/docs", "plain/csv")
-    assert found.cut == ()
+    assert discovery.others == ("metadata/docs", "plain/csv")
+    assert discovery.cut == ()
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_partitioned_parquet_is_one_table(paths: list[str], columns: tuple[str, 
     ],
 )
 def test_tables_below_folders_with_names_of_partitions_are_found(paths: list[str]) -> None:
-    found = discover(store(*paths))
-    assert sorted(kinds(found)) == sorted(path.rsplit("/", 2)[0] for path in paths)
+    discovery = discover(store(*paths))
+    assert sorted(kinds(discovery)) == sorted(path.rsplit("/", 2)[0] for path in paths)
 
 
 def test_root_of_a_table_ends_the_descent() -> None:
     files = [f"orders/day={day}/{number}.parquet" for day in range(50) for number in range(3)]
     lake = CountingStorage(store("orders/.hoodie/hoodie.properties", *files))
-    found = discover(lake)
-    assert kinds(found) == {"orders": TableKind.HUDI}
-    assert len(found.places[0].folders) == 50
-    assert (found.folders, lake.counts()["LIST"]) == (2, 2)
+    discovery = discover(lake)
+    assert kinds(discovery) == {"orders": TableKind.HUDI}
+    assert len(discovery.places[0].folders) == 50
+    assert (discovery.folders, lake.counts()["LIST"]) == (2, 2)
 
 
 def test_one_branch_of_partitioned_parquet_is_listed() -> None:
@@ -103,9 +103,9 @@ def test_place_itself_may_be_a_table() -> None:
 
 
 def test_folders_below_the_depth_are_reported() -> None:
-    found = discover(store("a/b/c/.hoodie/hoodie.properties", "a/d/.hoodie/hoodie.properties"), depth=2)
-    assert kinds(found) == {"a/d": TableKind.HUDI}
-    assert found.cut == ("a/b/c",)
+    discovery = discover(store("a/b/c/.hoodie/hoodie.properties", "a/d/.hoodie/hoodie.properties"), depth=2)
+    assert kinds(discovery) == {"a/d": TableKind.HUDI}
+    assert discovery.cut == ("a/b/c",)
 
 
 def test_folder_that_cannot_be_listed_does_not_end_the_scan() -> None:
@@ -115,6 +115,6 @@ def test_folder_that_cannot_be_listed_does_not_end_the_scan() -> None:
                 raise RetryableError("access denied to secret")
             return super().list_dir(prefix)
 
-    found = discover(Refusing(store("secret/t/a.parquet", "open/t/a.parquet")))
-    assert kinds(found) == {"open/t": TableKind.PARQUET, "secret": TableKind.UNREADABLE}
-    assert found.places[1].problem == "access denied to secret"
+    discovery = discover(Refusing(store("secret/t/a.parquet", "open/t/a.parquet")))
+    assert kinds(discovery) == {"open/t": TableKind.PARQUET, "secret": TableKind.UNREADABLE}
+    assert discovery.places[1].problem == "access denied to secret"
