@@ -1,7 +1,8 @@
-"""Upgrade and downgrade: crashes and lost replies at any storage step, and completion afterwards."""
+"""Upgrade and downgrade: crashes, lost replies and other processes at any storage step, and completion afterwards."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.killed import (
     RECOVERY,
     VERBS,
     Host,
+    Interrupted,
     Rows,
     batch,
     copy_of,
@@ -31,6 +33,7 @@ from tests.support.killed import (
 )
 
 LOST, CRASHED, SURVIVOR, THIRD = 100, 101, 102, 103
+NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
 #: Table type, version before and version after.
 CHANGES = (
     ("MERGE_ON_READ", 6, 9),
@@ -101,7 +104,7 @@ def settled(storage: Storage, change: Change, rows: Rows) -> None:
     assert rows_of(storage) == {**rows, **RECOVERY}
     assert open_as(storage, THIRD).validate(deep=True).findings == ()
     # In version 6 a rollback appends a command block to the slice, and the log file of the failed write stays.
-    assert [path for path in leftovers(storage) if change[1] > 6 or ".log." not in path] == []
+    assert [path for path in leftovers(storage) if 6 not in change or ".log." not in path] == []
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
@@ -135,3 +138,53 @@ def test_next_run_completes_the_change_after_a_lost_reply_at_any_step(change: Ch
             assert rows_of(storage) == rows
             run(storage, change, SURVIVOR)
         settled(storage, change, rows)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_unfinished_change_is_abandoned_by_a_change_to_the_present_version(change: Change) -> None:
+    pending = [step for step, name in enumerate(trace(change), start=1) if "to_version" in name and "create" in name]
+    switched = next(n for n, name in enumerate(trace(change), start=1) if "replace_if .hoodie/hoodie.prop" in name)
+    for step in (pending[0], (pending[0] + switched) // 2, switched - 1):
+        storage, rows = copy_of(history(change)[0]), history(change)[1]
+        with pytest.raises(SimulatedCrash):
+            run(FaultyStorage(storage, step, FaultMode.CRASH_AFTER), change)
+        table = open_as(storage, SURVIVOR, range(LOST, SURVIVOR))
+        with pytest.raises(RetryableError, match=f"a change to table version {change[2]} is not finished"):
+            table.upsert(batch(RECOVERY))
+        table.upgrade(change[1], grace_s=0)
+        settled(storage, (change[0], change[2], change[1]), rows)
+
+
+def written_by_rival(storage: Storage, number: int, change: Change, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Change the version while another process reads and writes at one step; return whether its write committed."""
+    before = history(change)[1]
+    opened = open_as(storage, THIRD, [LOST], **NO_WAIT)
+    opened.refresh()
+    commits: list[str] = []
+
+    def rival(store: Storage) -> None:
+        assert rows_of(store) == before
+        with suppress(RetryableError):
+            scanned = opened.scan(columns=["p", "id", "v"]).to_arrow().to_pydict()
+            assert dict(zip(zip(scanned["p"], scanned["id"], strict=True), scanned["v"], strict=True)) == before
+        with suppress(RetryableError):
+            opened.upsert(batch(RECOVERY))
+            commits.append("upsert")
+
+    with suppress(RetryableError):
+        run(Interrupted(storage, number, rival, monkeypatch), change, SURVIVOR)
+    return bool(commits)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_readers_and_writers_during_a_change_are_right(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = set()
+    for number, name in share_of(enumerate(trace(change), start=1), change, 9):
+        storage, before = copy_of(history(change)[0]), history(change)[1]
+        written = written_by_rival(storage, number, change, monkeypatch)
+        rows = {**before, **RECOVERY} if written else before
+        outcomes.add(written)
+        assert rows_of(storage) == rows, name
+        run(storage, change, SURVIVOR)
+        settled(storage, change, rows)
+    assert outcomes == {True, False}

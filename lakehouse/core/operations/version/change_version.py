@@ -53,7 +53,7 @@ from lakehouse.core.timeline.version_change import (
     timeline_files,
 )
 from lakehouse.core.timeline.version_marks import VersionMark, mark_layout, marks_among
-from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.partition_rules import PartitionPolicies
@@ -203,9 +203,9 @@ def _compacted(table: LoadedTable, engine: Engine, policies: Policies) -> Loaded
             break
     groups = logged_groups(table)
     if groups:
-        raise UnsupportedError(
-            f"{table.env.storage.root}: {groups} file groups still have log files after the compaction, because other "
-            "plans hold them; run `lakehouse services run`, then run again",
+        raise RetryableError(
+            f"{table.env.storage.root}: {groups} file groups still have log files after the compaction, because a "
+            "writer added them or another plan holds them; stop the writers, complete the plans, then run again",
             groups=groups,
         )
     return table
