@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -59,6 +61,9 @@ class Peak:
     """The peak of the anonymous memory of this process during a block, above that of its begin."""
 
     def __enter__(self) -> Peak:
+        # Memory that the write before has freed and not given back is not idle: the next write uses it again.
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
         self._stop, self.size_bytes, self._idle = threading.Event(), 0, _anonymous_bytes()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()

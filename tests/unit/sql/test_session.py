@@ -115,7 +115,7 @@ def test_rows_must_be_read_before_the_next_statement(orders: SqlSession) -> None
         ("SELECT * FROM hudi_metadata('sales.orders')", "CALL lakehouse.metadata"),
         ("CALL lakehouse.cleann(table => 'sales.orders')", "'clean'"),
         ("CALL lakehouse.clean(tabl => 'sales.orders')", "'table'"),
-        ("CALL run_bootstrap(table => 'sales.orders')", "register_table"),
+        ("CALL run_bootstrap(table => 'sales.orders')", "lakehouse table bootstrap"),
         ("SHOW TABLES IN sale", "sales"),
         ("SELECT * FROM sales.orders VERSION AS OF current_date()", "literal"),
         ("SELECT * FROM sales.orders TIMESTAMP AS OF '2026-13-45'", "not a time"),
