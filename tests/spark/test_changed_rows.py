@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
@@ -169,7 +170,7 @@ def next_job(spark: SparkSession) -> int:
 def stages(spark: SparkSession, first_job: int) -> list[tuple[int, int]]:
     """Return completed tasks and written shuffle records of each stage of the jobs from `first_job` on.
 
-    Spark skips stages that have run. It forgets old ones, which are not queried here.
+    Spark skips stages that have run. Once a session has had a thousand stages, it forgets skipped ones at once.
     """
     context = spark.sparkContext._jsc.sc()
     # The store gets the events of jobs in another thread.
@@ -178,5 +179,14 @@ def stages(spark: SparkSession, first_job: int) -> list[tuple[int, int]]:
     jobs = store.jobsList(None)
     numbers = [jobs.apply(n).stageIds() for n in range(jobs.size()) if jobs.apply(n).jobId() >= first_job]
     ids = {ids.apply(number) for ids in numbers for number in range(ids.size())}
-    data = [store.lastStageAttempt(number) for number in sorted(ids)]
-    return [(stage.numCompleteTasks(), stage.shuffleWriteRecords()) for stage in data]
+    return [_work_of(store, number) for number in sorted(ids)]
+
+
+def _work_of(store: Any, stage: int) -> tuple[int, int]:
+    try:
+        data = store.lastStageAttempt(stage)
+    except Py4JJavaError as error:
+        if "No stage with id" not in str(error):
+            raise
+        return 0, 0
+    return data.numCompleteTasks(), data.shuffleWriteRecords()

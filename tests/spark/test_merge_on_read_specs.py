@@ -198,7 +198,7 @@ def test_compaction_job_sends_the_merger_to_workers(
     location = str(tmp_path / "lake/retention")
     spec = ("--table", str(REPOSITORY / "dags/examples/mergers/retention.yaml"))
     with monkeypatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "dags"))
+        patch.syspath_prepend(str(REPOSITORY / "dags/examples"))
         patch.setenv("LAKEHOUSE_HOME", str(tmp_path))
         assert main(["table", "create", *spec]) == 0
         options = load_spec(Path(spec[1])).write_options()
@@ -210,7 +210,7 @@ def test_compaction_job_sends_the_merger_to_workers(
     command_line(tmp_path, "compaction", "run", *spec, "--force", "--report", str(report), submit=submit)
     assert json.loads(report.read_text())["status"] == "committed"
     with monkeypatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "dags"))
+        patch.syspath_prepend(str(REPOSITORY / "dags/examples"))
         table = Table.open(location, allowed_functions=[MERGER])
         compacted = table.scan(["user_id", "active"], read_optimized=True).to_arrow().to_pylist()
     assert {row["user_id"]: row["active"] for row in compacted} == {"a": 1, "b": 3, "c": 2}
