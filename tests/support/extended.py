@@ -32,8 +32,13 @@ _TESTS = (
     "tests/airflow/test_end_to_end.py::test_two_batches_of_stock_ticks_make_197_rows",
     # Kills of commands with Spark. tests/property/test_ingest_kills.py and those of databases and Kafka show the same.
     "tests/spark/test_killed_ingest.py",
-    # The kills of PostgreSQL show the same.
+    # Kills of commands with a database. Runs that read it twice, cut connections and take turns with others run in CI.
     "tests/databases/test_mysql_kills.py",
+    "tests/databases/test_postgres_kills.py",
+    # A page with two runs of each command; test_postgres_runs.py has the same runs in this process.
+    "tests/databases/test_how_to.py",
+    # The stream of another trigger, killed in the same way.
+    "tests/spark/test_killed_stream.py::test_killed_query_continues_without_loss_and_without_duplicates[2]",
     # Long pages; CI runs the blocks of eight other pages with Spark.
     "tests/spark/test_doc_blocks.py::test_code_blocks_of_a_page_with_spark_run_in_order[docs/how-to/derive-tables.md",
     "tests/spark/test_doc_blocks.py::test_code_blocks_of_a_page_with_spark_run_in_order[docs/how-to/write-a-source.md",
@@ -62,11 +67,13 @@ _TESTS = (
 _STEP = 6
 #: Tests with many similar cases: CI runs every sixth case of each test function, and at least one.
 _SAMPLED = (
+    "tests/contract/test_fleet_backends.py",
+    "tests/contract/test_fleet_pass.py",
     "tests/contract/test_fleet_views.py",
     "tests/contract/test_lock",
     "tests/databases/test_binlog_events.py",
     "tests/databases/test_mysql_runs.py",
-    "tests/databases/test_postgres_kills.py",
+    "tests/golden/test_pruned_reads.py",
     "tests/interop/",
     "tests/kafka/test_kafka_kills.py",
     "tests/property/test_archive.py",
@@ -87,6 +94,7 @@ _SAMPLED = (
     "tests/property/test_service_runs.py",
     "tests/property/test_storage_errors.py",
     "tests/property/test_ttl_crashes.py",
+    "tests/property/test_validate.py",
     "tests/property/test_version_change_crashes.py",
     "tests/reliability/test_soak.py",
     "tests/reports/test_field_values.py",
@@ -97,6 +105,7 @@ _SAMPLED = (
     "tests/reports/test_unused_text.py",
     "tests/reports/test_value_representations.py",
     "tests/s3/test_journey.py",
+    "tests/simulation/test_known_losses.py::test_known_loss_does_not_happen_in_any_order",
     "tests/simulation/test_pairs.py",
     "tests/simulation/test_planted_bugs.py",
     "tests/spark/test_attached_catalog.py::test_statements_of_the_corpus_return_the_same_rows_as_duckdb",
@@ -111,6 +120,8 @@ _SAMPLED = (
     "tests/spark/test_schema_drift.py",
     "tests/spark/test_suggested_specs.py",
     "tests/spark/test_table_source.py",
+    "tests/unit/test_contributing.py::test_recipe_can_be_followed_literally",
+    "tests/unit/test_doc_blocks.py::test_code_blocks_of_a_page_run_in_order",
 )
 
 #: Cases of tests with Apache Hudi: the starts of their ids, by test in tests/interop. The case of the other table type
