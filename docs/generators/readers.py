@@ -38,13 +38,12 @@ _LEGEND = """\
 for each table version that the reader reads."""
 
 _CHOICE = """\
-lakehouse creates tables of version 9. Create a table of version 8 if one of its readers is Hudi 1.0:
-`Table.create(..., options={"hoodie.write.table.version": "8"})`, or the same key below `options` in a
-[table spec](spec-file.md). lakehouse reads tables of version 6 and does not write them, so readers that read version 6
-only cannot read a table that lakehouse writes. [Publication](../publication.md) gives them partitions of plain Parquet
-files in a Hive Metastore. For engines that read Iceberg or Delta, such as Snowflake,
-[Apache XTable](https://hudi.apache.org/docs/syncing_xtable) adds metadata of these formats to a Hudi table; this was
-not tried with tables of lakehouse."""
+lakehouse creates tables of version 9. Create a table of version 8 if one of its readers is Hudi 1.0, and of
+[version 6](../how-to/share-tables-with-older-hudi.md) for readers of tables of Hudi 0.15:
+`Table.create(..., options={"hoodie.write.table.version": "6"})`, or the same key below `options` in a
+[table spec](spec-file.md). [Publication](../publication.md) gives engines that read no Hudi table partitions of plain
+Parquet files in a Hive Metastore. [Views](../how-to/read-as-iceberg-or-delta.md) of the newest commit are for engines
+that read Iceberg or Delta, such as Snowflake."""
 
 
 class MatrixError(ValueError):
