@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -301,17 +302,23 @@ def ingest_settings(session: Session) -> Iterator[None]:
     """Set the options that affect row values for a `with` block, so that values do not depend on the session.
 
     Times without a zone are read as UTC: otherwise the partition of a row would depend on the machine that ingests it.
-    JSON with repeated keys is refused.
+    JSON with repeated keys is refused. SQL has ANSI mode on each version of Spark, unless the user has set it.
     """
-    settings = {"spark.sql.session.timeZone": "UTC", **spark_version().JSON_SETTINGS}
+    version = spark_version()
+    java_session: Any = session._jsparkSession
+    stored = java_session.sessionState().conf()
+    defaults = {name: value for name, value in version.DEFAULT_SETTINGS.items() if not stored.contains(name)}
+    settings = {"spark.sql.session.timeZone": "UTC", **version.JSON_SETTINGS}
     before = {name: session.conf.get(name) for name in settings}
-    for name, value in settings.items():
+    for name, value in (settings | defaults).items():
         session.conf.set(name, value)
     try:
         yield
     finally:
         for name, earlier in before.items():
             session.conf.set(name, earlier or settings[name])
+        for name in defaults:
+            session.conf.unset(name)
 
 
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:

@@ -66,7 +66,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
             signals="signal" in publish.ready,
             periods=publish,
             outlets=outlets,
-            # Backfills ignore max_active_runs.
+            # A backfill ignores max_active_runs of the DAG on Airflow 3.
             max_active_tis_per_dag=1,
             **soon,
         )

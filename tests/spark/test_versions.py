@@ -126,6 +126,27 @@ def test_repeated_keys_are_seen_at_any_depth(spark: Any, monkeypatch: pytest.Mon
     assert {row.text: row.repeats for row in marked} == OBJECTS
 
 
+@pytest.mark.parametrize("module", [None, v35], ids=("installed version", "Spark 3.5"))
+def test_ingestion_has_ansi_mode_unless_the_user_turned_it_off(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    if module is not None:
+        monkeypatch.setattr("lakehouse.spark.sources.spark_version", lambda: module)
+    name = "spark.sql.ansi.enabled"
+    default = spark.conf.get(name)
+    for _ in range(2):
+        with ingest_settings(spark):
+            assert spark.conf.get(name) == "true"
+        assert spark.conf.get(name) == default
+    spark.conf.set(name, "false")
+    try:
+        with ingest_settings(spark):
+            assert spark.conf.get(name) == "false"
+        assert spark.conf.get(name) == "false"
+    finally:
+        spark.conf.unset(name)
+
+
 def test_functions_of_the_installed_version_have_equal_results(spark: Any) -> None:
     installed = choice.spark_version()
     texts = [b"ok \xc3\xa9", b"bad \xff", b"\xed\xa0\x80", b"", None]

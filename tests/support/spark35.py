@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from lakehouse.spark.versions.choice import spark_version
+from lakehouse.spark.versions.v35 import _RefusedFormat
 
 NO_DATA_SOURCE = "Spark 3.5 has no Python data source"
 needs_byte_limit = pytest.mark.skipif(
@@ -21,7 +22,7 @@ needs_byte_limit = pytest.mark.skipif(
 def adapt_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the session and frames of Spark 3.5 the functions with which tests create and collect rows.
 
-    `toArrow` and DataFrames of Arrow tables came with Spark 4.0. A test that reads `format("lakehouse")` is skipped.
+    `toArrow` and DataFrames of Arrow tables came with Spark 4.0. A test that uses `format("lakehouse")` is skipped.
     """
     if spark_version().HAS_DATA_SOURCE:
         return
@@ -36,14 +37,15 @@ def adapt_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SparkSession, "createDataFrame", from_arrow)
     monkeypatch.setattr(DataFrame, "toArrow", spark_version().to_arrow, raising=False)
-    for reader in (DataFrameReader, DataStreamReader):
-        monkeypatch.setattr(reader, "format", _skipping(reader.format))
+    for kind in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
+        plain = kind.format._original if isinstance(kind.format, _RefusedFormat) else kind.format
+        monkeypatch.setattr(kind, "format", _SkippedFormat(plain, ""))
 
 
-def _skipping(original: Any) -> Any:
-    def read_format(reader: Any, source: str) -> Any:
+class _SkippedFormat(_RefusedFormat):
+    """Skips a test instead of refusing the format. `register` leaves it in place, as it would the refusal."""
+
+    def __call__(self, instance: Any, source: str) -> Any:
         if source == "lakehouse":
             pytest.skip(NO_DATA_SOURCE)
-        return original(reader, source)
-
-    return read_format
+        return self._original(instance, source)

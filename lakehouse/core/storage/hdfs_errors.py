@@ -26,7 +26,7 @@ _QUOTA = ("NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorag
 _NO_DIRECTORY = "(is not a directory)"
 _USERS_FAULT = ("InvalidPathException", "PathComponentTooLongException", "MaxDirectoryItemsExceededException")
 _CUT = re.compile(r"disconnect|reset|abort|broken pipe|closed|eof", re.I)
-_SIGN_IN = re.compile(r"SASL|GSS|[Kk]erberos|AuthenticationException|authentication", re.S)
+_SIGN_IN = re.compile(r"SASL|GSS|gssapi|[Kk]erberos|AuthenticationException|authentication", re.S)
 
 
 def is_hdfs_error(error: BaseException) -> bool:
@@ -99,8 +99,8 @@ def translate(error: BaseException, path: str, root: str, *, writing: bool) -> L
         return UserError(f"{root} refused {path!r}: {reason}", path=path)
     if _SIGN_IN.search(reason):
         return UserError(
-            f"{root} refused to sign in: {reason}. Get a ticket with kinit, and set hadoop.security.authentication in "
-            "core-site.xml.",
+            f"{root} refused to sign in: {reason}. Install the library libgssapi_krb5 of MIT Kerberos, get a ticket "
+            "with kinit, and set hadoop.security.authentication in core-site.xml.",
             path=path,
         )
     if is_lost(error):

@@ -23,6 +23,7 @@ from lakehouse.core.storage.local_sync import FSYNC_OPTION
 from lakehouse.errors import UserError, nearest
 
 DEFAULT_PORT = 8020
+AUTHENTICATION, KERBEROS = "hadoop.security.authentication", "kerberos"
 _DEFAULT_FS = "fs.defaultFS"
 _CONF_DIR, _HOME = "HADOOP_CONF_DIR", "HADOOP_HOME"
 _MOUNTS = "fs.viewfs.mounttable"
@@ -119,6 +120,19 @@ def with_fallbacks(settings: Mapping[str, str]) -> dict[str, str]:
 def is_nameservice(authority: str, settings: Mapping[str, str]) -> bool:
     """Return whether the settings list namenodes for the name."""
     return f"dfs.ha.namenodes.{authority}" in settings
+
+
+def namenodes(location: HdfsLocation, settings: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Return host and port of the namenodes of a location; none for a mount table, which has several file systems."""
+    if location.scheme != "hdfs":
+        return ()
+    name = location.authority
+    addresses = [name]
+    if is_nameservice(name, settings):
+        nodes = settings[f"dfs.ha.namenodes.{name}"].split(",")
+        addresses = [settings.get(f"dfs.namenode.rpc-address.{name}.{node.strip()}", "") for node in nodes]
+    pairs = [re.fullmatch(r"(.+?)(?::(\d+))?", address.strip()) for address in addresses]
+    return tuple((pair[1].strip("[]"), int(pair[2] or DEFAULT_PORT)) for pair in pairs if pair)
 
 
 def _default_authority(location: str, scheme: str, settings: Mapping[str, str]) -> str:

@@ -59,6 +59,11 @@ class SparkVersion(Protocol):
         """Settings of a session with which `repeats_nested_key` finds repeated keys."""
         ...
 
+    @property
+    def DEFAULT_SETTINGS(self) -> Mapping[str, str]:
+        """Settings of an ingestion whose default newer versions changed; a value of the user takes precedence."""
+        ...
+
     def register(self, spark: SparkSession) -> None:
         """Register `format("lakehouse")` with a session if it exists, and set the Python of its workers."""
         ...

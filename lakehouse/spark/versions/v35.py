@@ -28,6 +28,8 @@ LIMITS_BATCH_BYTES = False
 READS_OLD_DATES = False
 SOCKETS: SocketSettings | None = None
 JSON_SETTINGS: Mapping[str, str] = {}
+#: Without ANSI mode a division by zero, an overflow and a text that is no number are null or a wrong number.
+DEFAULT_SETTINGS: Mapping[str, str] = {"spark.sql.ansi.enabled": "true"}
 #: Spark's JSON parser refuses deeper objects.
 _DEPTH = 1_000
 #: Readers and writers with `format`, and the call to use instead.

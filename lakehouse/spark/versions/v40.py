@@ -25,6 +25,7 @@ READS_OLD_DATES = True
 SOCKETS: SocketSettings | None = None
 #: Parsing to a variant then refuses objects with a repeated key.
 JSON_SETTINGS: Mapping[str, str] = {"spark.sql.variant.allowDuplicateKeys": "false"}
+DEFAULT_SETTINGS: Mapping[str, str] = {}
 
 
 def register(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from lakehouse.spark.staged_writer import StagedWrite
 from lakehouse.spark.stream_writer import LakehouseStreamWriter
 from lakehouse.spark.versions.protocol import SocketSettings
 from lakehouse.spark.versions.v40 import (
+    DEFAULT_SETTINGS,
     HAS_DATA_SOURCE,
     JSON_SETTINGS,
     LIMITS_BATCH_BYTES,
@@ -28,6 +29,7 @@ from lakehouse.spark.versions.v40 import (
 
 __all__ = [
     "HAS_DATA_SOURCE",
+    "DEFAULT_SETTINGS",
     "JSON_SETTINGS",
     "LIMITS_BATCH_BYTES",
     "READS_OLD_DATES",
