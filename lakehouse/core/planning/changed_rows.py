@@ -7,6 +7,7 @@ rows lack columns or are deletes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Verb
 from lakehouse.core.rows.absent_columns import DELETE_BIT, LACKS, Groups, grouped
 from lakehouse.core.rows.ordering import at_least, ordering_columns
 from lakehouse.core.rows.python_values import stored_cast
+from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.errors import UserError
 from lakehouse.model.expression import Value, columns_in
 from lakehouse.model.merge import MergeRule, PartialMode
@@ -79,6 +81,17 @@ class Statement:
         return pa.schema([column for column in self.schema if column.name in names])
 
     @property
+    def set_columns(self) -> frozenset[str] | None:
+        """The columns that the statement changes in stored rows; None if it may change all of them.
+
+        It may if it adds or deletes rows, and if readers derive values from other columns.
+        """
+        names = frozenset(name for clause in self.clauses for name in clause.columns)
+        is_mixed = self.rule.mixes or not names.isdisjoint({*ROW_MARKS, self.rule.delete_field})
+        updates = all(clause.verb is Verb.UPDATE for clause in self.clauses)
+        return names if updates and not is_mixed else None
+
+    @property
     def _ordering(self) -> tuple[str, ...]:
         return tuple(name.partition(".")[0] for name in self.rule.ordering)
 
@@ -105,14 +118,18 @@ class Statement:
         return leaves and self.schema.field(name).nullable
 
     def target_columns(self) -> tuple[str, ...]:
-        """Return the columns of the table that the statement reads."""
+        """Return the columns of the table that the clauses and the join read."""
         used = [name for clause in self.clauses for name in self._used(clause)]
         if self.join is not None:
             used += [name for pair in self.join.pairs for name in columns_in(pair[0])]
             used += [] if self.join.residual is None else list(columns_in(self.join.residual))
         names = (name.removeprefix(TARGET) for name in used if name.startswith(TARGET))
-        roots = [name if name in self.schema.names else _root(name, self.schema) for name in names]
-        return tuple(dict.fromkeys((*self.fixed, *roots)))
+        return tuple(dict.fromkeys((*self.fixed, *self.roots(names))))
+
+    def roots(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the top-level columns that contain these columns."""
+        for name in names:
+            yield name if name in self.schema.names else _root(name, self.schema)
 
     def _used(self, clause: Clause) -> list[str]:
         expressions = [value for _, value in clause.values]
