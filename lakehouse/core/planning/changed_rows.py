@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakehouse.core.expressions.casts import cast_value
 from lakehouse.core.expressions.comparisons import comparable_pair
 from lakehouse.core.expressions.evaluate import evaluate, matches
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Verb, When
 from lakehouse.core.rows.absent_columns import DELETE_BIT, LACKS, Groups, grouped
 from lakehouse.core.rows.ordering import at_least, ordering_columns
@@ -61,6 +62,11 @@ class Statement:
         required = () if self.only_deletes else (column.name for column in self.schema if not column.nullable)
         names = (*self.keys, *self.partitions, *self._ordering, *of_groups, *required)
         return tuple(dict.fromkeys(name for name in names if name in self.schema.names))
+
+    @property
+    def generates_keys(self) -> bool:
+        """Whether the table has no key columns, so that inserted rows get a key when they are written."""
+        return self.keys == (META_COLUMNS[2],)
 
     @property
     def only_deletes(self) -> bool:
@@ -200,6 +206,8 @@ class ChangedRows:
         if not self.statement.inserts:
             return self.empty()
         rows = self._changed(self._source.filter(pa.array(~self._matched)), When.NOT_MATCHED)
+        if self.statement.generates_keys:
+            return rows
         identity = [*self.statement.keys, *self.statement.partitions]
         counts = rows.group_by(identity).aggregate([([], "count_all")])
         if counts.num_rows < rows.num_rows:

@@ -256,13 +256,7 @@ def statement_of(
         )
     schema, columns = names.target, tuple(dict.fromkeys(name.partition(".")[0] for name in keys.record_key_fields))
     if not columns:
-        # A generated key is stored in the meta column only.
-        if Verb.INSERT in verbs:
-            raise UserError(
-                f"{loaded.env.storage.root}: record keys are generated, and a MERGE that inserts has no keys for its "
-                "new rows: update and delete here, and add the new rows by insert; or create a table with a "
-                "record key"
-            )
+        # A generated key is stored in the meta column only. Inserted rows have none yet.
         columns, schema = (META_COLUMNS[2],), schema.append(pa.field(META_COLUMNS[2], pa.string()))
     return Statement(
         schema=schema,

@@ -257,6 +257,8 @@ class StatementRun:
     def _require_new_keys(self, rows: pa.Table, loaded: LoadedTable) -> None:
         """Raise UserError if the table has a row with the key of an inserted row, which the insert would replace."""
         statement = self.statement
+        if statement.generates_keys:
+            return
         others = () if _is_unique_in_table(loaded) else statement.partitions
         identity = tuple(dict.fromkeys((*statement.keys, *others)))
         if statement.join is not None and all(

@@ -94,6 +94,7 @@ def _staged(write: PreparedWrite) -> list[StagedRun]:
             hint="exact",
         )
     counts = insert_duplicates(write.policies.write, write.request.operation) is not InsertDuplicates.NONE
+    counts |= context.incoming.drops_repeated
     if not engine.divides(frame) and not counts:
         return engine.exchange(frame, function, by=write.shard_by, hint="exact")
     if not context.incoming.combine:
