@@ -146,7 +146,8 @@ class Statement:
 
 def _root(name: str, schema: pa.Schema) -> str:
     parts = name.split(".")
-    return next(root for depth in range(len(parts), 0, -1) if (root := ".".join(parts[:depth])) in schema.names)
+    roots = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+    return next((root for root in roots if root in schema.names), name)
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.planning.changed_rows import Statement
 from lakehouse.core.planning.statement import SOURCE, ClauseText, Join, Names, Verb, When, bind_clause, bind_join
+from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.input_rows import InputRules, input_batch
@@ -207,11 +208,12 @@ class MergeBuilder:
             sets_columns=True,
         )
         outcome = self.table.write(loaded, policies, request)
-        if not isinstance(outcome, Committed) or not statement.rule.compared or not isinstance(source, MergeSource):
+        if not statement.rule.compared or not ROW_MARKS.isdisjoint(names):
             return outcome
-        stats = outcome.metadata.stats
+        incoming = source.rows if isinstance(source, MergeSource) else request.incoming[0]
+        stats = outcome.metadata.stats if isinstance(outcome, Committed) else ()
         written = sum(stat.num_inserts + stat.num_updates for stat in stats)
-        return with_ignored(outcome, source.rows - written)
+        return with_ignored(outcome, incoming - written - outcome.late_rows_dropped)
 
 
 @dataclass(frozen=True, slots=True)

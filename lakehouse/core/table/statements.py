@@ -124,12 +124,12 @@ class StatementRun:
     def _reads(self, loaded: LoadedTable) -> ReadRows:
         """Return the columns on which the statement is based, as yet without file groups."""
         statement = self.statement
-        of_condition = columns_of(self.where) if self.where is not None else ()
+        of_condition = tuple(columns_of(self.where)) if self.where is not None else ()
         columns = {*statement.target_columns(), *statement.output.names, *statement.roots(of_condition)}
         identity = {*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)}
-        # Merged values may depend on any column of both versions.
-        is_mixed = statement.rule.mixes
-        return ReadRows(columns=None if is_mixed else frozenset(columns - identity), identity=frozenset(identity))
+        # Merged values may depend on any column of both versions, and each write of a row changes its meta columns.
+        reads_all = statement.rule.mixes or not columns <= {*statement.schema.names}
+        return ReadRows(columns=None if reads_all else frozenset(columns - identity), identity=frozenset(identity))
 
     def _changes(self) -> dict[str, str]:
         """Return the extra metadata by which other statements see whether they read changed columns."""

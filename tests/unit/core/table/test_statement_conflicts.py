@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.core.planning.changed_rows import ChangedRows
-from lakehouse.errors import ConflictError
+from lakehouse.errors import ConflictError, UserError
 
 NUMBERS = itertools.count()
 OPTIMISTIC = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -189,3 +189,19 @@ def test_merges_by_key_of_all_columns_of_their_sources(kind: str, monkeypatch: p
     monkeypatch.setattr(staged, "look_up", look_up)
     upserted(table, pa.table({"id": ["a", "c"], "x": [3, 3]}).to_reader())
     assert values(table) == [("a", 3, 2, 5), ("b", 1, 1, 5), ("c", 3, None, None)]
+
+
+def test_condition_on_a_meta_column_is_changed_by_each_write_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = created("MOR")
+    first = table.commits()[0][0].requested
+    runs = racing(monkeypatch, lambda: other.update({"y": "9"}, "id = 'a'"))
+    table.update({"x": "x + 1"}, where=f"_hoodie_commit_time = '{first}'")
+    assert values(table) == [("a", 1, 9, 5), ("b", 2, 1, 5)]
+    assert len(runs) == 2
+
+
+@pytest.mark.parametrize("change", [lambda t: t.update({"x": "1"}, "w = 1"), lambda t: t.delete_where("w = 1")])
+def test_condition_on_a_missing_column_names_it(change: Callable[[Table], object]) -> None:
+    table, _ = created("MOR")
+    with pytest.raises(UserError, match="column 'w' is not in the table"):
+        change(table)
