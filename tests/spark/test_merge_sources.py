@@ -44,8 +44,15 @@ def test_dataframe_is_merged_by_executors_or_within_the_memory_budget(
         twice.execute()
     changed = table.merge(source, "source.id = target.id").when_matched_update({"v": "target.v + source.v"})
     changed.execute(options={"lakehouse.write.memory.budget": "40000"})
-    assert by_key() == {number: v if number < 20 else 2 * v for number, v in expected.items()}
+    expected = {number: v if number < 20 else 2 * v for number, v in expected.items()}
+    assert by_key() == expected
     assert len(read) == 1
+    # The same kind of statement on executors, as the documentation describes it.
+    joined = source.alias("s").join(table.scan(columns=["id", "v"]).to_spark(spark).alias("t"), "id")
+    table.upsert(joined.where("t.v > 300").selectExpr("id", "t.v + s.v AS v"))
+    table.delete(joined.where("t.v > 39000").select("id"))
+    expected = {number: v if v <= 300 else v + v // 2 for number, v in expected.items() if v <= 39_000}
+    assert by_key() == expected
 
 
 def test_updates_that_lose_by_their_ordering_value_are_counted(spark: SparkSession, tmp_path: Path) -> None:
