@@ -168,7 +168,8 @@ INVARIANTS: Mapping[str, Invariant] = {
     "log.instant": Invariant(holds="the blocks of a log file have the instant in its name", way_out=_BACKUP),
     "key.unique": Invariant(
         holds="a key has one row in its partition; with a global index, one row in the table",
-        way_out="insert and bulk_insert may add a key again, upserts never do: delete the key, then upsert its row",
+        way_out="insert and bulk_insert may add a key again, upserts never do: delete the key, then upsert its row; "
+        "where deletes are refused (buckets of merge-on-read tables), replace the partition by insert_overwrite",
         severity=Severity.WARNING,
     ),
     "key.global": Invariant(

@@ -9,20 +9,24 @@ are pushed into the scan for pruning only: Spark evaluates the original statemen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.core.table.scan import TableScan
-from lakehouse.errors import UserError
+from lakehouse.errors import UserError, nearest
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.versions.choice import require_classic, spark_version
 from lakehouse.spark.worker_python import set_worker_python
 from lakehouse.sql.catalog import SqlCatalog
+from lakehouse.sql.direct_errors import missing_namespace, missing_table
 from lakehouse.sql.engine import Parameters, Target
+from lakehouse.sql.references import TABLE_FUNCTIONS
 from lakehouse.sql.session import SqlSession
 from lakehouse.sql.tokens import SPARK, name_parts, quoted
 
@@ -56,7 +60,13 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
 
     def sql(sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:
         """Run a statement, by the session or for tables of the attached catalog; see `SparkSession.sql`."""
-        frame: DataFrame = session.execute(sqlQuery, Parameters(values=args, objects=kwargs))
+        try:
+            frame: DataFrame = session.execute(sqlQuery, Parameters(values=args, objects=kwargs))
+        except AnalysisException as error:
+            direct = _direct(session, error)
+            if direct is None:
+                raise
+            raise direct from error
         return frame
 
     def table(tableName: str) -> DataFrame:
@@ -74,6 +84,38 @@ def detach(spark: SparkSession) -> None:
     """Undo `attach`; DataFrames that were made before stay valid. Without an attached catalog nothing happens."""
     for name in ("sql", "table"):
         vars(spark).pop(name, None)
+
+
+class MissingNameError(UserError, AnalysisException):
+    """A statement names a table or function that neither Spark nor the attached catalog has."""
+
+
+def _direct(session: SqlSession, error: AnalysisException) -> MissingNameError | None:
+    """Return an error that names the similar table or function of the catalog, or None to keep the message of Spark."""
+    condition, parameters = _condition(error), error.getMessageParameters() or {}
+    missing = None
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+        missing = missing_table(session, name_parts(parameters.get("relationName", "")))
+    elif condition == "SCHEMA_NOT_FOUND":
+        missing = missing_namespace(session, name_parts(parameters.get("schemaName", "")))
+    if missing is not None:
+        return MissingNameError(missing.message)
+    if condition == "UNRESOLVABLE_TABLE_VALUED_FUNCTION":
+        name = name_parts(parameters.get("name", ""))[-1].lower()
+        near = nearest(name, TABLE_FUNCTIONS)
+        return MissingNameError(f"there is no table function {name}.{near}") if near else None
+    return None
+
+
+def _condition(error: AnalysisException) -> str:
+    # Spark 4 renamed the method.
+    get = getattr(error, "getCondition", None) or error.getErrorClass
+    return str(get() or "")
+
+
+def _whole(rows: TableScan | pa.Table) -> TableScan | pa.Table:
+    """Return a scan with all columns."""
+    return replace(rows, request=replace(rows.request, columns=None)) if isinstance(rows, TableScan) else rows
 
 
 class SparkSqlEngine:
@@ -114,11 +156,20 @@ class SparkSqlEngine:
 
     def run(self, text: str, views: Mapping[str, TableScan | pa.Table], parameters: Parameters) -> DataFrame:
         """Run a statement; its views exist until Spark has resolved it."""
+        given = {} if parameters.values is None else {"args": parameters.values}
         try:
             for name, rows in views.items():
                 self._frame(rows).createOrReplaceTempView(name)
-            given = {} if parameters.values is None else {"args": parameters.values}
-            frame: DataFrame = self._sql(text, **given, **parameters.objects)
+            frame: DataFrame
+            try:
+                frame = self._sql(text, **given, **parameters.objects)
+            except AnalysisException as error:
+                if not views or not _condition(error).startswith("UNRESOLVED_COLUMN"):
+                    raise
+                # The views have the columns that the statement names. Spark proposes similar names of all columns.
+                for name, rows in views.items():
+                    self._frame(_whole(rows)).createOrReplaceTempView(name)
+                frame = self._sql(text, **given, **parameters.objects)
             return frame
         finally:
             for name in views:

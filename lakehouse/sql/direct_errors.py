@@ -57,7 +57,7 @@ def unparsed(text: str, dialect: str, error: UnparsedStatement) -> UserError:
 def direct_error(session: SessionTables, text: str, statement: Statement, error: EngineError) -> UserError:
     """Return an error that names the missing table or namespace, or `error` if none is missing.
 
-    Spark has messages of its own for tables that its catalog lacks; this is for engines without tables.
+    This is for engines without tables; see `missing_table` for Spark.
     """
     if session.engine.session is not None:
         return error
@@ -70,6 +70,25 @@ def direct_error(session: SessionTables, text: str, statement: Statement, error:
         if not session.names.exists(name) and not session.engine.has_relation(name):
             return _missing(session, name)
     return error
+
+
+def missing_table(session: SessionTables, name: Name) -> UserError | None:
+    """Return an error for a table that the engine does not find, if the catalog has its namespace or a similar name.
+
+    The engine may have put the name of its own catalog first.
+    """
+    name = name[-2:]
+    if not name or session.names.exists(name):
+        return None
+    error = _missing(session, name)
+    is_ours = len(name) == 2 and session.names.namespace(name[:1]) is not None
+    return error if is_ours or " Did you mean " in str(error) else None
+
+
+def missing_namespace(session: SessionTables, name: Name) -> UserError | None:
+    """Return an error for a namespace that the engine does not find, if the catalog has a similar one."""
+    near = nearest(name[-1], session.catalog.list_namespaces()) if name else ""
+    return UserError(f"there is no namespace {name[-1]!r}.{near}") if near else None
 
 
 def _names(session: SessionTables, text: str, statement: Statement) -> Iterator[Name]:

@@ -106,14 +106,17 @@ def call(session: SessionTables, statement: Call, _: Parameters) -> pa.Table | N
 
 
 def _require_engine(session: SessionTables, statement: Call) -> None:
-    if session.engine.session is None:
-        name = statement.procedure[-1].lower()
-        if name in PROCEDURES:
-            raise UserError(f"there is no procedure {'.'.join(statement.procedure)}: write CALL lakehouse.{name}(...)")
-        raise UserError(
-            f"there is no procedure {'.'.join(statement.procedure)}.{nearest(name, [*PROCEDURES, *ALIASES])} Write "
-            f"CALL lakehouse.name(...); {_DOCUMENTED}"
-        )
+    """Raise UserError for a procedure that the engine cannot have, or whose name is similar to one of this package."""
+    name, shown = statement.procedure[-1].lower(), ".".join(statement.procedure)
+    near = nearest(name, [*PROCEDURES, *ALIASES])
+    if session.engine.session is not None:
+        # Another catalog of Spark may have the procedure, but not with a table of this one.
+        is_meant = len(statement.procedure) == 1 and (name in PROCEDURES or near)
+        if not is_meant or not _names_table(session, statement):
+            return
+    if name in PROCEDURES:
+        raise UserError(f"there is no procedure {shown}: write CALL lakehouse.{name}(...)")
+    raise UserError(f"there is no procedure {shown}.{near} Write CALL lakehouse.name(...); {_DOCUMENTED}")
 
 
 def _names_table(session: SessionTables, statement: Call) -> bool:

@@ -49,4 +49,10 @@ def test_both_append_to_and_change_one_table(
     table.bulk_insert(ROWS)
     hudi.sql("DELETE FROM {table} WHERE a = 40", table=location)
     assert numbers(hudi.read(location)) == numbers(table.scan().to_arrow()) == [1, 2, 2]
+    source = pa.table({"a": [2, 7], "p": ["y", "z"]})
+    merge = table.merge(source, on="target.a = source.a").when_matched_update({"a": "20"})
+    merge.when_not_matched_insert_all().execute()
+    both = hudi.read(location)
+    assert numbers(both) == numbers(table.scan().to_arrow()) == [1, 7, 20, 20]
+    assert sorted(both.column(KEY).to_pylist()) == sorted(table.scan().to_arrow().column(KEY).to_pylist())
     assert not table.validate(deep=True).findings

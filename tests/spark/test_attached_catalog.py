@@ -116,3 +116,43 @@ def test_statements_of_the_corpus_return_the_same_rows_as_duckdb(
     with load_catalog(f"sqlite:///{tmp_path}/catalog.db") as opened:
         session = SqlSession(catalog=opened, engine=SparkSqlEngine(spark, spark.sql), warehouse=str(tmp_path / "lake"))
         assert list(problems(session, CORPUS / f"{name}.sql", "spark")) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT * FROM sales.order", r"^there is no table sales\.order\. Did you mean 'sales\.orders'\?"),
+        ("SELECT * FROM sale.orders", "there is no namespace 'sale'. Did you mean 'sales'"),
+        (
+            "SELECT * FROM sales.orders o JOIN sales.lines l ON o.id = l.id",
+            r"^there is no table sales\.lines\. SHOW TABLES",
+        ),
+        ("DROP TABLE sales.order", r"^there is no table sales\.order\. Did you mean 'sales\.orders'"),
+        ("SHOW TABLES IN sale", "there is no namespace 'sale'. Did you mean 'sales'"),
+        ("UPDATE sales.order SET city = 'x'", "Did you mean 'sales.orders'"),
+        (
+            "MERGE INTO sales.orders t USING sales.order s ON t.id = s.id WHEN MATCHED THEN DELETE",
+            "no table sales.order",
+        ),
+        ("SELECT * FROM hudi_table_change('sales.orders', 'cdc', 'earliest')", "Did you mean 'hudi_table_changes'"),
+        # Views have the columns of the statement, and Spark proposes names of all columns.
+        ("SELECT id FROM sales.orders WHERE citty = 'Rome'", r"Did you mean one of the following\? \[`city`"),
+        ("SELECT id FROM elsewhere.things", "TABLE_OR_VIEW_NOT_FOUND"),
+    ],
+)
+def test_mistakes_in_names_are_answered_with_the_similar_name(
+    attached: SparkSession, statement: str, message: str
+) -> None:
+    with pytest.raises(AnalysisException, match=message) as caught:
+        attached.sql(statement)
+    assert isinstance(caught.value, UserError) == ("there is no" in str(caught.value))
+    assert [table.name for table in attached.catalog.listTables() if "lakehouse" in table.name] == []
+
+
+def test_misspelt_procedure_with_a_table_of_the_catalog_is_named(attached: SparkSession) -> None:
+    with pytest.raises(UserError, match=r"there is no procedure show_commit\. Did you mean 'show_commits'"):
+        attached.sql("CALL show_commit(table => 'sales.orders')")
+    with pytest.raises(UserError, match=r"write CALL lakehouse\.clean\(\.\.\.\)"):
+        attached.sql("CALL clean(table => 'sales.orders')")
+    with pytest.raises(AnalysisException):
+        attached.sql("CALL show_commit(table => 'elsewhere.things')")

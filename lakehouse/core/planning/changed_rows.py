@@ -7,6 +7,7 @@ rows lack columns or are deletes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,10 +18,12 @@ import pyarrow.compute as pc
 from lakehouse.core.expressions.casts import cast_value
 from lakehouse.core.expressions.comparisons import comparable_pair
 from lakehouse.core.expressions.evaluate import evaluate, matches
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Verb, When
 from lakehouse.core.rows.absent_columns import DELETE_BIT, LACKS, Groups, grouped
 from lakehouse.core.rows.ordering import at_least, ordering_columns
 from lakehouse.core.rows.python_values import stored_cast
+from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.errors import UserError
 from lakehouse.model.expression import Value, columns_in
 from lakehouse.model.merge import MergeRule, PartialMode
@@ -61,6 +64,11 @@ class Statement:
         return tuple(dict.fromkeys(name for name in names if name in self.schema.names))
 
     @property
+    def generates_keys(self) -> bool:
+        """Whether the table has no key columns, so that inserted rows get a key when they are written."""
+        return self.keys == (META_COLUMNS[2],)
+
+    @property
     def only_deletes(self) -> bool:
         """Whether all clauses delete rows."""
         return all(clause.verb is Verb.DELETE for clause in self.clauses)
@@ -77,6 +85,17 @@ class Statement:
         for clause in self.clauses:
             names |= clause.columns
         return pa.schema([column for column in self.schema if column.name in names])
+
+    @property
+    def set_columns(self) -> frozenset[str] | None:
+        """The columns that the statement changes in stored rows; None if it may change all of them.
+
+        It may if it adds or deletes rows, and if readers derive values from other columns.
+        """
+        names = frozenset(name for clause in self.clauses for name in clause.columns)
+        is_mixed = self.rule.mixes or not names.isdisjoint({*ROW_MARKS, self.rule.delete_field})
+        updates = all(clause.verb is Verb.UPDATE for clause in self.clauses)
+        return names if updates and not is_mixed else None
 
     @property
     def _ordering(self) -> tuple[str, ...]:
@@ -105,14 +124,18 @@ class Statement:
         return leaves and self.schema.field(name).nullable
 
     def target_columns(self) -> tuple[str, ...]:
-        """Return the columns of the table that the statement reads."""
+        """Return the columns of the table that the clauses and the join read."""
         used = [name for clause in self.clauses for name in self._used(clause)]
         if self.join is not None:
             used += [name for pair in self.join.pairs for name in columns_in(pair[0])]
             used += [] if self.join.residual is None else list(columns_in(self.join.residual))
         names = (name.removeprefix(TARGET) for name in used if name.startswith(TARGET))
-        roots = [name if name in self.schema.names else _root(name, self.schema) for name in names]
-        return tuple(dict.fromkeys((*self.fixed, *roots)))
+        return tuple(dict.fromkeys((*self.fixed, *self.roots(names))))
+
+    def roots(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the top-level columns that contain these columns."""
+        for name in names:
+            yield name if name in self.schema.names else _root(name, self.schema)
 
     def _used(self, clause: Clause) -> list[str]:
         expressions = [value for _, value in clause.values]
@@ -123,7 +146,8 @@ class Statement:
 
 def _root(name: str, schema: pa.Schema) -> str:
     parts = name.split(".")
-    return next(root for depth in range(len(parts), 0, -1) if (root := ".".join(parts[:depth])) in schema.names)
+    roots = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+    return next((root for root in roots if root in schema.names), name)
 
 
 @dataclass(slots=True)
@@ -183,6 +207,8 @@ class ChangedRows:
         if not self.statement.inserts:
             return self.empty()
         rows = self._changed(self._source.filter(pa.array(~self._matched)), When.NOT_MATCHED)
+        if self.statement.generates_keys:
+            return rows
         identity = [*self.statement.keys, *self.statement.partitions]
         counts = rows.group_by(identity).aggregate([([], "count_all")])
         if counts.num_rows < rows.num_rows:

@@ -8,7 +8,8 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.create.create import refuse_secrets
+from lakehouse.core.operations.load.table import OPTION_PREFIX, OWN_OPTIONS, LoadedTable
 from lakehouse.core.operations.write.alter import AlterRequest, alter
 from lakehouse.core.planning.schema import normalise
 from lakehouse.core.planning.schema_changes import (
@@ -23,9 +24,11 @@ from lakehouse.core.planning.schema_changes import (
 )
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.writes import commit_metadata_of, policies_of_call, settled
-from lakehouse.errors import UserError
+from lakehouse.errors import UserError, nearest
 from lakehouse.model.texts import require_encodable, text_list
+from lakehouse.spec.options.declarations import declared_keys
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 
 _SQL_TYPES = {
     "boolean": pa.bool_(),
@@ -101,17 +104,19 @@ class AlterBuilder:
         return self
 
     def set_properties(self, properties: Mapping[str, str]) -> AlterBuilder:
-        """Set properties of the table: its own names, or options that a table stores as defaults for writers."""
+        """Set properties of the table: its own names, or options that a table stores as defaults for each open."""
         for key, value in properties.items():
             if not isinstance(value, str):
                 raise UserError(f"property {key}={value!r}: a value is a string; write {str(value)!r}", argument=key)
-            self._properties[_checked(key)] = value
+            name = _property(key)
+            refuse_secrets({name: value})
+            self._properties[name] = value
         return self
 
     def unset_properties(self, names: str | Iterable[str]) -> AlterBuilder:
-        """Remove properties of the table; names that it does not have are no error."""
+        """Remove properties and stored options of the table; names that it does not have are no error."""
         for key in text_list(names, "names", allow_empty=True):
-            self._properties[_checked(key)] = None
+            self._properties[_property(key)] = None
         return self
 
     def execute(self, **call: Unpack[WriteCall]) -> Outcome:
@@ -131,13 +136,16 @@ class AlterBuilder:
         return settled(alter(self._refresh(), policies, request))
 
 
-def _checked(key: str) -> str:
-    """Return the name of a property; raise UserError if it cannot be changed here."""
+def _property(key: str) -> str:
+    """Return the name under which a property or an option is stored; raise UserError if it cannot be changed here."""
+    if key in declared_keys() and key not in (*OWN_OPTIONS, EXPRESSIONS):
+        return OPTION_PREFIX + key
     if key.startswith(_FIXED) and key not in _STORED_OPTIONS:
         raise UserError(
-            f"property {key} cannot be changed here: it describes the data, or is an option. Options of one writer go "
-            f"into Table.open(..., options=...). Properties that can be changed: {', '.join(_STORED_OPTIONS)}, and "
-            "names of your own without the prefixes hoodie. and lakehouse.",
+            f"property {key} cannot be changed here: it describes the data, or is no option."
+            f"{nearest(key, declared_keys())} Properties that can be changed: options of writes and services "
+            "(`lakehouse options` lists them) that are not fixed when a table is created, and names of your own "
+            "without the prefixes hoodie. and lakehouse.",
             argument=key,
         )
     if not key.strip() or re.search(r"[\s=:#!]", key):

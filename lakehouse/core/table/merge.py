@@ -21,6 +21,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.planning.changed_rows import Statement
 from lakehouse.core.planning.statement import SOURCE, ClauseText, Join, Names, Verb, When, bind_clause, bind_join
+from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.input_rows import InputRules, input_batch
@@ -207,11 +208,12 @@ class MergeBuilder:
             sets_columns=True,
         )
         outcome = self.table.write(loaded, policies, request)
-        if not isinstance(outcome, Committed) or not statement.rule.compared or not isinstance(source, MergeSource):
+        if not statement.rule.compared or not ROW_MARKS.isdisjoint(names):
             return outcome
-        stats = outcome.metadata.stats
+        incoming = source.rows if isinstance(source, MergeSource) else request.incoming[0]
+        stats = outcome.metadata.stats if isinstance(outcome, Committed) else ()
         written = sum(stat.num_inserts + stat.num_updates for stat in stats)
-        return with_ignored(outcome, source.rows - written)
+        return with_ignored(outcome, incoming - written - outcome.late_rows_dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +258,7 @@ def statement_of(
         )
     schema, columns = names.target, tuple(dict.fromkeys(name.partition(".")[0] for name in keys.record_key_fields))
     if not columns:
-        # A generated key is stored in the meta column only.
-        if Verb.INSERT in verbs:
-            raise UserError(
-                f"{loaded.env.storage.root}: record keys are generated, and a MERGE that inserts has no keys for its "
-                "new rows: update and delete here, and add the new rows by insert; or create a table with a "
-                "record key"
-            )
+        # A generated key is stored in the meta column only. Inserted rows have none yet.
         columns, schema = (META_COLUMNS[2],), schema.append(pa.field(META_COLUMNS[2], pa.string()))
     return Statement(
         schema=schema,

@@ -168,7 +168,7 @@ def _dividing(statement: Statement, limit_bytes: int) -> Join:
 
 def _inserts_in_its_part(clause: Clause, statement: Statement, join: Join) -> bool:
     """Return whether rows that insert the same key are in one part."""
-    if clause.verb is not Verb.INSERT:
+    if clause.verb is not Verb.INSERT or statement.generates_keys:
         return True
     compared, values = join.equal_columns(), dict(clause.values)
     is_key = set(compared) <= {*statement.keys, *statement.partitions} and len(compared) == len(join.pairs)

@@ -8,6 +8,7 @@ retry      a conflict starts again with a new snapshot, if the source can be rea
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.expressions.evaluate import evaluate
 from lakehouse.core.operations.commit.precondition import Precondition
-from lakehouse.core.operations.commit.read_rows import ReadRows
+from lakehouse.core.operations.commit.read_rows import SET_COLUMNS_KEY, ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
@@ -35,7 +36,7 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.display import count_text
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.expression import Column
-from lakehouse.model.predicate import And, Comparison, In, Predicate
+from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class StatementRun:
     names: Names
     statement: Statement
     source: MergeSource = NO_SOURCE
-    where: str | Predicate | None = None
+    where: Predicate | None = None
 
     def execute(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
         """Run the statement on a loaded table; start again after a conflict."""
@@ -99,9 +100,8 @@ class StatementRun:
             )
 
     def _attempt(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
-        columns = frozenset((*self.statement.target_columns(), *self.statement.output.names))
-        reads, counts = ReadRows(columns=columns), Counts()
-        extra = dict(call.get("commit_metadata") or {})
+        reads, counts = self._reads(loaded), Counts()
+        extra = {**(call.get("commit_metadata") or {}), **self._changes()}
         given = call.get("precondition")
         precondition = replace(given or Precondition(timeline=loaded.timeline, marks={}), reads=reads.conflict)
         deletes = self.statement.only_deletes
@@ -121,8 +121,23 @@ class StatementRun:
         outcome = self.table.write(loaded, policies, request)
         return with_ignored(outcome, counts.ignored)
 
+    def _reads(self, loaded: LoadedTable) -> ReadRows:
+        """Return the columns on which the statement is based, as yet without file groups."""
+        statement = self.statement
+        of_condition = tuple(columns_of(self.where)) if self.where is not None else ()
+        columns = {*statement.target_columns(), *statement.output.names, *statement.roots(of_condition)}
+        identity = {*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)}
+        # Merged values may depend on any column of both versions, and each write of a row changes its meta columns.
+        reads_all = statement.rule.mixes or not columns <= {*statement.schema.names}
+        return ReadRows(columns=None if reads_all else frozenset(columns - identity), identity=frozenset(identity))
+
+    def _changes(self) -> dict[str, str]:
+        """Return the extra metadata by which other statements see whether they read changed columns."""
+        changed = self.statement.set_columns
+        return {SET_COLUMNS_KEY: json.dumps(None if changed is None else sorted(changed))}
+
     def _scan(self, loaded: LoadedTable, policies: Policies, source: pa.Table) -> Scan:
-        where: str | Predicate | None = self.where
+        where = self.where
         if self.statement.join is not None:
             where = self._keys_of_source(self.statement.join, source)
         request = ScanRequest(
@@ -242,6 +257,8 @@ class StatementRun:
     def _require_new_keys(self, rows: pa.Table, loaded: LoadedTable) -> None:
         """Raise UserError if the table has a row with the key of an inserted row, which the insert would replace."""
         statement = self.statement
+        if statement.generates_keys:
+            return
         others = () if _is_unique_in_table(loaded) else statement.partitions
         identity = tuple(dict.fromkeys((*statement.keys, *others)))
         if statement.join is not None and all(

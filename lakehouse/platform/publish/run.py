@@ -25,7 +25,7 @@ from lakehouse.platform.publish.copy import copy_partition
 from lakehouse.platform.publish.job import PublishJob, facts_of, partition_columns, table_partitions, versions_of
 from lakehouse.platform.publish.metastore_partitions import apply_partitions, ensure_table, record_published, repair
 from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, period, plan_publication
-from lakehouse.platform.publish.version_pins import begin, pin, store_event_span
+from lakehouse.platform.publish.version_pins import begin, pin, require_names_of_versions, store_event_span
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,7 @@ def run(job: PublishJob, request: PublishRequest | None = None, *, engine: Engin
     if plan.is_empty and not read_publications(loaded.env).get(job.target, Publication()).partitions:
         store_event_span(job, loaded, plan)
         return _reported(plan, PublishReport())
+    require_names_of_versions(job, loaded, plan)
     ensure_table(job, loaded)
     publication = begin(job, loaded, plan)
     withdrawn = _withdraw_begun(job, loaded, publication)

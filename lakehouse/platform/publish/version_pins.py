@@ -8,19 +8,23 @@ from functools import partial
 
 from lakehouse.core.operations.commit.pins import listings_at, unavailable_files
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
+from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.planning.restore import slice_paths
-from lakehouse.core.rows.stored_names import is_skeleton
-from lakehouse.core.timeline.publications import change_publication, manifest_path, put_manifests
-from lakehouse.errors import UserError
+from lakehouse.core.rows.stored_names import evolved_columns, is_renamed_in, is_skeleton, path_instant
+from lakehouse.core.timeline.publications import change_publication, manifest_path, put_manifests, read_publications
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.display import count_text, some
 from lakehouse.model.files import FileSlice
 from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Stage
 from lakehouse.platform.publish.job import PublishJob, versions_of
 from lakehouse.platform.publish.publication_plan import PlannedPartition, PublishPlan
 
+#: Maximum number of partitions that a message names.
+_SHOWN = 5
 _CLEANED = (
     "a clean removed files of its version before it was published; publish it with --newest or withdraw it, and "
     "retain more versions (hoodie.clean.*)"
@@ -38,6 +42,38 @@ def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publicatio
         return replace(publication, span=_kept_span(loaded, plan, publication, force=bool(plan.publish)))
 
     return change_publication(loaded.env, job.target, change)
+
+
+def require_names_of_versions(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
+    """Raise UnsupportedError if a version that is published has files with earlier names of columns.
+
+    Readers find columns by the present names of the metastore table, so the partition would have nulls. Only a table
+    whose columns were renamed or dropped is listed. Versions that are published already were checked then, so they have
+    earlier names only if they are older than the change.
+    """
+    schema = table_schema(loaded)
+    if schema is None or not evolved_columns(schema):
+        return
+    begun = {planned.name: _begun(job, planned, None) for planned in plan.publish}
+    slices = slices_of_versions(loaded, begun.values(), skips=job.policies.write.skips_damage)
+    renamed = [
+        name
+        for name, partition in begun.items()
+        for piece in slices[partition.version.completion, partition.paths] or ()
+        if any(is_renamed_in(schema, path_instant(path)) for path in slice_paths(piece))
+    ]
+    stored = read_publications(loaded.env).get(job.target, Publication()).partitions
+    shown = {name: partition for name, partition in stored.items() if partition.is_shown and name not in begun}
+    renamed += [name for name, partition in shown.items() if is_renamed_in(schema, partition.version.instant)]
+    if renamed:
+        names = tuple(dict.fromkeys(sorted(renamed)))
+        raise UnsupportedError(
+            f"{job.target}: {count_text(len(names), 'partition')} would show versions from before a column was "
+            f"renamed, or dropped and added again, and readers find columns by name: {some(names, _SHOWN)}. Publish "
+            "these partitions at the newest version of the table (`lakehouse publish run --partition NAME --newest`), "
+            "or withdraw them; all partitions stay as they are until then",
+            partitions=list(names),
+        )
 
 
 def store_event_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:

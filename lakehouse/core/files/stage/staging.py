@@ -64,9 +64,10 @@ def with_generated_keys(context: WriteContext, attempt: Attempt, batches: Batche
     """Return the batches of a task with the column of the record key, if the table has no key columns.
 
     As in Hudi, a key is `<instant>_<task>_<row>`, where rows are counted in the task. Only one attempt of a task is
-    used, so the keys of a write are unique.
+    used, so the keys of a write are unique. The rows of a MERGE that change stored rows have their keys.
     """
-    return _with_keys(context, attempt, batches) if context.incoming.generates_keys else batches
+    generates = context.incoming.generates_keys or context.incoming.fills_keys
+    return _with_keys(context, attempt, batches) if generates else batches
 
 
 def _with_keys(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -76,6 +77,8 @@ def _with_keys(context: WriteContext, attempt: Attempt, batches: Batches) -> Ite
         names = [name for name in batch.schema.names if name != KEY]
         columns = [batch.column(name) for name in names]
         keys = numbered_texts(prefix, first, batch.num_rows)
+        if context.incoming.fills_keys:
+            keys = pc.coalesce(batch.column(KEY), keys)
         yield pa.RecordBatch.from_arrays([*columns, keys], names=[*names, KEY])
         first += batch.num_rows
 
@@ -137,6 +140,12 @@ def keyed_rows(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> tuple
     data = _aligned(table, _named_columns(context, table) if context.incoming.deletes_only else context.schema, context)
     if KEY in table.column_names and (context.incoming.deletes_only or context.keys.generates_keys):
         keys = table.column(KEY)
+        if keys.null_count:
+            raise UserError(
+                f"{keys.null_count:,} of {len(table):,} rows have no record key in {KEY}. Rows of a table without key "
+                "columns are changed by the keys of a scan; add rows by insert",
+                column=KEY,
+            )
     else:
         refuse_ambiguous_keys(data, context.keys)
         keys = record_keys(data, context.keys)

@@ -147,8 +147,9 @@ class Incoming:
 
     Attributes:
         deletes_only: Whether the rows are keys to delete.
-        ordered_deletes: Whether keys to delete have ordering columns, so that newer stored rows are kept. combine:
-            Whether rows with the same key in the batch are combined.
+        ordered_deletes: Whether keys to delete have ordering columns, so that newer stored rows are kept.
+        combine: Whether rows with the same key in the batch are combined.
+        drops_repeated: Whether they are combined because the table has one row of a key, although an insert adds rows.
         deletes_yield: Whether deletes are dropped if the batch has other rows with their key.
         provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
         lacks: Sets of columns that only some rows provide, by the control column of the rows
@@ -157,17 +158,20 @@ class Incoming:
         completes: Whether partial rows in log files are completed with the stored values. Apache Hudi reads partial
             rows of a table with column ids as if the other columns were null.
         generates_keys: Whether each row gets a new record key.
+        fills_keys: Whether rows without a record key get a new one, as those that a MERGE inserts do.
     """
 
     deletes_only: bool = False
     ordered_deletes: bool = False
     combine: bool = True
+    drops_repeated: bool = False
     deletes_yield: bool = False
     provided_columns: tuple[str, ...] | None = None
     lacks: Groups = ()
     reads_no_rows: bool = False
     completes: bool = False
     generates_keys: bool = False
+    fills_keys: bool = False
 
     @property
     def keeps(self) -> bool:

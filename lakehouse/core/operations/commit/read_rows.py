@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from lakehouse.core.planning.conflict import COLUMNS_KEY
 from lakehouse.model.commit import REWRITES, CommitMetadata
 
+#: Key in the extra metadata of a statement's commit: the columns that it sets in stored rows as a JSON array; null
+#: means all. Its rows also repeat the stored values of other columns, such as the ordering columns.
+SET_COLUMNS_KEY = "lakehouse.set_columns"
+
 
 @dataclass(slots=True, kw_only=True)
 class ReadRows:
@@ -15,20 +19,21 @@ class ReadRows:
 
     Attributes:
         groups: The file groups (partition, file id) that were read; None means all.
-        columns: The columns that were read or that the write provides.
+        columns: The columns that were read or that the write provides; None means all.
+        identity: The columns of a row that no write changes, because they identify the row.
         inserted: The partitions into which the statement inserts rows that were not stored; None means all.
     """
 
     groups: frozenset[tuple[str, str]] | None = frozenset()
-    columns: frozenset[str] = frozenset()
+    columns: frozenset[str] | None = None
+    identity: frozenset[str] = frozenset()
     inserted: set[str] | None = field(default_factory=set)
 
     def conflict(self, metadata: CommitMetadata) -> str | None:
         """Return how a later commit changed the rows, or None."""
         if metadata.operation in REWRITES:
             return None
-        provided = metadata.extra.get(COLUMNS_KEY)
-        is_disjoint = provided is not None and self.columns.isdisjoint(json.loads(provided))
+        is_disjoint = self._is_disjoint(metadata)
         for stat in metadata.stats:
             group = (stat.partition, stat.file_id)
             if (self.groups is None or group in self.groups) and not is_disjoint:
@@ -39,3 +44,11 @@ class ReadRows:
         if replaced and (self.groups is None or not replaced.isdisjoint(self.groups)):
             return "replaced file groups that this write read"
         return None
+
+    def _is_disjoint(self, metadata: CommitMetadata) -> bool:
+        """Return whether a commit changed other columns only."""
+        text = metadata.extra.get(SET_COLUMNS_KEY, metadata.extra.get(COLUMNS_KEY))
+        changed = None if text is None else json.loads(text)
+        if changed is None or self.columns is None:
+            return False
+        return self.columns.isdisjoint(frozenset(changed) - self.identity)

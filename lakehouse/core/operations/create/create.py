@@ -40,7 +40,7 @@ def create_table(
     Raises UserError if the table exists (unless `exist_ok`), the location contains other files, it is inside another
     table or contains one, or an option is a secret.
     """
-    _refuse_secrets(properties)
+    refuse_secrets(properties)
     version = properties.get("hoodie.table.version", "")
     if version not in map(str, WRITABLE_VERSIONS):
         raise UserError(f"hoodie.write.table.version={version}: tables of version {WRITABLE_VERSIONS} can be created")
@@ -65,7 +65,7 @@ def create_table(
     return config
 
 
-def _refuse_secrets(properties: Mapping[str, str]) -> None:
+def refuse_secrets(properties: Mapping[str, str]) -> None:
     """Raise SettingError if an option that the table would store is a secret."""
     for name, value in properties.items():
         key = name.removeprefix(OPTION_PREFIX)

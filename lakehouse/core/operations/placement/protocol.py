@@ -63,7 +63,7 @@ class WriteRequest:
             their order.
         cut_times: Counter of rows whose times lose digits when the frame is read.
         incoming: The number of rows before those with one key were combined, as the only value of a list; it is counted
-            when they are staged.
+            when they are staged. A small frame of another engine is counted afterwards, unless its duplicates count.
         sets_columns: Whether the rows set columns of stored rows, as UPDATE and MERGE do: the other columns keep their
             values whatever the options say, and are no drift.
         near: The storage with small files of the write in memory, if all its tasks run in this process.

@@ -28,7 +28,7 @@ from lakehouse.core.operations.commit.results import Committed, Conflict, Nothin
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema import declared_schema
 from lakehouse.core.operations.load.schema_history import ids_extra, save_history
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stored_options
 from lakehouse.core.operations.load.write_settings import require_writes
 from lakehouse.core.operations.write.ended_writes import EndedWrites
 from lakehouse.core.planning.schema_changes import ChangeRules, SchemaChange, apply_changes
@@ -41,8 +41,12 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableE
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.clustering import SORT_COLUMNS
+from lakehouse.spec.options.event_time import EVENT_TIME_FIELD
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS
+from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.spread import SPREAD_COLUMN
 from lakehouse.spec.table.bucket_rules import HASH_FIELD
 
 logger = logging.getLogger(__name__)
@@ -89,7 +93,7 @@ def alter(table: LoadedTable, policies: Policies, request: AlterRequest) -> Comm
         if request.changes and policy.eager:
             _refuse_writers(now)
         history = _history(now)
-        rules = ChangeRules(uses=column_uses(now, policies), rounds=policies.schema.rounds)
+        rules = ChangeRules(uses=column_uses(now, request.properties), rounds=policies.schema.rounds)
         latest = apply_changes(history.latest, request.changes, rules, history.latest.version + 1)
         properties = _properties(now, request, latest, is_changed=latest is not history.latest)
         if latest is history.latest:
@@ -117,8 +121,11 @@ def _history(table: LoadedTable) -> SchemaHistory:
     return SchemaHistory((first_schema_with_ids(declared.schema),)).typed(declared.schema)
 
 
-def column_uses(table: LoadedTable, policies: Policies) -> dict[str, str]:
-    """Return the use of each column that cannot be renamed, dropped or retyped, with the way out, by dotted path."""
+def column_uses(table: LoadedTable, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the use of each column that cannot be renamed, dropped or retyped, with the way out, by dotted path.
+
+    `changes` are properties that are set, or removed if None. Raises UserError if they leave options that do not fit.
+    """
     config, rule = table.config, table.config.merge_rule
     uses = dict.fromkeys(ROW_MARKS, "a mark of deleted rows")
     new_table = "create a table with the columns you need, and copy the rows"
@@ -131,9 +138,18 @@ def column_uses(table: LoadedTable, policies: Policies) -> dict[str, str]:
         uses[rule.delete_field] = "the column that marks deletes"
     hashed = [name.strip() for name in config.raw.get(HASH_FIELD, "").split(",") if name.strip()]
     uses |= dict.fromkeys(hashed, f"hashed by the bucket index; {new_table}")
-    for column in (policies.event_time.column, policies.spread.column.strip()):
-        if column:
-            uses[column] = "named by an option of this table; remove the option first"
+    raw = {key: value for key, value in {**config.raw, **changes}.items() if value is not None}
+    stored = parse_options(stored_options(replace(config, raw=raw)))
+    options = {
+        EVENT_TIME_FIELD: (stored.event_time.column,),
+        SPREAD_COLUMN: (stored.spread.column.strip(),),
+        SORT_COLUMNS: stored.clustering.columns,
+    }
+    for option, columns in options.items():
+        way_out = (
+            f"named by the option {option} of this table; remove it first with alter().unset_properties({option!r})"
+        )
+        uses |= {column: way_out for column in columns if column and column not in uses}
     for name, definition in read_definitions(table.env.storage).items():
         if name not in (COLUMN_STATS, _PARTITION_STATS):
             drop = (

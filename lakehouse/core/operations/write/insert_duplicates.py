@@ -63,9 +63,11 @@ def unique_rows(write: PreparedWrite, staged: Sequence[StagedRun], incoming: int
         UserError: The policy is `fail`, and a key exists already. The message has an example.
     """
     policy = insert_duplicates(write.policies.write, write.request.operation)
+    repeated = incoming - sum(run.rows for run in staged)
+    if write.context.incoming.drops_repeated:
+        return UniqueRows(runs=staged, dropped=repeated)
     if policy is InsertDuplicates.NONE or write.table.config.keys.generates_keys:
         return UniqueRows(runs=staged)
-    repeated = incoming - sum(run.rows for run in staged)
     if policy is InsertDuplicates.FAIL and repeated:
         raise _refusal(write, f"the batch has {count_text(repeated, 'row')} too many for its keys")
     stored = _stored_keys(write, staged)

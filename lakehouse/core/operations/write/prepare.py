@@ -155,7 +155,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
-        incoming=replace(_incoming(table, policies, request, batch), completes=history is not None),
+        incoming=replace(_incoming(table, policies, request, batch, of_table), completes=history is not None),
         layout=planned.staging,
         move_partitions=planned.moves,
         max_log_bytes=policies.log.max_file_bytes,
@@ -189,17 +189,26 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     )
 
 
-def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
+# parameters: the table and its options, and what is written how
+def _incoming(
+    table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None, placement: Placement
+) -> Incoming:
     """Return the properties of the requested rows; `batch` is their schema."""
     operation, generates_keys = request.operation, table.config.keys.generates_keys
     has_policy = insert_duplicates(policies.write, operation) is not InsertDuplicates.NONE and not generates_keys
     deletes_only = operation is Operation.DELETE
+    combine = request.looks_up_keys or has_policy or (policies.write.combine_before_insert and not generates_keys)
+    # Readers merge a log entry with one base row of its key, and buckets are changed without a look-up. So a base file
+    # must not have two rows of a key.
+    one_row = not combine and not generates_keys and table.config.is_merge_on_read and placement.fixes_groups
     return Incoming(
         deletes_only=deletes_only,
         ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
-        combine=request.looks_up_keys or has_policy or (policies.write.combine_before_insert and not generates_keys),
-        deletes_yield=request.deletes_yield,
+        combine=combine or one_row,
+        drops_repeated=one_row,
+        deletes_yield=request.deletes_yield or one_row,
         generates_keys=generates_keys and not request.looks_up_keys,
+        fills_keys=generates_keys and request.sets_columns and operation is Operation.UPSERT,
     )
 
 

@@ -94,8 +94,11 @@ def _staged(write: PreparedWrite) -> list[StagedRun]:
             hint="exact",
         )
     counts = insert_duplicates(write.policies.write, write.request.operation) is not InsertDuplicates.NONE
+    counts |= context.incoming.drops_repeated
     if not engine.divides(frame) and not counts:
-        return engine.exchange(frame, function, by=write.shard_by, hint="exact")
+        runs = engine.exchange(frame, function, by=write.shard_by, hint="exact")
+        count[0] = sum(run.rows for run in runs)
+        return runs
     if not context.incoming.combine:
         return engine.exchange(frame, function, by=(), hint="none")
     ways = ways_for(engine.parallelism)

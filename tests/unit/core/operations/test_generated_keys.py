@@ -12,6 +12,7 @@ import pytest
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.stage import staged_parts
 from lakehouse.core.operations.write import staged
+from lakehouse.core.planning.changed_rows import ChangedRows
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from tests.support.tables import make_env
@@ -97,9 +98,69 @@ def test_statements_change_rows_by_the_place_of_their_key(table: Table) -> None:
     assert sorted(keys_of(table)) == keys
     (table.merge([{"m": 1}], on="n = m").when_matched_delete().execute())
     assert numbers(table) == [100, 100]
-    with pytest.raises(UserError, match="a MERGE that inserts has no keys"):
-        table.merge(ROWS, on="target.n = source.n").when_not_matched_insert_all().execute()
     assert not table.validate(deep=True).findings
+
+
+def test_rows_that_a_merge_inserts_get_keys(table: Table) -> None:
+    table.insert(ROWS)
+    keys = keys_of(table)
+    source = pa.table({"n": [2, 5, 5], "day": ["b", "c", "a"]})
+    merge = table.merge(source, on="target.n = source.n").when_matched_update({"n": "target.n + 10"})
+    outcome = merge.when_not_matched_insert_all().execute()
+    assert (outcome.totals.updates, outcome.totals.inserts) == (2, 2)  # type: ignore[union-attr]
+    assert numbers(table) == [1, 5, 5, 12, 12]
+    new = sorted(set(keys_of(table)) - set(keys))
+    assert len(set(keys_of(table))) == 5
+    instant = table.commits()[-1][0].requested
+    assert all(re.fullmatch(rf"{instant}_0_\d+", key) for key in new)
+    again = (
+        table.merge(source.slice(0, 2), on="target.n = source.n").when_matched_delete().when_not_matched_insert_all()
+    )
+    again.execute()
+    assert numbers(table) == [1, 2, 12, 12]
+    table.services.clustering.run()
+    assert numbers(table) == [1, 2, 12, 12]
+    assert not table.validate(deep=True).findings
+
+
+def test_large_source_of_a_merge_is_divided_by_columns_that_are_no_key(table: Table) -> None:
+    table.insert(ROWS)
+    source = pa.table({"n": range(2, 60_002), "day": ["b"] * 60_000, "text": ["x" * 100] * 60_000})
+    merge = table.merge(source.to_reader(), on="target.n = source.n").when_matched_update({"n": "0"})
+    merge.when_not_matched_insert({"n": "source.n", "day": "source.day"}).execute(
+        options={"lakehouse.write.memory.budget": str(16 << 20)}
+    )
+    assert numbers(table) == [0, 0, 1, *range(3, 60_002)]
+    assert len(set(keys_of(table))) == 60_002
+
+
+def test_concurrent_merges_do_not_insert_a_row_twice(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without key columns only the check of the statement can tell that another writer inserted the row."""
+    table.insert(ROWS)
+    writers = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    original, pending = ChangedRows.inserted, [table.with_options(writers)]
+    source = pa.table({"n": [5], "day": ["c"]})
+
+    def merged(each: Table) -> None:
+        each.merge(source, on="target.n = source.n").when_not_matched_insert_all().execute()
+
+    def inserted(changes: ChangedRows) -> pa.Table:
+        if pending:
+            merged(pending.pop())
+        return original(changes)
+
+    monkeypatch.setattr(ChangedRows, "inserted", inserted)
+    merged(table.with_options(writers))
+    assert numbers(table) == [1, 2, 2, 5]
+
+
+def test_upsert_of_rows_without_a_generated_key_stays_an_error(table: Table) -> None:
+    table.insert(ROWS)
+    rows = table.scan().to_arrow()
+    keyless = rows.set_column(rows.schema.get_field_index(KEY), KEY, pa.nulls(3, pa.string()))
+    with pytest.raises(UserError, match="key"):
+        table.upsert(keyless)
+    assert numbers(table) == [1, 2, 2]
 
 
 def test_services_keep_the_keys(table: Table) -> None:

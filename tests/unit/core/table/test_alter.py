@@ -242,6 +242,47 @@ def test_properties_are_set_and_removed_without_a_commit() -> None:
     assert "team" not in table.refresh().config.raw and len(table.timeline) == before
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "hoodie.clustering.plan.strategy.sort.columns",
+        "lakehouse.write.spread.column",
+        "hoodie.payload.event.time.field",
+    ],
+)
+def test_column_that_a_stored_option_names_can_be_changed_after_the_option_is_removed(option: str) -> None:
+    """A clustering that is due would fail in each run if its sort column were renamed."""
+    table = Table.create("memory://alter/options", name="t", record_key="id", options={option: "v"}, env=make_env())
+    table.upsert(pa.table({"id": ["a"], "v": [1], "w": [2]}))
+    for change in (table.alter().rename_column("v", "x"), table.alter().drop_column("v")):
+        with pytest.raises(UserError, match=rf"named by the option {option} of this table; remove it first with alter"):
+            change.execute()
+    table.alter().unset_properties(option).execute()
+    table.alter().rename_column("v", "x").execute()
+    table.alter().set_properties({option: "w"}).execute()
+    reopened = Table.open(table.location, env=make_env(storage=table._env.storage))
+    with pytest.raises(UserError, match="remove it first"):
+        reopened.alter().drop_column("w").execute()
+    reopened.alter().unset_properties(option).drop_column("w").execute()
+    assert reopened.schema.names == ["id", "x"]
+
+
+def test_stored_options_of_services_change_for_the_next_open() -> None:
+    table = filled()
+    table.alter().set_properties({"hoodie.clean.commits.retained": "3"}).execute()
+    policies = Table.open(table.location, env=make_env(storage=table._env.storage))._policies
+    assert policies.clean.commits_retained == 3
+    for properties, message in (
+        ({"hoodie.clean.commits.retained": "many"}, "hoodie.clean.commits.retained='many'"),
+        ({"hoodie.index.type": "BLOOM"}, "cannot be changed here"),
+        ({"hoodie.clean.comits.retained": "3"}, "hoodie.clean.commits.retained"),
+    ):
+        with pytest.raises(UserError, match=message):
+            table.alter().set_properties(properties).execute()
+    table.alter().unset_properties(["hoodie.clean.commits.retained"]).execute()
+    assert not [key for key in table.refresh().config.raw if "retained" in key]
+
+
 def test_write_that_began_before_a_change_conflicts_with_it() -> None:
     table = filled()
     other = Table.open(table.location, env=table._env)

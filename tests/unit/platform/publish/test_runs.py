@@ -10,7 +10,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.timeline.publications import read_publications
-from lakehouse.errors import CorruptTableError, RetryableError, UserError
+from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.publication import Stage
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.protocol import HivePartition
@@ -45,6 +45,36 @@ def test_day_is_published_at_its_end_version_after_the_watermark_passed() -> Non
     assert partition.parameters["lakehouse.instant"] == version.requested
     assert partition.parameters["lakehouse.event_time"] == "2025-03-02T00:00:00Z"
     assert run(job) == PublishReport(waiting=1), "a second run finds nothing to do"
+
+
+def test_partitions_from_before_a_rename_are_not_shown_with_nulls() -> None:
+    """Readers find columns by name, so older versions would have nulls in a renamed column."""
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    assert shown(job) == DAY_ONE
+    before = job.metastore.table("sales", "orders")
+    job.table.alter().rename_column("v", "amount").execute()
+    # The upsert rewrites the only file, so the newest version has the new name.
+    later = rows_of(("a", "2025-03-03T01:00:00", 4))
+    job.table.upsert(later.rename_columns(["id", "at", "amount", "day"]))
+    with pytest.raises(
+        UnsupportedError, match=r"2 partitions would show .*: dt=2025-03-01, dt=2025-03-02\. .*--newest"
+    ):
+        run(job)
+    day = (1_740_787_200_000, 1_740_873_600_000)
+    with pytest.raises(UnsupportedError, match="1 partition would show"):
+        run(job, PublishRequest(interval_ms=day, force=True))
+    assert (job.metastore.table("sales", "orders"), shown(job)) == (before, DAY_ONE)
+    request = PublishRequest(names=("dt=2025-03-02",), newest=True, force=True)
+    with pytest.raises(UnsupportedError, match=r"1 partition would show .*: dt=2025-03-01\. "):
+        run(job, request)
+    withdraw(job, ["dt=2025-03-01"])
+    assert run(job, request).published == ("dt=2025-03-02",)
+    columns = [column.name for column in job.metastore.table("sales", "orders").columns]  # type: ignore[union-attr]
+    assert columns == ["id", "at", "amount", "day"]
+    assert run(job).published == ()
 
 
 def test_published_partition_is_unchanged_until_a_forced_request() -> None:
