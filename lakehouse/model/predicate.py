@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,10 +36,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`column IN values`."""
+    """`column IN values`; many values are an array (`expressions.literals.ArrowValues`)."""
 
     column: str
-    values: tuple[Any, ...]
+    values: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)

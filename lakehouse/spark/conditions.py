@@ -8,6 +8,7 @@ zeros.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -68,7 +69,7 @@ def is_evaluated_by_workers(predicate: Predicate, schema: pa.Schema) -> bool:
     return has_calls or any(pa.types.is_time(type_of(name, schema)) for name in columns_of(predicate))
 
 
-def _is_in(column: Column, values: tuple[pa.Scalar, ...], kind: pa.DataType) -> Column:
+def _is_in(column: Column, values: Sequence[pa.Scalar], kind: pa.DataType) -> Column:
     if not pa.types.is_floating(kind):
         return column.isin([_literal(value) for value in values]) if values else _unless_null(column, F.lit(False))
     numbers = {value.as_py() for value in values}

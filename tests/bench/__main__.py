@@ -20,6 +20,7 @@ BENCHES = (
     "memory",
     "requests",
     "scale",
+    "alter",
     "merge",
     "merge_on_read",
     "hudi_logs",

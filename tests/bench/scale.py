@@ -43,14 +43,14 @@ _STAGED = ".hoodie/.staging/"
 def run(setting: Setting) -> list[Comparison]:
     """Print times, requests and memory of plans, then requests of commits; compare commits with and without."""
     size = Size(partitions=max(min(setting.rows // (20 * ROWS), 10_000), 20))
-    places = {side: _table(setting, side, size) for side in (WITHOUT, WITH)}
+    places = {side: scaled_table(setting, side, size) for side in (WITHOUT, WITH)}
     show_lines(_plan_lines(setting, places, size))
     show_lines(_key_lines(setting))
     show_lines(_commit_lines(places))
     return [_overhead(setting, places, 1), _overhead(setting, places, min(_LARGE_FILES, size.partitions))]
 
 
-def _table(setting: Setting, side: str, size: Size) -> str:
+def scaled_table(setting: Setting, side: str, size: Size) -> str:
     """Return the location of a table, which is made unless an earlier run with the same --home left it."""
     name = f"scale-{size.partitions}-{'with' if side == WITH else 'without'}"
     done = setting.home / f"{name}.done"
@@ -158,7 +158,7 @@ def _spark_lists(location: str) -> float:
     return sample.wall_s
 
 
-class _CommitRequests(CountingStorage):
+class CommitRequests(CountingStorage):
     """Counts requests, and apart from them the files with rows that are read, or that tasks exchange."""
 
     def __init__(self, location: str) -> None:
@@ -193,7 +193,7 @@ def _commit_lines(places: Mapping[str, str]) -> list[tuple[str, ...]]:
     """
     lines = [("what", "metadata table", "file groups", *VERBS, "beside LIST", "target", "files with rows", "")]
     for side in (WITH, WITHOUT):
-        storage = _CommitRequests(places[side])
+        storage = CommitRequests(places[side])
         table = Table.open(places[side], env=Env(storage=storage), options=_IN_PROCESS)
         table.bulk_insert(_rows(20, f"first-{side}"))
         for what, partitions in (("bulk_insert of 1 file", 1), ("bulk_insert of 20 files", 20), ("upsert of 1 row", 1)):

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.expressions.literal_texts import (
     DAY_SECONDS,
@@ -73,8 +75,53 @@ def typed_comparison(where: Comparison, kind: pa.DataType) -> Predicate:
     return Comparison(where.column, _BELOW[where.operator], place.value)
 
 
+class ArrowValues(Sequence[pa.Scalar]):
+    """The values of an IN list as an array without nulls: kernels read it, no Python object is made for each value."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self.array = array
+
+    @overload
+    def __getitem__(self, place: int) -> pa.Scalar: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[pa.Scalar]: ...
+
+    def __getitem__(self, place: int | slice) -> pa.Scalar | Sequence[pa.Scalar]:
+        """Return one value, or the values of a slice."""
+        return ArrowValues(self.array[place]) if isinstance(place, slice) else self.array[place]
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[pa.Scalar]:
+        """Yield the values as scalars."""
+        return iter(self.array)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other list has the same values in the same order."""
+        return isinstance(other, ArrowValues) and bool(self.array.equals(other.array))
+
+    def __hash__(self) -> int:
+        """Return a hash that does not read the values."""
+        return hash((len(self.array), str(self.array.type)))
+
+    @cached_property
+    def ordered(self) -> pa.Array:
+        """The values in ascending order."""
+        return self.array.take(pc.array_sort_indices(self.array))
+
+
+def arrow_values(values: Sequence[pa.Scalar], kind: pa.DataType) -> ArrowValues:
+    """Return typed values as an array."""
+    return values if isinstance(values, ArrowValues) else ArrowValues(pa.array(values, kind))
+
+
 def typed_list(where: In, kind: pa.DataType) -> In:
     """Return the IN list without literals that no value of the column's type can equal."""
+    if isinstance(where.values, ArrowValues) and where.values.array.type == kind:
+        return where
     return In(where.column, tuple(_values(where.values, kind)))
 
 

@@ -176,6 +176,8 @@ class ChangedRows:
         columns = [SOURCE + name for name in self.source.column_names]
         self._source = self.source.rename_columns(columns).combine_chunks()
         self._pairs = 0
+        #: The rows of the last batch whose compared values a row of the source has, in ascending order.
+        self.compared_rows = np.array([], np.int64)
 
     def of_batch(self, target: pa.Table) -> pa.Table:
         """Return the changed rows of a batch of the table.
@@ -231,6 +233,7 @@ class ChangedRows:
         target_rows = joined.column(_TARGET_ROW).to_numpy()
         source_rows = joined.column(_SOURCE_ROW).to_numpy()
         order = np.lexsort((source_rows, target_rows))
+        self.compared_rows = np.unique(target_rows)
         return self._meeting(rows, join, target_rows[order], source_rows[order])
 
     def _compared_all(self, rows: pa.Table, join: Join) -> tuple[np.ndarray, np.ndarray]:

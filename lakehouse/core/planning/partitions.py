@@ -7,7 +7,7 @@ contain `/`: then the directory `a` represents the value `a` and all values that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -224,7 +224,7 @@ def _has_one_level(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind))
 
 
-def values_of(where: Predicate | None, column: str, kind: pa.DataType) -> list[pa.Scalar] | None:
+def values_of(where: Predicate | None, column: str, kind: pa.DataType) -> Sequence[pa.Scalar] | None:
     """Return the only column values for which the condition can hold, or None if these are not a list.
 
     A literal that no value of the type equals is left out. Floats have several representations of zero and NaN, so
@@ -239,5 +239,5 @@ def values_of(where: Predicate | None, column: str, kind: pa.DataType) -> list[p
         compared = typed_comparison(where, kind)
         return [compared.value] if isinstance(compared, Comparison) else []
     if isinstance(where, In) and where.column == column:
-        return list(typed_list(where, kind).values)
+        return typed_list(where, kind).values
     return None

@@ -11,7 +11,7 @@ greater than all numbers, and -0.0 equals 0.0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.column_path import expression_of, path_of, type_of
-from lakehouse.core.expressions.literals import typed_comparison, typed_list
+from lakehouse.core.expressions.literals import arrow_values, typed_comparison, typed_list
 from lakehouse.core.rows.index_functions import IndexFunction, index_function
 from lakehouse.errors import UserError
 from lakehouse.model.expression import Expression
@@ -142,8 +142,8 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
     return _compared(field, compared, kind)
 
 
-def _is_in(field: pc.Expression, values: tuple[pa.Scalar, ...], kind: pa.DataType) -> pc.Expression:
-    listed = pa.array(values, kind)
+def _is_in(field: pc.Expression, values: Sequence[pa.Scalar], kind: pa.DataType) -> pc.Expression:
+    listed = arrow_values(values, kind).array
     if not pa.types.is_floating(kind):
         is_in = field.isin(listed)
     else:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.column_path import type_of
-from lakehouse.core.expressions.literals import typed_comparison, typed_list
+from lakehouse.core.expressions.literals import arrow_values, typed_comparison, typed_list
 from lakehouse.core.planning.predicate import function_of, result_field
 from lakehouse.core.rows.result_values import NoValuesError
 from lakehouse.model.predicate import (
@@ -229,10 +229,10 @@ def _is_nan(value: pa.Scalar) -> bool:
 
 def _one_of(values: Sequence[pa.Scalar], ranges: ColumnRanges, kind: pa.DataType) -> Flags:
     rows = len(ranges.low)
-    if any(_is_reordered(value, ranges) or _is_nan(value) for value in values):
+    listed = arrow_values(values, kind)
+    if _has_reordered(listed.array, ranges) or (pa.types.is_floating(kind) and pc.any(pc.is_nan(listed.array)).as_py()):
         return np.ones(rows, bool)
-    ordered = pa.array(values, kind)
-    ordered = ordered.take(pc.array_sort_indices(ordered))
+    ordered = listed.ordered
     if not len(ordered):
         return np.zeros(rows, bool)
     has_bounds = pc.is_valid(ranges.low)
@@ -262,6 +262,17 @@ def _starts(prefix: str, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
     reaches = _true_or_unknown(pc.greater_equal(ranges.high, value))
     begins = pc.or_(pc.less_equal(ranges.low, value), pc.starts_with(ranges.low, prefix))
     return reaches & _true_or_unknown(begins)
+
+
+def _has_reordered(values: pa.Array, ranges: ColumnRanges) -> bool:
+    """Return whether bounds may be ordered differently than column values around one of these literals."""
+    kind = values.type
+    if not ranges.java_order or not len(values):
+        return False
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text and pc.all(pc.string_is_ascii(values)).as_py():
+        return False
+    return any(_is_reordered(value, ranges) for value in values)
 
 
 def _is_reordered(value: pa.Scalar, ranges: ColumnRanges) -> bool:

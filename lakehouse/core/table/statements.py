@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.evaluate import evaluate
+from lakehouse.core.expressions.literals import ArrowValues
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.read_rows import SET_COLUMNS_KEY, ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -27,7 +28,7 @@ from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.queries import SNAPSHOT, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, plan_row_read
 from lakehouse.core.planning.changed_rows import ChangedRows, Counts, Statement, assigned
-from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names
+from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Names
 from lakehouse.core.rows.keys import encoded_partition_paths
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.merge_source import NO_SOURCE, MergeSource
@@ -35,7 +36,7 @@ from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import count_text
 from lakehouse.model.drift import BatchColumns
-from lakehouse.model.expression import Column
+from lakehouse.model.expression import Column, columns_in
 from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 from lakehouse.spec.options.policies import Policies
 
@@ -47,6 +48,7 @@ _LEAST_ROWS = 131_072
 _MOST_VALUES = 200_000
 #: The source of a MERGE, and the rows that are compared with it, may each use this part of the memory budget.
 _PARTS_OF_BUDGET = 4
+_COUNT = "count_all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,18 +192,23 @@ class StatementRun:
         reads.groups = (reads.groups or frozenset()).union(groups)
         least = max(_LEAST_ROWS, changes.source.num_rows)
         most_bytes = scan.context.budget_bytes // _PARTS_OF_BUDGET
-        identity = self._identity(loaded)
-        changed: list[pa.Table] = []
+        keys = _KeyCounts(self._identity(loaded))
+        compares_keys = self._compares_keys(keys.identity)
         is_whole = self.where is None and self.statement.join is None
         for target in _joined_batches(scan, least, most_bytes):
             result = changes.of_batch(self.source.rows_of_part(number, target) if self._reads_all else target)
             yield result
-            changed.append(result.select(identity))
-            if sum(keys.nbytes for keys in changed) > most_bytes:
+            keys.add_changed(result)
+            if compares_keys:
+                keys.add_stored(target.take(pa.array(changes.compared_rows)))
+            elif keys.nbytes > most_bytes:
                 is_whole = False
-                self._require_one_row_per_key(changed, loaded)
-                changed.clear()
-        self._require_one_row_per_key(changed, loaded, is_whole=is_whole)
+                self._require_one_row_per_key(keys.changed(), loaded)
+                keys = _KeyCounts(keys.identity)
+        if compares_keys:
+            self._refuse_partly_changed(keys.changed(), keys.stored())
+        else:
+            self._require_one_row_per_key(keys.changed(), loaded, is_whole=is_whole)
         rows = changes.inserted()
         if rows.num_rows:
             self._require_new_keys(rows, loaded)
@@ -218,32 +225,47 @@ class StatementRun:
         is_flat = len(columns) == len(names) and not any(pa.types.is_nested(column.type) for column in columns)
         return list(names) if is_flat else []
 
-    def _require_one_row_per_key(
-        self, changed: Sequence[pa.Table], loaded: LoadedTable, *, is_whole: bool = False
-    ) -> None:
+    def _compares_keys(self, identity: Sequence[str]) -> bool:
+        """Return whether the condition `on` compares the record key, and no column besides the key and the partition.
+
+        Then all stored rows with the key of a changed row were compared with the same rows of the source, and none of
+        them has to be read again.
+        """
+        join = self.statement.join
+        if join is None or not identity or self._reads_all:
+            return False
+        used = {name.removeprefix(TARGET) for target, _ in join.pairs for name in columns_in(target)}
+        compared = used & join.equal_columns().keys()
+        return set(self.statement.keys) <= compared and used <= set(identity)
+
+    def _require_one_row_per_key(self, counted: pa.Table, loaded: LoadedTable, *, is_whole: bool = False) -> None:
         """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
 
         A delete may remove all rows of a key. `is_whole` means that all rows of the table are changed.
         """
-        identity = self._identity(loaded)
-        keys = pa.concat_tables(changed) if identity and changed else pa.table({})
-        if not keys.num_rows:
+        if not counted.num_rows:
             return
-        counted = keys.group_by(identity).aggregate([([], "count_all")])
         if not self.statement.only_deletes:
-            _refuse_repeated_keys(counted.filter(pc.greater(counted.column("count_all"), 1)))
+            _refuse_repeated_keys(counted.filter(pc.greater(counted.column(_COUNT), 1)))
         if is_whole:
             return
-        parts = tuple(_one_of(name, keys.column(name).drop_null()) for name in identity if not keys[name].null_count)
+        identity = counted.column_names[:-1]
+        parts = tuple(_one_of(name, counted.column(name)) for name in identity if not counted.column(name).null_count)
         request = ScanRequest(query=SNAPSHOT, columns=tuple(identity), where=And(parts))
-        pieces = [
-            pa.Table.from_batches([batch]).select(identity).join(counted, keys=identity, join_type="left semi")
-            for batch in plan_row_read(loaded, SNAPSHOT, request).batches()
-        ]
-        if pieces:
-            stored = pa.concat_tables(pieces).group_by(identity).aggregate([([], "count_all")])
-            both = stored.join(counted, keys=identity, join_type="inner", right_suffix="_changed")
-            _refuse_repeated_keys(both.filter(pc.greater(both["count_all"], both["count_all_changed"])))
+        stored = _KeyCounts(identity)
+        for batch in plan_row_read(loaded, SNAPSHOT, request).batches():
+            rows = pa.Table.from_batches([batch]).select(identity)
+            stored.add_stored(rows.join(counted, keys=identity, join_type="left semi"))
+        self._refuse_partly_changed(counted, stored.stored())
+
+    def _refuse_partly_changed(self, counted: pa.Table, stored: pa.Table) -> None:
+        """Raise UserError if a write by key would change other stored rows than `counted`, by key."""
+        if not counted.num_rows or not stored.num_rows:
+            return
+        if not self.statement.only_deletes:
+            _refuse_repeated_keys(counted.filter(pc.greater(counted.column(_COUNT), 1)))
+        both = stored.join(counted, keys=counted.column_names[:-1], join_type="inner", right_suffix="_changed")
+        _refuse_repeated_keys(both.filter(pc.greater(both[_COUNT], both[f"{_COUNT}_changed"])))
 
     def _partitions_of(self, rows: pa.Table, loaded: LoadedTable) -> set[str] | None:
         """Return the partitions of inserted rows; None if a key must be unique in all partitions."""
@@ -286,13 +308,51 @@ def _is_unique_in_table(loaded: LoadedTable) -> bool:
 
 def _refuse_repeated_keys(rows: pa.Table) -> None:
     if rows.num_rows:
-        key = rows.drop_columns([name for name in rows.column_names if name.startswith("count_all")]).to_pylist()[0]
+        key = rows.drop_columns([name for name in rows.column_names if name.startswith(_COUNT)]).to_pylist()[0]
         raise UserError(
             f"several rows have the key {key}, and the statement would change all of them alike, because rows are "
             "written by key. Replace their partition by insert_overwrite with unique keys; `upsert`, or an insert with "
             "hoodie.datasource.insert.dup.policy=drop, keeps keys unique",
             key=str(key),
         )
+
+
+class _KeyCounts:
+    """Counts the changed rows and the stored rows by key; without columns of a key it counts nothing."""
+
+    def __init__(self, identity: Sequence[str]) -> None:
+        self.identity = list(identity)
+        self.nbytes = 0
+        self._changed: list[pa.Table] = []
+        self._stored: list[pa.Table] = []
+
+    def add_changed(self, rows: pa.Table) -> None:
+        """Count changed rows."""
+        self._add(self._changed, rows)
+
+    def add_stored(self, rows: pa.Table) -> None:
+        """Count stored rows."""
+        self._add(self._stored, rows)
+
+    def changed(self) -> pa.Table:
+        """Return the changed keys with their numbers of rows."""
+        return self._sum(self._changed)
+
+    def stored(self) -> pa.Table:
+        """Return the stored keys with their numbers of rows."""
+        return self._sum(self._stored)
+
+    def _add(self, counts: list[pa.Table], rows: pa.Table) -> None:
+        if self.identity and rows.num_rows:
+            counts.append(rows.select(self.identity).group_by(self.identity).aggregate([([], _COUNT)]))
+            self.nbytes += counts[-1].nbytes
+
+    def _sum(self, counts: list[pa.Table]) -> pa.Table:
+        if not counts:
+            return pa.table({})
+        summed = pa.concat_tables(counts).group_by(self.identity).aggregate([(_COUNT, "sum")])
+        columns = [summed.column(name) for name in (*self.identity, f"{_COUNT}_sum")]
+        return pa.Table.from_arrays(columns, names=[*self.identity, _COUNT])
 
 
 def _one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:
@@ -302,7 +362,7 @@ def _one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:
     distinct = distinct.combine_chunks() if isinstance(distinct, pa.ChunkedArray) else distinct
     has_order = not (pa.types.is_boolean(kind) or pa.types.is_nested(kind))
     if len(distinct) <= _MOST_VALUES or not has_order:
-        return In(name, tuple(distinct))
+        return In(name, ArrowValues(distinct))
     bounds = pc.min_max(distinct)
     return And((Comparison(name, ">=", bounds["min"]), Comparison(name, "<=", bounds["max"])))
 

@@ -13,7 +13,7 @@ valid for every version of the table; the ranges of partitions describe the newe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -231,7 +231,7 @@ def _by_ranges(ranges: Mapping[str, ColumnRanges], count: int, schema: pa.Schema
     return may_match(leaf, ranges, schema, count)
 
 
-def _literals(applied: Applied) -> tuple[Any, ...]:
+def _literals(applied: Applied) -> Sequence[Any]:
     part = applied.part
     if isinstance(part, In):
         return part.values

@@ -11,6 +11,7 @@ The partitions come from the metadata table. Without one, the directories that c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -224,11 +225,11 @@ def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array
     allowed = {name: values_of(where, name, type_of(name, schema)) for name in fields}
     if any(values is None for values in allowed.values()):
         return None
+    if math.prod(len(values or ()) for values in allowed.values()) > _MOST_KEYS:
+        return None
     rows = [dict[str, object]()]
     for name, values in allowed.items():
         rows = [{**row, name: value.as_py()} for row in rows for value in values or ()]
-        if len(rows) > _MOST_KEYS:
-            return None
     columns = pa.schema([(name, type_of(name, schema)) for name in fields])
     try:
         keys = record_keys(pa.Table.from_pylist(rows, schema=columns), table.config.keys)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.expressions.literals import literal
+from lakehouse.core.expressions.literals import ArrowValues, literal, typed_list
 from lakehouse.core.planning.predicate import Range, check_columns, parse_predicate, to_arrow
 from lakehouse.core.planning.ranges import ColumnRanges
 from lakehouse.core.planning.ranges import may_match as items_that_may_match
@@ -271,3 +271,42 @@ def test_condition_without_bound_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"more than \d+ (levels of nesting|digits)"):
         parse_predicate(text)
     assert parse_predicate("(" * 50 + "not n = 1" + ")" * 50) == Not(Comparison("n", "=", 1))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "listed", "expected"),
+    [
+        ("b", "d", ["a", "c"], True),
+        ("b", "d", ["a", "e"], False),
+        ("b", "d", [], False),
+        # Java orders this character before U+E000, so bounds prove nothing.
+        ("b", "d", ["a", "\ue000"], True),
+        (1.0, 2.0, [0.5, float("nan")], True),
+        (1.0, 2.0, [0.5, 2.5], False),
+    ],
+)
+def test_list_of_arrow_values_is_judged_like_the_list_of_its_values(
+    low: Any, high: Any, listed: list[Any], expected: bool
+) -> None:
+    kind = pa.string() if isinstance(low, str) else pa.float64()
+    values = pa.array(listed, kind)
+    counts = pa.array([0], pa.int64())
+    bounds = ColumnRanges(
+        low=pa.array([low], kind), high=pa.array([high], kind), nulls=counts, values=pa.array([9]), java_order=True
+    )
+    schema = pa.schema([("s", kind)])
+    for where in (In("s", ArrowValues(values)), In("s", tuple(values)), Not(Not(In("s", ArrowValues(values))))):
+        assert items_that_may_match(where, {"s": bounds}, schema, 1).tolist() == [expected]
+    rows = pa.table({"s": pa.concat_arrays([values, pa.array([None, low], kind)])})
+    assert rows.filter(to_arrow(In("s", ArrowValues(values)), schema)).num_rows == len(listed)
+
+
+def test_arrow_values_are_a_sequence_that_is_typed_without_a_copy() -> None:
+    values = ArrowValues(pa.array(["b", "a"]))
+    where = In("s", values)
+    assert typed_list(where, pa.string()) is where
+    assert [value.as_py() for value in values] == ["b", "a"]
+    assert (values[1].as_py(), len(values[:1]), values.ordered.to_pylist()) == ("a", 1, ["a", "b"])
+    assert where == In("s", ArrowValues(pa.array(["b", "a"])))
+    assert hash(where) == hash(In("s", ArrowValues(pa.array(["b", "a"]))))
+    assert where != In("s", ArrowValues(pa.array(["a", "b"])))

@@ -11,6 +11,8 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.read.scan import plan_row_read
+from lakehouse.core.table import statements
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import Operation
 
@@ -299,6 +301,51 @@ def test_rows_with_the_same_key_are_not_changed_alike(kind: str) -> None:
         table.services.compaction.run(force=True)
     table.delete_where("id = 'a'")
     assert rows(table) == [("b", 30)]
+
+
+@pytest.mark.parametrize(
+    ("on", "reads"),
+    [
+        (["id"], 1),
+        ("lower(source.id) = target.id and source.v > target.v", 1),
+        # A stored row with the same key may have another value, so the keys of changed rows are read again.
+        ("source.id = target.id and source.ts - 1 = target.ts", 2),
+    ],
+)
+def test_merge_by_key_with_conditions_reads_the_table_once(
+    on: Any, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, planned = create(), list[Any]()
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        planned.append(arguments)
+        return plan_row_read(*arguments, **options)
+
+    monkeypatch.setattr(statements, "plan_row_read", counted)
+    table.merge(SOURCE, on).when_matched_update_all("source.w <> target.w").execute()
+    assert len(planned) == reads
+    assert rows(table)[0] == ("a", 100)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merge_by_key_compares_each_stored_row_of_the_key(kind: str) -> None:
+    table = Table.create(
+        f"memory://merge/{next(NUMBERS)}", name="t", table_type=kind, record_key="id", partition_by="p"
+    )
+    stored = pa.table({"id": ["a", "a", "b", "c", "c"], "p": ["1", "2", "1", "1", "1"], "v": [1, 2, 3, 4, 5]})
+    table.insert(stored)
+    source = pa.table({"id": ["a", "c"]})
+    # The condition `on` excludes one of the two rows with the key c, and the update would change both.
+    for on in ("source.id = target.id and target.v <> 4", "source.id = target.id"):
+        with pytest.raises(UserError, match=r"several rows have the key \{'id': 'c', 'p': '1'\}"):
+            table.merge(source, on).when_matched_update({"v": "0"}, "target.v <> 4").execute()
+    assert sorted(rows(table)) == [("a", 1), ("a", 2), ("b", 3), ("c", 4), ("c", 5)]
+    # One key in two partitions is two records.
+    table.merge(source, ["id"]).when_matched_update({"v": "target.v + 10"}, "target.id = 'a'").execute()
+    assert sorted(rows(table)) == [("a", 11), ("a", 12), ("b", 3), ("c", 4), ("c", 5)]
+    if kind == "COW":
+        table.merge(source, ["id"]).when_matched_delete("target.id = 'c'").execute()
+        assert sorted(rows(table)) == [("a", 11), ("a", 12), ("b", 3)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
