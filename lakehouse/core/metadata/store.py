@@ -54,8 +54,11 @@ class MetadataStore:
     def groups(self, names: Iterable[str], timeline: Timeline, data: Timeline) -> dict[str, tuple[str, ...]]:
         """Return the sorted file ids of index partitions; the position of a file id is its shard.
 
-        The number of groups is stored nowhere, so a folder is listed once after each build of a partition.
+        The number of groups is stored nowhere, so a folder is listed once after each build of a partition. Without
+        completion times a second build may have the times of the first one, so folders are always listed.
         """
+        if not self.config.layout.has_completion_times:
+            self._groups = {}
         builds = _builds(timeline, data)
         if not builds <= self._builds:
             self._groups = {}
@@ -77,12 +80,15 @@ class MetadataStore:
     def folders(self, names: Sequence[str], completions: frozenset[tuple[str, str]]) -> list[list[FileInfo]]:
         """Return the files of folders.
 
-        A folder is listed again if the completed instants have changed since its last listing.
+        A folder is listed again if the completed instants have changed since its last listing, and always without
+        completion times: a delta commit that was removed and written again has the same time, but other files.
 
         Args:
             names: Index partitions.
             completions: The requested and the completion time of each completed instant on the metadata timeline.
         """
+        if not self.config.layout.has_completion_times:
+            return send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], names)
         held = {name: self.cache.peek(("folder", name)) for name in names}
         missing = [name for name in names if held[name] is None or held[name][0] != completions]
         listed = send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], missing)

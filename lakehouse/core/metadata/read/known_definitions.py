@@ -18,7 +18,8 @@ def known_definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
     memory at a time.
     """
     stored = metadata.definitions
-    if COLUMN_STATS in stored or COLUMN_STATS not in metadata.usable:
+    is_known = COLUMN_STATS in stored and metadata.layout.stores_definitions
+    if is_known or COLUMN_STATS not in metadata.usable:
         return stored
     return {**stored, **stored_columns(metadata, stored)}
 
@@ -33,7 +34,7 @@ def stored_columns(metadata: MetadataTable, stored: Mapping[str, Definition]) ->
         index_type=COLUMN_STATS,
         function=COLUMN_STATS,
         source_fields=tuple(sorted(columns)),
-        version="V2" if has_value_types else "V1",
+        version="V2" if has_value_types and metadata.layout.stores_definitions else "V1",
     )
     if COLUMN_STATS in stored:
         names = dict.fromkeys((*stored[COLUMN_STATS].source_fields, *definition.source_fields))

@@ -436,7 +436,7 @@ def _execute(
             data = encode_rollback_metadata(stored, base_path=env.storage.root)
             started_rollback = replace(undoing, state=State.INFLIGHT)
             completion = Completion(
-                instant=started_rollback, timeline=timeline, data=data, change=_change_of_logs(metadata)
+                instant=started_rollback, timeline=timeline, data=data, change=_change_of_logs(table, metadata)
             )
             complete_action(table, completion, lock)
     rebuild_dropped(table, policy)
@@ -466,17 +466,19 @@ def rollback_metadata(
     )
 
 
-def _change_of_logs(metadata: RollbackMetadata) -> MetadataChange | None:
-    """Return the change that the metadata table records: the log files of both writes, which stay on storage (V6-9.6).
+def _change_of_logs(table: LoadedTable, metadata: RollbackMetadata) -> MetadataChange | None:
+    """Return the change that the metadata table records: the log files of both writes that are on storage (V6-9.6).
 
-    None if the target appended to no log file that is named after its slice.
+    None if the target appended to no log file that is named after its slice. A planned log file may have been deleted,
+    because the write was killed before it completed the file.
     """
-    if not metadata.command_logs:
+    if not metadata.command_logs or not table.config.metadata_partitions:
         return None
+    named = {path for of in (metadata.failed_logs, metadata.command_logs) for sizes in of.values() for path in sizes}
     logs: dict[str, dict[str, int]] = {}
-    for files in (metadata.failed_logs, metadata.command_logs):
-        for partition, sizes in files.items():
-            logs.setdefault(partition, {}).update(sizes)
+    for partition in sorted({*metadata.failed_logs, *metadata.command_logs}):
+        files = table.env.storage.list_dir(partition)[0]
+        logs[partition] = {file.path: file.size_bytes for file in files if file.path in named}
     return change_of_rollback(logs)
 
 
