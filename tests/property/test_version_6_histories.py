@@ -1,4 +1,7 @@
-"""Random histories of writes, services and undo operations on tables of version 6, compared with a model."""
+"""Random histories of writes, services and undo operations on tables of version 6, compared with a model.
+
+After each step the metadata table equals the files of the table.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,33 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action
+from tests.support.metadata_check import check_metadata
 from tests.support.model import Run, histories, shapes
 from tests.support.tables import KEYS, Shape, examples, make_env, make_table
 
 #: Version 6 stores no types of partition columns, and ordering columns decide with every payload class.
 KEYS_OF_6 = sorted(name for name in KEYS if name != "custom")
 MERGES_OF_6 = ("event", "commit")
+#: A compaction of the metadata table after few commits, so that histories contain several.
+METADATA = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.compact.max.delta.commits": "3",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.clean.commits.retained": "1",
+}
+RECORD_INDEX = {
+    "hoodie.metadata.global.record.level.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.min.filegroup.count": "2",
+}
+ARCHIVE = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3"}
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 
 
 def of_version_6(data: st.DataObject, shape: Shape) -> Shape:
     keys, merge = data.draw(st.sampled_from(KEYS_OF_6)), data.draw(st.sampled_from(MERGES_OF_6))
-    return replace(shape, version=6, keys=keys, merge=merge)
+    options = {**shape.options, **METADATA, **(RECORD_INDEX if shape.is_global else {})}
+    return replace(shape, version=6, keys=keys, merge=merge, options=options)
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET", "BLOOM"])
@@ -36,7 +54,11 @@ def test_copy_on_write_table_equals_the_model_after_each_step(index: str, data: 
     run = Run(make_table(shape), shape)
     for verb in data.draw(histories()):
         run.step(verb)
+        check_metadata(run.table)
     run.compare_incremental(run.commits)
+    run.table.services.clean.run(force=True)
+    run.table.with_options(ARCHIVE).services.archive.run(force=True)
+    check_metadata(run.table)
 
 
 class Killed(BaseException):
@@ -98,6 +120,15 @@ class MergedHistory:
     def cluster(self, _ids: list[str]) -> None:
         self.commit(self.table.services.clustering.run(force=True), self.rows)
 
+    def purge(self, _ids: list[str]) -> None:
+        """Delete old versions; states before them cannot be restored."""
+        self.table.services.clean.run(force=True)
+        self.states = self.states[-1:]
+
+    def archive(self, _ids: list[str]) -> None:
+        self.table.with_options(ARCHIVE).services.archive.run(force=True)
+        self.states = self.states[-1:]
+
     def clean(self, _ids: list[str]) -> None:
         self.table.rollback_failed()
 
@@ -122,23 +153,26 @@ class MergedHistory:
     def check(self) -> None:
         read = self.table.scan(["id", "ts", "v"]).to_arrow().to_pylist()
         assert sorted((r["id"], (r["ts"], r["v"])) for r in read) == sorted(self.rows.items())
+        check_metadata(self.table)
 
 
 STEPS = ("upsert", "upsert", "upsert", "delete", "fail", "plan", "compact", "cluster", "undo", "restore", "clean")
+SERVICES = ("purge", "archive")
 
 
-@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "GLOBAL_SIMPLE", "RECORD_INDEX"])
 @examples(24)
 @given(data=st.data())
 def test_merge_on_read_table_equals_a_dict_after_each_step(index: str, data: st.DataObject) -> None:
     buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
     first = {"lakehouse.bucket.inserts": data.draw(st.sampled_from(["base", "log"]))}
     sort = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
-    history = MergedHistory({**sort, **first, **(buckets if index == "BUCKET" else {})})
+    chosen = buckets if index == "BUCKET" else {"hoodie.index.type": index, **RECORD_INDEX}
+    history = MergedHistory({**METADATA, **sort, **first, **({} if index == "SIMPLE" else chosen)})
     ids = st.lists(st.sampled_from(["a1", "a2", "a3", "b1", "b2"]), min_size=1, max_size=3, unique=True)
     history.upsert(data.draw(ids))
     for _ in range(data.draw(st.integers(3, 10))):
-        getattr(history, data.draw(st.sampled_from(STEPS)))(data.draw(ids))
+        getattr(history, data.draw(st.sampled_from(STEPS + SERVICES)))(data.draw(ids))
         history.check()
     history.clean([])
     history.compact([])

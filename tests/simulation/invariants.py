@@ -21,10 +21,11 @@ NothingLeftBehind         after recovery and one more write, no leftover files e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.format.log.blocks import scan_blocks
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.restore import decode_restore_plan, decode_savepoint
 from lakehouse.core.layout.registry import table_layout
@@ -177,8 +178,18 @@ class Checker:
         paths = zip(listing["partition"].to_pylist(), listing["name"].to_pylist(), strict=True)
         listed = {f"{partition}/{name}".lstrip("/") for partition, name in paths}
         missing, extra = self._named.keys() - listed, listed - self._named.keys() - self.cleaned
+        if self.layout.names_logs_by_slice:
+            pending = {instant.requested for instant in loaded.timeline.where(pending=True)}
+            extra = {path for path in extra if not self._was_rolled_back(path, pending)}
         if missing or extra:
             self.violated("MetadataListsFiles", f"not listed: {sorted(missing)}; not committed: {sorted(extra)}")
+
+    def _was_rolled_back(self, path: str, pending: Collection[str]) -> bool:
+        """Return whether a log file has no blocks of pending writes: it stays after a rollback, with its command."""
+        if ".log." not in path or path not in self._files:
+            return False
+        with self.storage.open_input(path) as source:
+            return all(block.instant not in pending for block in scan_blocks(source))
 
     def compare(self, found: Rows, allowed: Iterable[Rows]) -> None:
         """Raise Violation unless the rows equal one of the allowed versions."""

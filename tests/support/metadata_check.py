@@ -11,16 +11,19 @@ expr_index_*      the bounds or a filter of the results of a function in each ba
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.core.format.log.blocks import scan_blocks
 from lakehouse.core.format.metadata.keys import bloom_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.read.known_definitions import known_definitions
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.metadata import metadata_of
@@ -73,6 +76,14 @@ def check_files(loaded: LoadedTable, metadata: MetadataTable) -> set[Place]:
     rows = metadata.listing().to_pylist()
     listed = {(row["partition"], row["name"]): row["size_bytes"] for row in rows}
     assert len(listed) == len(rows), "a file is listed twice"
+    if loaded.config.layout.names_logs_by_slice:
+        # The name of a log file has the time of its slice, so its blocks show which writes it has.
+        unfinished = _pending_logs(loaded, pending.keys())
+        committed = {
+            place: size
+            for place, (size, instant) in stored.items()
+            if ("/".join(place).lstrip("/") not in unfinished if ".log." in place[1] else instant not in pending)
+        }
     missing = sorted(committed.keys() - listed.keys())
     extra = sorted(listed.keys() - committed.keys() - dual.keys())
     assert (missing, extra) == ([], []), f"not listed: {missing}; listed, but not committed: {extra}"
@@ -82,9 +93,19 @@ def check_files(loaded: LoadedTable, metadata: MetadataTable) -> set[Place]:
     return set(listed)
 
 
+def _pending_logs(loaded: LoadedTable, pending: Collection[str]) -> set[str]:
+    """Return the paths of the log files whose blocks are all from pending writes."""
+    found = set()
+    for file in list_data_files(loaded, change_logs=True) if pending else ():
+        if ".log." in file.name:
+            with loaded.env.storage.open_input(file.path) as source:
+                found |= {file.path} if all(block.instant in pending for block in scan_blocks(source)) else set()
+    return found
+
+
 def check_column_statistics(storage: Storage, metadata: MetadataTable, listed: set[Place], newest: set[str]) -> None:
     """Assert that each newest base file has the statistics of each indexed column, and no other file has wrong ones."""
-    columns = metadata.definitions["column_stats"].source_fields
+    columns = known_definitions(metadata)["column_stats"].source_fields
     found = metadata.records("column_stats")
     described = {(row["name"], row["column"]) for row in found.select(["name", "column"]).to_pylist()}
     names = {name for _, name in listed if ".cdc" not in name}

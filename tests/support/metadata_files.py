@@ -39,6 +39,8 @@ def partitions(storage: Storage) -> tuple[str, ...]:
 
 def records(storage: Storage, partition: str) -> Records:
     """Return the live records of an index partition by key."""
+    if load_table(Env(storage=storage)).config.layout.names_logs_by_slice:
+        return _records_by_slice(storage, partition)
     instants = list(_instants(storage))
     done = {instant.requested: instant.completion for instant in instants if instant.is_completed}
     valid = _valid(storage, instants)
@@ -58,6 +60,36 @@ def records(storage: Storage, partition: str) -> Records:
             merged[key] = merge(merged.get(key), record)
         found |= {key: record for key, record in merged.items() if record is not None}
     return found
+
+
+def _records_by_slice(storage: Storage, partition: str) -> Records:
+    """Return the live records of a table whose log files are named after their slice, in the order of versions."""
+    instants = list(_instants(storage))
+    done = {instant.requested for instant in instants if instant.is_completed}
+    valid = {time for time in _valid(storage, instants) if _is_on_data_timeline(storage, time)}
+    found: Records = {}
+    for file_id, group in _groups(storage, partition).items():
+        base = max((instant for instant in group.bases if instant in done), default="")
+        merged: dict[str, dict[str, Any] | None] = dict(_decoded(storage.get(group.bases[base]))) if base else {}
+        delta: dict[str, dict[str, Any] | None] = {}
+        logs = [(_version(path), path) for instant, path in group.logs if instant == base or instant >= base]
+        assert len({version for version, _ in logs}) == len(logs), f"{file_id} has two logs of one version: {logs}"
+        for _, path in sorted(logs):
+            _apply(delta, storage.get(path), valid)
+        for key, record in delta.items():
+            merged[key] = merge(merged.get(key), record)
+        found |= {key: record for key, record in merged.items() if record is not None}
+    return found
+
+
+def _version(path: str) -> int:
+    return int(path.rpartition(".log.")[2].partition("_")[0])
+
+
+def _is_on_data_timeline(storage: Storage, time: str) -> bool:
+    """Return whether a delta commit is an action of the data table, or an own one, or archived on the data timeline."""
+    times = {instant.requested for instant in load_table(Env(storage=storage)).timeline}
+    return time in times or len(time) != 17 or time < min(times, default="")
 
 
 def listing(storage: Storage) -> dict[str, dict[str, int]]:
@@ -88,13 +120,19 @@ def stored(storage: Storage) -> dict[str, dict[str, int]]:
     """Return the same from a listing of storage: the data files of completed instants."""
     table = load_table(Env(storage=storage))
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
+    by_slice = table.config.layout.names_logs_by_slice
     found: dict[str, dict[str, int]] = {}
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
         if file.path.startswith(".hoodie/") or name.startswith((".hoodie", "hoodie.")) or name.endswith(".crc"):
             continue
         written = name.rpartition(".parquet")[0].rpartition("_")[2] or name.partition("_")[2].partition(".log")[0]
-        if written not in pending:
+        if by_slice and ".log." in name:
+            blocks = scan_blocks(io.BytesIO(storage.get(file.path)))
+            is_committed = any(block.instant not in pending for block in blocks)
+        else:
+            is_committed = written not in pending
+        if is_committed:
             found.setdefault(partition, {})[name] = file.size_bytes
     return found
 
@@ -109,12 +147,17 @@ def check_listing(storage: Storage) -> None:
 def strays_of_metadata(storage: Storage) -> list[str]:
     """Return files of the metadata table that no completed instant of it names, and pending instants."""
     completed = {instant.requested for instant in _instants(storage) if instant.is_completed}
+    by_slice = load_table(Env(storage=storage)).config.layout.names_logs_by_slice
     found = []
     for file in storage.list(METADATA):
         folder = file.path.rpartition("/")[0]
-        if folder == f"{METADATA}/.hoodie/timeline":
+        if folder == f"{METADATA}/.hoodie{'' if by_slice else '/timeline'}" and file.name[0].isdigit():
             instant = parse_instant(file.name)
             is_stray = instant is None or instant.requested not in completed
+        elif ".log." in file.name and by_slice:
+            blocks = scan_blocks(io.BytesIO(storage.get(file.path)))
+            # Instants that are archived on the metadata timeline are older than the active ones.
+            is_stray = not any(block.instant in completed or block.instant < min(completed) for block in blocks)
         elif ".log." in file.name:
             is_stray = file.name.partition("_")[2].partition(".")[0] not in completed
         else:
@@ -157,7 +200,8 @@ def _order(bound: Mapping[str, Any]) -> tuple[bool, Any]:
 
 
 def _instants(storage: Storage) -> Iterator[Instant]:
-    for name in storage.list_names(f"{METADATA}/.hoodie/timeline"):
+    names = [*storage.list_names(f"{METADATA}/.hoodie/timeline"), *storage.list_names(f"{METADATA}/.hoodie")]
+    for name in names:
         instant = parse_instant(name)
         if instant is not None:
             yield instant
@@ -198,8 +242,10 @@ def _compacted(data: bytes) -> set[str]:
     return {time for block in scan_blocks(io.BytesIO(data)) for time in block.compacted}
 
 
-def _apply(delta: dict[str, dict[str, Any] | None], data: bytes) -> None:
+def _apply(delta: dict[str, dict[str, Any] | None], data: bytes, valid: set[str] | None = None) -> None:
     for block in scan_blocks(io.BytesIO(data)):
+        if valid is not None and block.instant not in valid:
+            continue
         content = data[block.offset : block.offset + block.length]
         if block.kind is BlockType.HFILE_DATA:
             for key, record in _decoded(content).items():

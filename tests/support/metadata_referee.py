@@ -72,6 +72,8 @@ class MetadataReferee:
         options |= {option: str(partition in listed).lower() for partition, option in _OPTIONS.items()}
         if columns := _indexed_columns(copy):
             options["hoodie.metadata.index.column.stats.column.list"] = ",".join(columns)
+        if version := _table_version(copy):
+            options |= {"hoodie.write.table.version": version, "hoodie.write.auto.upgrade": "false"}
         text = ";".join(f"{key}={value}" for key, value in options.items())
         self._hudi.call("MetadataReferee", f"build\n{copy}\n{text}")
         return self.records(str(copy))
@@ -99,6 +101,12 @@ def metadata_referee(hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> Me
 def _listed(table: Path) -> tuple[str, ...]:
     properties = parse_properties((table / ".hoodie" / "hoodie.properties").read_bytes())
     return tuple(name for name in properties.get(LISTED, "").split(",") if name)
+
+
+def _table_version(table: Path) -> str:
+    """Return the version that Hudi must be told, so that it does not write the newest one: 6, or an empty string."""
+    properties = parse_properties((table / ".hoodie" / "hoodie.properties").read_bytes())
+    return "6" if properties.get("hoodie.table.version") == "6" else ""
 
 
 def _indexed_columns(table: Path) -> list[str]:

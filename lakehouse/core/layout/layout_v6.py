@@ -1,6 +1,6 @@
 """Table version 6, which Hudi 0.14 and 0.15 write: instants in `.hoodie`, commits in JSON, log files that grow.
 
-Metadata tables are read only: `writes_metadata_table` is false, and writes and services refuse them.
+The metadata table has the index partitions of Hudi 0.15. Its own actions have the time of an action and a suffix.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lakehouse.core.format.timeline.rollback import decode_slice_rollback_plan
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.partition_kind import PartitionKind
 
 #: Engines that read each version of the layouts.
 READERS_OF_HUDI_1_1 = (
@@ -43,6 +44,12 @@ _GENERATOR_CLASSES = {
 }
 
 
+#: The index partitions that Hudi 0.15 has.
+_INDEX_KINDS = frozenset(
+    {PartitionKind.FILES, PartitionKind.COLUMN_STATS, PartitionKind.BLOOM_FILTERS, PartitionKind.RECORD_INDEX}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutV6:
     """The layout of table version 6 (see TableLayout)."""
@@ -61,7 +68,8 @@ class LayoutV6:
     is_writable: bool = True
     has_completion_times: bool = False
     writes_logs: bool = True
-    writes_metadata_table: bool = False
+    stores_definitions: bool = False
+    index_kinds: frozenset[PartitionKind] = _INDEX_KINDS
     archives: bool = True
     stores_partition_types: bool = False
     log_marker: LogMarker = "APPEND"

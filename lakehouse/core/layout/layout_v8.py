@@ -16,6 +16,7 @@ from lakehouse.core.layout.layout_v6 import READERS_OF_HUDI_1_1
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Instant, State
+from lakehouse.model.partition_kind import PartitionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class LayoutV8:
     is_writable: bool = True
     has_completion_times: bool = True
     writes_logs: bool = True
-    writes_metadata_table: bool = True
+    stores_definitions: bool = True
+    index_kinds: frozenset[PartitionKind] = frozenset(PartitionKind)
     archives: bool = True
     stores_partition_types: bool = True
     log_marker: LogMarker = "CREATE"

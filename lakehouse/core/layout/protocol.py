@@ -12,6 +12,7 @@ from lakehouse.core.format.log.delete_block import DeletedKeys
 from lakehouse.core.format.metadata.schema import RecordSchema
 from lakehouse.model.commit import CommitMetadata, RollbackPlan
 from lakehouse.model.instant import Instant
+from lakehouse.model.partition_kind import PartitionKind
 
 
 class TableLayout(Protocol):
@@ -46,8 +47,16 @@ class TableLayout(Protocol):
         """Whether this package writes merge-on-read tables of the version."""
 
     @property
-    def writes_metadata_table(self) -> bool:
-        """Whether this package maintains the metadata table of the version."""
+    def stores_definitions(self) -> bool:
+        """Whether all writers of the version store the definitions of indexes.
+
+        Otherwise the indexed columns are those that have records, and other writers do not know indexes that are being
+        built while they write.
+        """
+
+    @property
+    def index_kinds(self) -> frozenset[PartitionKind]:
+        """The kinds of index partitions that writers of the version maintain."""
 
     @property
     def archives(self) -> bool:

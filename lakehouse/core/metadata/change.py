@@ -86,6 +86,14 @@ def change_of_clean(
     )
 
 
+def change_of_rollback(logs: Mapping[str, Mapping[str, int]]) -> MetadataChange:
+    """Return the change of a rollback of version 6 after which these log files exist: sizes by path, by partition."""
+    files = [(partition, path.rpartition("/")[2], size) for partition, of in logs.items() for path, size in of.items()]
+    partitions, names, sizes = zip(*files, strict=True) if files else ((), (), ())
+    columns = [pa.array(partitions, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64())]
+    return MetadataChange(operation="rollback", written=pa.table(columns, WRITTEN))
+
+
 def _written(stats: Iterable[WriteStat]) -> pa.Table:
     # One entry per file of the commit, as in the commit metadata.
     files = [(s.partition, s.path, s.size_bytes) for s in stats if s.path]

@@ -9,7 +9,7 @@ location; none is removed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
 
@@ -21,8 +21,17 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import instant_moment
 
 
-def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) -> list[ChangedGroup]:
-    """Return the file groups whose keys the files of these write statistics change."""
+def written_groups(
+    stats: Iterable[WriteStat],
+    operation: str,
+    instant_ms: int,
+    stored: Callable[[], Iterable[FileSlice]] | None = None,
+) -> list[ChangedGroup]:
+    """Return the file groups whose keys the files of these write statistics change.
+
+    `stored` returns the newest slices before the action, for tables where statistics name the logs of one base instant
+    only: while a compaction is pending, older rows of the file group are in another slice.
+    """
     if operation in COMPACTIONS:
         return []
     groups: dict[tuple[str, str], list[WriteStat]] = {}
@@ -30,7 +39,24 @@ def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) 
         if stat.path:
             groups.setdefault((stat.partition, stat.file_id), []).append(stat)
     changed = (_written_group(of_group, instant_ms) for of_group in groups.values())
-    return [group for group in changed if group is not None]
+    found = [group for group in changed if group is not None]
+    if stored is None or not any(group.after is not None and group.after.logs for group in found):
+        return found
+    slices = {(s.partition, s.file_id): s for s in stored()}
+    return [_above(group, slices.get((group.partition, group.file_id)), groups) for group in found]
+
+
+def _above(
+    group: ChangedGroup, before: FileSlice | None, stats: Mapping[tuple[str, str], Sequence[WriteStat]]
+) -> ChangedGroup:
+    """Return a group with log files, with its stored slice before them, or without one if the group is new."""
+    if group.after is None or not group.after.logs:
+        return group
+    written = {_name(stat.path) for stat in stats[group.partition, group.file_id]}
+    logs = tuple(log for log in group.after.logs if log.name in written)
+    if before is None:
+        return replace(group, before=None, after=replace(group.after, base=None, logs=logs))
+    return replace(group, before=before, after=replace(before, logs=(*before.logs, *logs)))
 
 
 def valued_groups(stats: Iterable[WriteStat], *, keeps: bool) -> list[IndexedGroup]:

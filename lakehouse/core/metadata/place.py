@@ -23,6 +23,21 @@ DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
 #: Instant times of initialisation begin with these digits (MDT-2).
 INIT_PREFIX = "00000000000000"
+#: Number of digits of an instant time. In version 6 the own actions of a metadata table have the time of an action and
+#: three more digits: for a compaction, a clean, and the first build of an index partition.
+TIME_DIGITS = 17
+COMPACTION_SUFFIX, CLEAN_SUFFIX, FIRST_BUILD = "001", "002", 10
+
+
+#: Properties of metadata tables of all versions.
+_PROPERTIES = {
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.base.file.format": "HFILE",
+    "hoodie.table.recordkey.fields": "key",
+    "hoodie.populate.meta.fields": "false",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+}
 
 
 def metadata_env(env: Env) -> Env:
@@ -38,25 +53,31 @@ def metadata_config(config: TableConfig) -> TableConfig:
 
 
 def metadata_properties(config: TableConfig) -> dict[str, str]:
-    """Return the metadata table's properties for a data table in version 8 or 9."""
+    """Return the metadata table's properties, with the names that releases with the table version write and read."""
     name = f"{config.name}_metadata"
+    if not config.layout.has_completion_times:
+        return {
+            **_PROPERTIES,
+            "hoodie.table.name": name,
+            "hoodie.table.version": str(config.version),
+            "hoodie.timeline.layout.version": str(config.layout.timeline_layout),
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.table.keygenerator.class": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
+            "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+            "hoodie.table.checksum": str(table_checksum("", name)),
+        }
     return {
+        **_PROPERTIES,
         "hoodie.table.name": name,
-        "hoodie.table.type": "MERGE_ON_READ",
-        "hoodie.table.base.file.format": "HFILE",
         "hoodie.table.version": str(config.version),
         "hoodie.table.initial.version": str(config.version),
         "hoodie.timeline.layout.version": str(config.layout.timeline_layout),
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         "hoodie.archivelog.folder": "history",
-        "hoodie.table.recordkey.fields": "key",
-        "hoodie.populate.meta.fields": "false",
-        "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
         "hoodie.record.merge.mode": "CUSTOM",
         "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
-        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
         "hoodie.table.checksum": str(table_checksum("", name)),
     }
 

@@ -129,7 +129,9 @@ class Staging:
         created_ms: The creation time that is stored in the files.
         commit: The commit that the action will complete.
         replaced: Returns the newest slices of the file groups that the action replaces.
-        read: The settings for reading slices.
+        stored: Returns the newest slices of the file groups to which the action appends, before the action; None if
+            the write statistics name all their files.
+        read: The settings for reading slices. They show the blocks of the action.
         groups: The file groups of the partition.
         is_partitioned: Whether each partition of the table has its own record index.
         is_shared: Whether other writers append to the same file groups concurrently.
@@ -153,6 +155,7 @@ class Staging:
     schema: str
     policy: IndexingPolicy = field(default_factory=IndexingPolicy)
     is_shared: bool = False
+    stored: Callable[[], Sequence[FileSlice]] | None = None
 
     def logs(self, partition: str, groups: tuple[str, ...] | None = None) -> LogStage:
         """Return the settings for tasks that write log files; `groups` replace the groups of the partition."""

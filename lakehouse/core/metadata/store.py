@@ -10,8 +10,9 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
+from lakehouse.core.metadata.place import METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader, MetadataCache
+from lakehouse.core.metadata.read.validity import is_build
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import FileInfo, is_temporary
@@ -53,8 +54,11 @@ class MetadataStore:
     def groups(self, names: Iterable[str], timeline: Timeline, data: Timeline) -> dict[str, tuple[str, ...]]:
         """Return the sorted file ids of index partitions; the position of a file id is its shard.
 
-        The number of groups is stored nowhere, so a folder is listed once after each build of a partition.
+        The number of groups is stored nowhere, so a folder is listed once after each build of a partition. Without
+        completion times a second build may have the times of the first one, so folders are always listed.
         """
+        if not self.config.layout.has_completion_times:
+            self._groups = {}
         builds = _builds(timeline, data)
         if not builds <= self._builds:
             self._groups = {}
@@ -76,12 +80,15 @@ class MetadataStore:
     def folders(self, names: Sequence[str], completions: frozenset[tuple[str, str]]) -> list[list[FileInfo]]:
         """Return the files of folders.
 
-        A folder is listed again if the completed instants have changed since its last listing.
+        A folder is listed again if the completed instants have changed since its last listing, and always without
+        completion times: a delta commit that was removed and written again has the same time, but other files.
 
         Args:
             names: Index partitions.
             completions: The requested and the completion time of each completed instant on the metadata timeline.
         """
+        if not self.config.layout.has_completion_times:
+            return send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], names)
         held = {name: self.cache.peek(("folder", name)) for name in names}
         missing = [name for name in names if held[name] is None or held[name][0] != completions]
         listed = send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], missing)
@@ -145,11 +152,11 @@ class MetadataStore:
         log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
         assert log is not None, f"{stat.path} is a log file"
         if entry_count(entries) + len(deletes) <= DECODED_ROWS:
-            self._layers(done).keep_log(log, entries, deletes)
+            self._layers(done).keep_log(log, done.requested, (entries, deletes))
         elif rows is not None and rows.num_rows <= _KEPT_ROWS:
             place = (stat.partition, stat.file_id)
             self.cache.drop(self._newest_rows.get(place))
-            self._newest_rows[place] = self._layers(done).keep_log(log, entries, deletes, rows)
+            self._newest_rows[place] = self._layers(done).keep_log(log, done.requested, (entries, deletes), rows)
 
     def keep_base(self, done: Instant, base: BaseFile, entries: Entries) -> None:
         """Keep the records of a small base file that this process wrote for a completed compaction."""
@@ -206,8 +213,5 @@ def _indexings(data: Timeline) -> frozenset[str]:
 def _builds(timeline: Timeline, data: Timeline) -> frozenset[tuple[str, str]]:
     """Return the instants at which partitions were built: by initialisation or by an indexing action."""
     indexing = _indexings(data)
-
-    def is_build(instant: Instant) -> bool:
-        return instant.requested.startswith(INIT_PREFIX) or instant.requested in indexing
-
-    return frozenset((instant.requested, instant.completed or "") for instant in timeline if is_build(instant))
+    builds = (instant for instant in timeline if is_build(instant) or instant.requested in indexing)
+    return frozenset((instant.requested, instant.completed or "") for instant in builds)

@@ -109,10 +109,10 @@ def _check_result(config: TableConfig, raw: Mapping[str, str], target: TableLayo
     if problem is not None and write_refusal(replace(config, metadata_partitions=())) is None:
         raise UnsupportedError(f"version {target.version} has no place for a feature of the table: {problem}")
     index = stored_index_type(config.raw)
-    if index.stores_locations and not target.writes_metadata_table:
+    if index.stores_locations and not index.is_global and not target.stores_definitions:
         raise UnsupportedError(
-            f"{INDEX_TYPE}={index.name} needs the metadata table, which is not written in version "
-            f"{target.version}. Change the index of the table first"
+            f"{INDEX_TYPE}={index.name} has one index for each partition of the table, which writers of version "
+            f"{target.version} do not maintain. Change the index of the table first"
         )
     stored_mode = next((value for key, value in config.raw.items() if key.endswith(_CONCURRENCY)), "")
     if stored_mode.startswith("NON_BLOCKING") and not target.has_completion_times:

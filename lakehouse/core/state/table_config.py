@@ -189,11 +189,12 @@ def require_writable(config: TableConfig, root: str) -> None:
 
 
 def require_indexes(config: TableConfig, root: str) -> None:
-    """Raise UnsupportedError if this package does not maintain metadata tables, so also no indexes, for the version."""
-    if not config.layout.writes_metadata_table:
+    """Raise UnsupportedError if indexes of the version are not built while writers continue."""
+    if not config.layout.stores_definitions:
         raise UnsupportedError(
-            f"{root}: indexes are stored in the metadata table, and for tables of version {config.version} it is not "
-            "maintained here; use an index that needs none, such as SIMPLE, BLOOM or BUCKET"
+            f"{root}: an index of a table of version {config.version} is not built while writers continue, because "
+            "other writers would not record their changes in it; `lakehouse metadata rebuild` builds column_stats, "
+            "bloom_filters and record_index, if options declare them, while it holds the lock"
         )
 
 
@@ -205,11 +206,6 @@ def write_refusal(config: TableConfig) -> str | None:
         return f"tables {version} can be read but not written; versions {names} can be written"
     if config.is_merge_on_read and not layout.writes_logs:
         return f"merge-on-read tables {version} can be read but not written; upgrade the table with Apache Hudi 1.x"
-    if config.metadata_partitions and not layout.writes_metadata_table:
-        return (
-            f"the metadata table of a table {version} can be read but not maintained. Remove it by `lakehouse metadata "
-            "rebuild --option hoodie.metadata.enable=false`, and set hoodie.metadata.enable=false in all other writers"
-        )
     features = {
         "consistent hashing": stored_index_type(config.raw).has_ring,
         "bucket counts per partition": bool(config.raw.get(EXPRESSIONS)),

@@ -131,7 +131,7 @@ def bootstrap(env: Env, request: BootstrapRequest, *, storage_options: Mapping[s
     engine = session_engine(None, policies.write.memory_budget_bytes)
     metadata_rows = bootstrap_metadata(table, engine, policies, source, plan)
     full_rows = _copy(table, policies, source, plan, schema)
-    if policies.transaction.metadata.enable and table.config.layout.writes_metadata_table:
+    if policies.transaction.metadata.enable:
         rebuild_metadata(table.refresh(), policies, engine)
     delete_leftovers(env.storage, [file.path for file in env.storage.list(journal_folder())])
     hidden.publish()

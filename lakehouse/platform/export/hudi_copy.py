@@ -93,7 +93,7 @@ def export_hudi(table: LoadedTable, target: Env) -> TableCopy:
     copy = load_table(inner, allowed_functions=table.config.allowed_functions)
     policies = parse_options(stored_options(copy.config))
     rows = _copy(table, copy, policies, snapshot, schema)
-    if policies.transaction.metadata.enable and copy.config.layout.writes_metadata_table:
+    if policies.transaction.metadata.enable:
         rebuild_metadata(copy.refresh(), policies, LocalEngine())
     hidden.publish()
     target.storage.delete_many([_MANIFEST])

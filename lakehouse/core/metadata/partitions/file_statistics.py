@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import pyarrow as pa
 from lakehouse.core.files.base.column_bounds import bounds_array, converted_bounds, file_bounds, leaf_types
 from lakehouse.core.files.log.log_bounds import log_bounds
 from lakehouse.core.format.arrow_versions import cached_by_columns
-from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles
 from lakehouse.core.rows.stored_names import evolved_columns
@@ -65,6 +66,22 @@ def supported_columns(schema: pa.Schema, version: str) -> tuple[str, ...]:
     return tuple(field.name for field in schema if has_statistics(field.type, version) and field.name not in META)
 
 
+def meta_columns(config: TableConfig) -> tuple[str, ...]:
+    """Return the meta columns that are always indexed; Hudi 0.15, which stores no definition, indexes all of them."""
+    return META if config.layout.stores_definitions else META_COLUMNS
+
+
+def column_limit(config: TableConfig, policies: Policies) -> int:
+    """Return the maximum number of data columns that are indexed if none are declared.
+
+    Without stored definitions Hudi 0.15 indexes all columns, and takes a column without row as null if a condition has
+    other columns, too. So all files have all columns.
+    """
+    if not config.layout.stores_definitions:
+        return sys.maxsize
+    return int(config.raw.get(STATISTICS_LIMIT, policies.transaction.metadata.max_columns))
+
+
 def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Policies) -> tuple[str, ...]:
     """Return the indexed columns of a table: meta columns, and the declared columns or the first supported ones."""
     policy = policies.transaction.metadata
@@ -72,13 +89,12 @@ def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Pol
     if declared:
         kinds, version = indexed_types(schema), version_of(config)
         usable = [name for name in declared if name not in kinds or has_statistics(kinds[name], version)]
-        return tuple(dict.fromkeys((*META, *usable)))
-    limit = int(config.raw.get(STATISTICS_LIMIT, policy.max_columns))
+        return tuple(dict.fromkeys((*meta_columns(config), *usable)))
     columns: Sequence[str] = ()
     if schema is not None:
         evolved = evolved_columns(schema)
         columns = [name for name in supported_columns(schema, version_of(config)) if name not in evolved]
-    return (*META, *columns[:limit])
+    return (*meta_columns(config), *columns[: column_limit(config, policies)])
 
 
 def measured_columns(
@@ -117,10 +133,10 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
         definition = replace(definition, source_fields=usable)
     if _declared(commit.config) or commit.schema is None:
         return definition
-    limit = int(commit.config.raw.get(STATISTICS_LIMIT, commit.policies.transaction.metadata.max_columns))
+    limit = column_limit(commit.config, commit.policies)
     supported = supported_columns(commit.schema, definition.version)
     candidates = [name for name in supported if name not in definition.source_fields and name not in gone]
-    free = limit - sum(name not in META for name in definition.source_fields)
+    free = limit - sum(name not in META_COLUMNS for name in definition.source_fields)
     if not candidates or free <= 0:
         return definition
     before = commit.previous_schema()

@@ -173,7 +173,7 @@ def stage_records(staging: Staging) -> StagedUpdate:
     Raises UserError if a write inserts a key twice, and for a partition path that Hudi's file names cannot contain.
     """
     operation = staging.commit.operation
-    changed = written_groups(staging.commit.stats, operation, staging.instant_ms)
+    changed = written_groups(staging.commit.stats, operation, staging.instant_ms, staging.stored)
     if staging.commit.replaced:
         changed += removed_groups(staging.replaced(), operation)
     if not changed:

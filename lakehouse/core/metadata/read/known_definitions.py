@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
@@ -17,8 +18,14 @@ def known_definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
     memory at a time.
     """
     stored = metadata.definitions
-    if COLUMN_STATS in stored or COLUMN_STATS not in metadata.usable:
+    is_known = COLUMN_STATS in stored and metadata.layout.stores_definitions
+    if is_known or COLUMN_STATS not in metadata.usable:
         return stored
+    return {**stored, **stored_columns(metadata, stored)}
+
+
+def stored_columns(metadata: MetadataTable, stored: Mapping[str, Definition]) -> dict[str, Definition]:
+    """Return the definition of `column_stats` with the columns that have records, after those that `stored` has."""
     columns, has_value_types = set[str](), False
     for _, rows in metadata.records_of_groups(COLUMN_STATS):
         columns.update(pc.unique(rows.column("column")).to_pylist())
@@ -27,6 +34,9 @@ def known_definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
         index_type=COLUMN_STATS,
         function=COLUMN_STATS,
         source_fields=tuple(sorted(columns)),
-        version="V2" if has_value_types else "V1",
+        version="V2" if has_value_types and metadata.layout.stores_definitions else "V1",
     )
-    return {**stored, COLUMN_STATS: definition}
+    if COLUMN_STATS in stored:
+        names = dict.fromkeys((*stored[COLUMN_STATS].source_fields, *definition.source_fields))
+        definition = replace(stored[COLUMN_STATS], source_fields=tuple(names))
+    return {COLUMN_STATS: definition}

@@ -172,9 +172,9 @@ def _log_of(log: LogFile, blocks: Sequence[LogBlock], layers: Sequence[FileLayer
     return _Log(tuple(zip(blocks, layers, strict=True)), own if is_own and len(own) == len(blocks) else None)
 
 
-def _written(log: LogFile, layers: Sequence[FileLayer]) -> _Log:
-    """Return a log file that this process wrote, with one layer for each block."""
-    headers = {BlockHeader.INSTANT_TIME: log.instant}
+def _written(log: LogFile, instant: str, layers: Sequence[FileLayer]) -> _Log:
+    """Return a log file that this process wrote for a delta commit, with one layer for each block."""
+    headers = {BlockHeader.INSTANT_TIME: instant}
     kinds = [BlockType.HFILE_DATA if layer.has_entries else BlockType.DELETE for layer in layers]
     blocks = [LogBlock(kind=kind, headers=headers, offset=0, length=0) for kind in kinds]
     return _log_of(log, blocks, layers)
@@ -196,7 +196,9 @@ class LayerReader:
 
         File names alone are not sufficient, because a metadata table that is built again has the same names.
         """
-        return file.path, file.size_bytes, self._completions.get(file.instant, "")
+        # Files of version 6 are named after their slice, and there are no completion times.
+        completion = "" if self._appended else self._completions.get(file.instant, "")
+        return file.path, file.size_bytes, completion
 
     def keep_base(self, base: BaseFile, entries: Entries) -> None:
         """Keep a small base file that this process wrote and completed, so that it is not read."""
@@ -204,16 +206,20 @@ class LayerReader:
         self._cache.put(self.identity(base), FileLayer(base.path, written=entries), size)
 
     def keep_log(
-        self, log: LogFile, entries: Entries, deletes: pa.Array, rows: pa.Table | None = None
+        self, log: LogFile, instant: str, content: tuple[Entries, pa.Array], rows: pa.Table | None = None
     ) -> tuple[str, int, str]:
-        """Keep a log file that this process wrote and completed, so that it is not read; return its identity."""
+        """Keep a log file that this process wrote for a completed delta commit, so that it is not read.
+
+        `content` are its entries and its deleted keys. Returns its identity.
+        """
+        entries, deletes = content
         decoded = [] if rows is None else [rows]
         count = entry_count(entries)
         layers = [FileLayer(log.path, written=entries, decoded=decoded)] if count else []
         if len(deletes):
             layers.append(FileLayer(log.path, deletes=deletes.cast(pa.string())))
         size = entry_bytes(entries) + deletes.nbytes + _ROW_BYTES * count
-        self._cache.put(self.identity(log), _written(log, layers), size)
+        self._cache.put(self.identity(log), _written(log, instant, layers), size)
         return self.identity(log)
 
     def layers(self, slice_: MetadataSlice, is_valid: Callable[[str], bool]) -> list[FileLayer]:

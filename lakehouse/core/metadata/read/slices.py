@@ -51,6 +51,18 @@ def metadata_slices(
             completed.
     """
     parsed = [metadata_file(file.name, partition, file.size_bytes) for file in files]
+    return slices_of([file for file in parsed if file is not None], validity, layout=layout, archived=archived)
+
+
+def slices_of(
+    parsed: Iterable[BaseFile | LogFile],
+    validity: Validity,
+    *,
+    layout: TableLayout,
+    archived: Callable[[list[str]], dict[str, str]],
+) -> tuple[MetadataSlice, ...]:
+    """Return the same as `metadata_slices` for files of one partition whose names are parsed."""
+    parsed = tuple(parsed)
     bases = [file for file in parsed if isinstance(file, BaseFile)]
     held = [file for file in parsed if isinstance(file, LogFile)]
     instants = {base.instant for base in bases} | {log.instant for log in held}

@@ -19,6 +19,7 @@ from lakehouse.core.format.metadata import keys
 from lakehouse.core.format.metadata.groups import partition_shards, shard_of
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS
 from lakehouse.core.format.metadata.records import BLOOM_ROWS
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
@@ -125,6 +126,11 @@ class MetadataTable:
         self._store, self._validity = store, validity
         self._layers = LayerReader(store.inner.storage, store.cache, validity.completions, store.config)
         self._slices: dict[str, tuple[MetadataSlice, ...]] = dict(slices or {})
+
+    @property
+    def layout(self) -> TableLayout:
+        """The layout of the table."""
+        return self._store.config.layout
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:

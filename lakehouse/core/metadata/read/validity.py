@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.core.metadata.place import INIT_PREFIX
+from lakehouse.core.metadata.place import FIRST_BUILD, INIT_PREFIX, TIME_DIGITS
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 
 #: Actions of the data table that always have a delta commit of the same time in the metadata table.
-_DIGITS = 17
-#: The first suffix of builds in version 6.
-_V6_BUILD = "010"
 _RECORDED = frozenset({*WRITE_ACTIONS, Action.CLEAN})
 
 
@@ -48,7 +45,7 @@ class Validity:
         # The remaining instants are archived on the data timeline, or belong to the metadata table itself. In version 6
         # the latter have the time of an action and a suffix.
         is_known = instant in self.completions or instant < self.oldest
-        return is_known and instant not in self.pending and instant[:_DIGITS] <= self.newest
+        return is_known and instant not in self.pending and instant[:TIME_DIGITS] <= self.newest
 
     def is_archived(self, instant: str) -> bool:
         """Return whether an instant is older than the active metadata timeline."""
@@ -84,7 +81,7 @@ def missing_instants(metadata: Timeline, data: Timeline) -> list[Instant]:
     """
     deltas = [i for i in metadata if i.is_completed and i.action is Action.DELTACOMMIT]
     recorded = {i.requested for i in deltas}
-    built = [i for i in deltas if _is_build(i)]
+    built = [i for i in deltas if is_build(i)]
     oldest = "" if built else min(recorded, default="~")
     since = min((_end_of_build(i) for i in built), default="")
     return [
@@ -104,16 +101,12 @@ def stale_instants(timeline: Timeline, data: Timeline) -> list[str]:
     A process that loses the lock removes its own delta commits, unless it is killed.
     """
     pending = timeline.where(action=Action.DELTACOMMIT, pending=True)
-    return [
-        instant.requested
-        for instant in pending
-        if not instant.requested.startswith(INIT_PREFIX) and data.find(instant.requested) is None
-    ]
+    return [instant.requested for instant in pending if not is_build(instant) and data.find(instant.requested) is None]
 
 
-def _is_build(instant: Instant) -> bool:
+def is_build(instant: Instant) -> bool:
     """Return whether a delta commit of the metadata table built a partition."""
-    return instant.requested.startswith(INIT_PREFIX) or instant.requested[_DIGITS:] >= _V6_BUILD
+    return instant.requested.startswith(INIT_PREFIX) or instant.requested[TIME_DIGITS:] >= f"{FIRST_BUILD:03d}"
 
 
 def _end_of_build(instant: Instant) -> str:
@@ -121,4 +114,4 @@ def _end_of_build(instant: Instant) -> str:
 
     In version 6 there are no completion times; the time of a build begins with the newest instant that it contains.
     """
-    return instant.completed or ("" if instant.requested.startswith(INIT_PREFIX) else instant.requested[:_DIGITS])
+    return instant.completed or ("" if instant.requested.startswith(INIT_PREFIX) else instant.requested[:TIME_DIGITS])

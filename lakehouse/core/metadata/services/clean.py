@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from lakehouse.core.format.timeline.clean import decode_clean_plan, encode_clean_metadata, encode_clean_plan
+from lakehouse.core.metadata.place import CLEAN_SUFFIX, TIME_DIGITS
 from lakehouse.core.metadata.services.state import CLEAN, ServiceState
 from lakehouse.core.planning.clean import CleanState, horizon_of, plan_clean
 from lakehouse.core.state.file_system_view import DataFile, first_write
@@ -28,8 +29,22 @@ def clean(state: ServiceState, lock: TableLock) -> Instant | None:
     if plan is None:
         return None
     data = encode_clean_plan(plan, base_path=state.store.inner.storage.root)
+    time = _time(state)
+    if time is not None and any(instant.requested == time for instant in state.timeline):
+        return None
+    timelines = state.store.timeline_store
     lock.check()
-    return _execute(state, state.store.timeline_store.request(state.timeline, Action.CLEAN, data), plan, lock)
+    if time is None:
+        return _execute(state, timelines.request(state.timeline, Action.CLEAN, data), plan, lock)
+    return _execute(state, timelines.begin(time, Action.CLEAN, data), plan, lock)
+
+
+def _time(state: ServiceState) -> str | None:
+    """Return the time of a clean in version 6: the newest delta commit, and a suffix; None for other versions."""
+    if state.store.config.layout.has_completion_times:
+        return None
+    deltas = state.timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
+    return f"{max(delta.requested for delta in deltas)[:TIME_DIGITS]}{CLEAN_SUFFIX}"
 
 
 def finish_clean(state: ServiceState, pending: Instant, lock: TableLock) -> Instant | None:

@@ -23,6 +23,7 @@ from lakehouse.core.metadata.write.files import new_token
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
@@ -59,7 +60,12 @@ class Rewrite:
     files: Mapping[str, DataFile]
 
     def merges(self, instant: str) -> bool:
-        """Return whether the log blocks of an instant are merged: its action is not pending on the data timeline."""
+        """Return whether the log blocks of an instant are merged: its action is not pending on the data timeline.
+
+        In version 6 a log may have blocks of delta commits that were not completed.
+        """
+        if self.state.store.config.layout.appends_to_logs:
+            return self.validity.is_valid(instant)
         return instant not in self.validity.pending
 
     def slice_of(self, operation: CompactionOperation) -> MetadataSlice:
@@ -120,13 +126,23 @@ def finish_rewrite(state: ServiceState, kind: RewriteKind, pending: Instant, loc
     store = state.store
     store.remove_unfinished(state.names, pending.requested)
     files = state.stored_files()
-    written = [path for path, file in files.items() if file.instant == pending.requested]
+    by_slice = store.config.layout.names_logs_by_slice
+    # In version 6, logs that are named after the plan are from later delta commits.
+    named = {path for path, file in files.items() if by_slice and isinstance(file, LogFile)}
+    written = [path for path, file in files.items() if file.instant == pending.requested and path not in named]
     if written:
         lock.check()
         store.remove_files(written)
     data = store.timeline_store.read(pending, State.REQUESTED)
     plan = decode_compaction_plan(data) if data else None
     if plan is None or not all(path in files for operation in plan.operations for path in planned_paths(operation)):
+        later = next((path for path in named if files[path].instant == pending.requested), None)
+        if later is not None:
+            raise CorruptTableError(
+                f"{store.inner.storage.root}: files of the compaction {pending.requested} are missing, and {later} was "
+                "written after its plan; run `lakehouse metadata rebuild`",
+                path=later,
+            )
         logger.warning("%s: removed the %s plan %s", store.inner.storage.root, kind.action, pending.requested)
         state.remove_plan(pending, lock)
         return None

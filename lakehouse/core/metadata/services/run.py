@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.metadata.place import COMPACTION_SUFFIX, INIT_PREFIX, TIME_DIGITS, listed_partitions
 from lakehouse.core.metadata.services.clean import clean, finish_clean
 from lakehouse.core.metadata.services.compaction import COMPACTION, LOG_COMPACTION
 from lakehouse.core.metadata.services.rewrite import finish_rewrite, rewrite
@@ -61,7 +61,7 @@ def run_services(
     """
     policy = lock.policy.metadata
     state = ServiceState(store=store, names=(), definitions=definitions, timeline=timeline, data=data)
-    if not _is_any_due(state, compaction_policy(policy), compacts_logs=policy.log_compaction):
+    if not _is_any_due(state, compaction_policy(policy), compacts_logs=_compacts_logs(store, lock)):
         return timeline
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     state = replace(state, names=usable)
@@ -85,11 +85,13 @@ def _is_any_due(state: ServiceState, policy: CompactionPolicy, *, compacts_logs:
 
 
 def _run(state: ServiceState, lock: TableLock, *, is_building: bool) -> ServiceState:
-    policy = compaction_policy(lock.policy.metadata)
+    policy, compacts_logs = compaction_policy(lock.policy.metadata), _compacts_logs(state.store, lock)
     for pending in _pending(state.timeline):
         kind = _REWRITES.get(pending.action)
         if kind is None:
             finish_clean(state, pending, lock)
+        elif kind is LOG_COMPACTION and state.store.config.layout.names_logs_by_slice:
+            state.remove_plan(pending, lock)
         else:
             finish_rewrite(state, kind, pending, lock)
         state = state.reloaded()
@@ -98,7 +100,7 @@ def _run(state: ServiceState, lock: TableLock, *, is_building: bool) -> ServiceS
     time = compaction_time(state, policy)
     if time is not None and rewrite(state, COMPACTION, policy, lock, time) is not None:
         state = state.reloaded()
-    if lock.policy.metadata.log_compaction and log_compaction_is_due(state, policy):
+    if compacts_logs and log_compaction_is_due(state, policy):
         rewrite(state, LOG_COMPACTION, policy, lock)
         state = state.reloaded()
     archivable = () if is_building else instants_to_archive(state.timeline, state.data)
@@ -106,6 +108,11 @@ def _run(state: ServiceState, lock: TableLock, *, is_building: bool) -> ServiceS
         _archive(state, archivable, lock)
         state = state.reloaded()
     return state
+
+
+def _compacts_logs(store: MetadataStore, lock: TableLock) -> bool:
+    """Return whether logs are compacted. Hudi 0.15 reads a merged log besides the logs that it replaces (V6-5.9)."""
+    return lock.policy.metadata.log_compaction and not store.config.layout.names_logs_by_slice
 
 
 def _pending(timeline: Timeline) -> list[Instant]:
@@ -128,6 +135,8 @@ def compaction_time(state: ServiceState, policy: CompactionPolicy) -> str | None
     since = delta_commits_since(state.timeline, compaction)
     if len(since) < policy.max_delta_commits:
         return None
+    if not state.store.config.layout.has_completion_times:
+        return _suffixed_compaction_time(state)
     pending = {instant.requested for instant in state.data.where(pending=True)}
     deltas = state.timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
     ahead = min((delta.requested for delta in deltas if delta.requested in pending), default=None)
@@ -138,6 +147,22 @@ def compaction_time(state: ServiceState, policy: CompactionPolicy) -> str | None
     is_older = compaction is not None and time <= compaction.requested
     has_logs = any(delta.completion < time for delta in since)
     return None if is_used or is_older or not has_logs else time
+
+
+def _suffixed_compaction_time(state: ServiceState) -> str | None:
+    """Return the time of a compaction in version 6: the newest delta commit, and a suffix.
+
+    As in Hudi, it waits for all actions of the data table that are older than the delta commit: their records must stay
+    removable, and their blocks must be newer than the archived ones.
+    """
+    deltas = state.timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
+    newest = max((delta.requested for delta in deltas), default="")
+    if len(newest) != TIME_DIGITS or newest.startswith(INIT_PREFIX):
+        return None
+    if any(instant.requested <= newest for instant in state.data.where(pending=True)):
+        return None
+    time = f"{newest}{COMPACTION_SUFFIX}"
+    return None if any(instant.requested == time for instant in state.timeline) else time
 
 
 def _before(time: str) -> str:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import METADATA
-from lakehouse.core.metadata.read.slices import metadata_file
+from lakehouse.core.metadata.read.slices import metadata_file, slices_of
+from lakehouse.core.metadata.read.validity import validity
 from lakehouse.core.metadata.store import MetadataStore, completions_of
+from lakehouse.core.metadata.write.files import INIT_TOKEN
 from lakehouse.core.planning.clean import FILE_VERSIONS
 from lakehouse.core.state.file_system_view import DataFile, Group, VisibleTimeline, all_slices, visible_timeline
 from lakehouse.core.storage.concurrent_requests import send_all
@@ -83,8 +85,12 @@ class ServiceState:
     def newest_slices(self, files: Collection[DataFile], before: str) -> list[FileSlice]:
         """Return the newest slice of each group with a base file requested, and logs completed, before a time.
 
-        The logs of archived instants are in older slices: the archive keeps all instants since the last compaction.
+        The logs of archived instants are in older slices: the archive keeps all instants since the last compaction. In
+        version 6 the name of a log is the instant of its base, so `before` has no effect, and groups that have nothing
+        but the empty log of their build are left out, as in Hudi 0.15.
         """
+        if self.store.config.layout.names_logs_by_slice:
+            return self._named_slices(files)
         completions = {write.requested: write.completion for write in self.timeline.writes()}
         counted = [file for file in files if isinstance(file, BaseFile) or file.instant in completions]
         newest = []
@@ -93,6 +99,27 @@ class ServiceState:
             logs = () if cut is None else tuple(log for log in cut.logs if completions[log.instant] < before)
             if cut is not None and (cut.base is not None or logs):
                 newest.append(replace(cut, logs=logs))
+        return newest
+
+    def _named_slices(self, files: Iterable[DataFile]) -> list[FileSlice]:
+        held = validity(self.timeline, self.data)
+        of_partition: dict[str, list[DataFile]] = {}
+        for file in files:
+            of_partition.setdefault(file.partition, []).append(file)
+        newest = []
+        for partition, parsed in of_partition.items():
+            for slice_ in slices_of(parsed, held, layout=self.store.config.layout, archived=lambda _: {}):
+                instants = [file.instant for file in (slice_.base, *slice_.logs) if file is not None]
+                if slice_.base is not None or any(log.write_token != INIT_TOKEN for log in slice_.logs):
+                    newest.append(
+                        FileSlice(
+                            partition=partition,
+                            file_id=slice_.file_id,
+                            base_instant=slice_.base.instant if slice_.base else min(instants),
+                            base=slice_.base,
+                            logs=slice_.logs,
+                        )
+                    )
         return newest
 
     def complete(self, instant: Instant, data: bytes, lock: TableLock) -> Instant:

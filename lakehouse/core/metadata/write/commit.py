@@ -22,13 +22,15 @@ from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.format.metadata.groups import shard_of
 from lakehouse.core.format.metadata.schema import CURRENT, schema_of_form
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import KEYS, Definition, IndexPartition, MetadataCommit, Update
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
-from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.partitions.registry import partition_named, partition_refusal
 from lakehouse.core.metadata.place import METADATA, listed_partitions
-from lakehouse.core.metadata.read.table import FILES, MetadataTable
+from lakehouse.core.metadata.read.known_definitions import stored_columns
+from lakehouse.core.metadata.read.table import COLUMN_STATS, FILES, MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.metadata.read.validity import missing_instants, stale_instants, validity
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
@@ -44,10 +46,10 @@ from lakehouse.core.metadata.write.files import (
     log_bytes,
     log_headers,
     log_name,
-    log_stat,
     new_token,
 )
 from lakehouse.core.metadata.write.live_files import live_files
+from lakehouse.core.metadata.write.log_places import LogPlaces, log_places
 from lakehouse.core.metadata.write.rollback import remove_instant
 from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.storage.concurrent_requests import send_all, send_both
@@ -61,7 +63,7 @@ from lakehouse.errors import (
     UnsupportedError,
 )
 from lakehouse.model.commit import CommitMetadata, WriteStat
-from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -122,12 +124,29 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
     if timeline is None:
         timeline = store.timeline_store.load()
     if not store.has_definitions(names, timeline, data):
-        store.definitions = read_definitions(store.env.storage)
+        store.definitions = _read_definitions(store, names, timeline, data)
     groups = store.groups(names, timeline, data)
     use_stored_schema(store, names, timeline, data)
     return Opened(
         names=names, building=tuple(building), timeline=timeline, definitions=store.definitions, groups=groups
     )
+
+
+def _read_definitions(
+    store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline
+) -> dict[str, Definition]:
+    """Return the stored definitions; in version 6 with all columns that have records in `column_stats`.
+
+    Hudi 0.15 stores no definitions, and treats a column as null in a file that has records of other columns only.
+    """
+    definitions = read_definitions(store.env.storage)
+    if store.config.layout.stores_definitions or COLUMN_STATS not in names or FILES not in names:
+        return definitions
+    try:
+        return {**definitions, **stored_columns(MetadataTable(store, names, validity(timeline, data)), definitions)}
+    except MetadataUnusableError:
+        # Ignored here: the action that needs the files reports the damage.
+        return definitions
 
 
 def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
@@ -232,7 +251,14 @@ def commit_metadata(
 
 def withdraw(store: MetadataStore, recorded: Recorded) -> None:
     """Remove a delta commit of this process; call under the table lock."""
-    store.timeline_store.withdraw(recorded.instant)
+    timelines = store.timeline_store
+    is_own = store.config.layout.has_completion_times
+    if not is_own:
+        # The delta commit of another executor of the action has the same name, but other log files.
+        data = timelines.read(recorded.instant, State.COMPLETED)
+        is_own = data is not None and {stat.path for stat in decode_commit(data).stats} <= set(recorded.paths)
+    if is_own:
+        timelines.withdraw(recorded.instant)
     store.remove_files(recorded.paths)
 
 
@@ -249,12 +275,8 @@ def _guarded(store: MetadataStore, opened: Opened, data: Timeline, lock: TableLo
     ]
     refused: dict[str, str] = {}
     for name in opened.names:
-        kind = partition_named(name)
-        if kind is None:
-            refused[name] = "this package has no implementation of it"
-        else:
-            why = kind.refusal(name, store.config, opened.definitions.get(name))
-            refused |= {} if why is None else {name: why}
+        why = partition_refusal(name, store.config, opened.definitions.get(name))
+        refused |= {} if why is None else {name: why}
     if refused and not lock.policy.metadata.auto_delete:
         name, why = next(iter(refused.items()))
         raise UnsupportedError(
@@ -318,7 +340,8 @@ def _write(
     store: MetadataStore, opened: Opened, requested: str, updates: dict[str, Update], lock: TableLock
 ) -> Recorded:
     """Create the instant with its log files, and complete it."""
-    timelines, token = store.timeline_store, new_token(store.env)
+    timelines = store.timeline_store
+    places = log_places(store, opened.names, opened.timeline, requested, new_token(store.env))
     created_ms = store.env.clock.now_ms()
     tasks = [
         task
@@ -326,14 +349,14 @@ def _write(
         for task in _group_tasks(name, update, opened.groups[name], opened.definitions.get(name))
     ]
     staged = [(name, log) for name, update in updates.items() for log in update.staged]
-    names = [(task.partition, task.file_id) for task in tasks] + [(name, log.file_id) for name, log in staged]
-    paths = tuple(f"{name}/{log_name(file_id, requested, token)}" for name, file_id in names)
-    writes: list[Callable[[], WriteStat]] = [
-        partial(_write_group, store, requested, token, created_ms, task) for task in tasks
-    ]
-    writes += [partial(_copy_staged, store, requested, token, *log) for log in staged]
+    counts = [((task.partition, task.file_id), (entry_count(task.entries), len(task.deletes))) for task in tasks]
+    counts += [((name, log.file_id), (log.records, log.deletes)) for name, log in staged]
+    paths = tuple(places.path(place) for place, _ in counts)
+    writes: list[Callable[[], WriteStat]] = [partial(_write_group, store, places, created_ms, task) for task in tasks]
+    writes += [partial(_copy_staged, store, places, *log) for log in staged]
+    profile = places.profile(_OPERATION, counts)
     try:
-        instant, stats = _start(store, requested, updates, writes)
+        instant, stats = _start(store, requested, updates, writes, profile)
         metadata = CommitMetadata(operation=_OPERATION, stats=stats, extra={"schema": store.records.commits})
         data = store.config.layout.encode_commit(metadata)
         lock.check_lease()
@@ -359,16 +382,29 @@ def _write(
     return Recorded(instant=done, paths=paths)
 
 
+# parameters: the instant with its records, the functions that write them, and the profile in version 6
 def _start(
-    store: MetadataStore, requested: str, updates: Mapping[str, Update], writes: Sequence[Callable[[], WriteStat]]
+    store: MetadataStore,
+    requested: str,
+    updates: Mapping[str, Update],
+    writes: Sequence[Callable[[], WriteStat]],
+    profile: CommitMetadata | None,
 ) -> tuple[Instant, tuple[WriteStat, ...]]:
-    """Create the inflight instant and its log files; return it with their statistics, sorted by path."""
+    """Create the inflight instant and its log files; return it with their statistics, sorted by path.
+
+    A profile is stored before the files, because a rollback by Hudi finds them through it.
+    """
     timelines = store.timeline_store
     requested_instant = timelines.begin(requested, Action.DELTACOMMIT)
     created = [(name, file_id) for name, update in updates.items() for file_id in update.new_groups]
     send_all(store.env.storage, lambda group: _init_group(store, *group, requested), created)
-    requests: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(requested_instant, b""), *writes]
-    started, *stats = send_all(store.env.storage, _call, requests)
+    stats: Sequence[WriteStat | Instant]
+    if profile is None:
+        requests: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(requested_instant, b""), *writes]
+        started, *stats = send_all(store.env.storage, _call, requests)
+    else:
+        started = timelines.start(requested_instant, store.config.layout.encode_inflight(profile))
+        stats = send_all(store.env.storage, _call, writes)
     assert isinstance(started, Instant)
     for name, update in updates.items():
         if update.new_groups:
@@ -441,26 +477,25 @@ def _group_tasks(
         )
 
 
-def _write_group(store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask) -> WriteStat:
-    name = log_name(task.file_id, requested, token)
+def _write_group(store: MetadataStore, places: LogPlaces, created_ms: int, task: GroupTask) -> WriteStat:
+    place = (task.partition, task.file_id)
     schema = written_schema(task.partition, store.definitions, store.records)
     kind = record_kind(task.partition, store.definitions.get(task.partition))
     entries = in_schema(task.entries, kind, schema)
-    data = log_bytes(task.partition, log_headers(requested, schema), entries, task.deletes, created_ms)
+    data = log_bytes(task.partition, log_headers(places.requested, schema), entries, task.deletes, created_ms)
     counts = (entry_count(task.entries), len(task.deletes))
-    store.inner.storage.put(f"{task.partition}/{name}", data)
-    return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)
+    store.inner.storage.put(places.path(place), data)
+    return places.stat(place, size_bytes=len(data), counts=counts)
 
 
-def _copy_staged(store: MetadataStore, requested: str, token: str, partition: str, log: StagedLog) -> WriteStat:
+def _copy_staged(store: MetadataStore, places: LogPlaces, partition: str, log: StagedLog) -> WriteStat:
     """Copy a log file that tasks prepared to its place, in pieces."""
-    name = log_name(log.file_id, requested, token)
-    target = store.inner.storage.open_output(f"{partition}/{name}")
+    place = (partition, log.file_id)
+    target = store.inner.storage.open_output(places.path(place))
     with store.env.storage.open_input(log.path) as source, target as sink:
         while piece := source.read(_COPY_BYTES):
             sink.write(piece)
-    counts = (log.records, log.deletes)
-    return log_stat(partition, log.file_id, name, requested, size_bytes=log.size_bytes, counts=counts)
+    return places.stat(place, size_bytes=log.size_bytes, counts=(log.records, log.deletes))
 
 
 def _init_group(store: MetadataStore, partition: str, file_id: str, requested: str) -> None:

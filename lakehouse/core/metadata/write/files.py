@@ -29,9 +29,9 @@ def new_token(env: Env) -> str:
     return f"0-{int(digits[:_TOKEN_DIGITS], 16)}-{int(digits[_TOKEN_DIGITS : 2 * _TOKEN_DIGITS], 16)}"
 
 
-def log_name(file_id: str, instant: str, token: str) -> str:
-    """Return the name of the log file that a delta commit writes to a file group."""
-    return f".{file_id}_{instant}.log.1_{token}"
+def log_name(file_id: str, instant: str, token: str, *, version: int = 1) -> str:
+    """Return the name of a log file that a delta commit writes to a file group."""
+    return f".{file_id}_{instant}.log.{version}_{token}"
 
 
 def base_name(file_id: str, instant: str, token: str) -> str:
@@ -95,9 +95,20 @@ def base_bytes(entries: Entries, schema: str, created_ms: int, layout: Layout = 
 
 # parameters: the columns of a write statistic
 def log_stat(
-    partition: str, file_id: str, name: str, instant: str, *, size_bytes: int, counts: tuple[int, int]
+    partition: str,
+    file_id: str,
+    name: str,
+    instant: str,
+    *,
+    size_bytes: int,
+    counts: tuple[int, int],
+    base_file: str = "",
+    log_files: tuple[str, ...] = (),
 ) -> WriteStat:
-    """Return the write statistic of a log file. `counts` are its numbers of records and deletes."""
+    """Return the write statistic of a log file. `counts` are its numbers of records and deletes.
+
+    `base_file` and `log_files` are the other files of the slice, in version 6.
+    """
     records, deletes = counts
     return WriteStat(
         partition=partition,
@@ -108,6 +119,8 @@ def log_stat(
         num_updates=records,
         num_deletes=deletes,
         size_bytes=size_bytes,
+        base_file=base_file,
+        log_files=log_files,
     )
 
 

@@ -75,7 +75,7 @@ def open_partitions(
     timeline = store.timeline_store.load()
     used = {instant.requested for instant in timeline}
     for name, kind in ordered_kinds(new):
-        instant = free_instant(used)
+        instant = free_instant(store, used, Timeline(()))
         used.add(instant)
         groups = kind.group_ids(name, replace(table, instant=instant, definitions=definitions))
         lock.check()

@@ -23,6 +23,7 @@ from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.place import (
     DEFINITIONS_KEY,
     DEFINITIONS_PATH,
+    FIRST_BUILD,
     INIT_PREFIX,
     METADATA,
     PARTITIONS_KEY,
@@ -81,11 +82,13 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
         write_definitions(store.env.storage, definitions)
     storage, timelines = store.inner.storage, store.timeline_store
     done = {instant.requested for instant in timelines.load() if instant.is_completed}
-    completed = timelines.time_text(store.env.clock.now_ms())
+    has_times = store.config.layout.has_completion_times
+    completed = timelines.time_text(store.env.clock.now_ms()) if has_times else None
     data = render_properties(metadata_properties(store.config), comments=("Properties of a metadata table",))
     content, commits = {_PROPERTIES: data}, dict[str, bytes]()
     for number, (name, kind) in enumerate(ordered_kinds(names)):
-        build = replace(table, instant=f"{INIT_PREFIX}{number:03d}", definitions=definitions)
+        first = 0 if has_times else FIRST_BUILD
+        build = replace(table, instant=f"{INIT_PREFIX}{first + number:03d}", definitions=definitions)
         if build.instant in done:
             continue
         files, stats = _partition_files(store, name, kind, build, _NEW_TOKEN)
@@ -121,7 +124,7 @@ def build_partitions(
     use_stored_schema(store, [*usable, *building], timeline, data)
     token, used = new_token(store.env), {instant.requested for instant in timeline}
     for name, kind in ordered_kinds(names):
-        instant = free_instant(used)
+        instant = free_instant(store, used, data)
         used.add(instant)
         build = replace(table, instant=instant, definitions=definitions)
         lock.check()
@@ -259,9 +262,15 @@ def _requested(instant: str) -> Instant:
     return Instant(requested=instant, action=Action.DELTACOMMIT, state=State.REQUESTED)
 
 
-def free_instant(used: set[str]) -> str:
-    """Return the first unused time of initialisation."""
-    number = 0
-    while f"{INIT_PREFIX}{number:03d}" in used:
+def free_instant(store: MetadataStore, used: set[str], data: Timeline) -> str:
+    """Return the first unused time of initialisation.
+
+    In version 6 it begins with the newest completed instant of the data table, which the build contains.
+    """
+    prefix, number = INIT_PREFIX, 0
+    if not store.config.layout.has_completion_times:
+        prefix = max((instant.requested for instant in data if instant.is_completed), default=INIT_PREFIX)
+        number = FIRST_BUILD
+    while f"{prefix}{number:03d}" in used:
         number += 1
-    return f"{INIT_PREFIX}{number:03d}"
+    return f"{prefix}{number:03d}"

@@ -29,10 +29,13 @@ from lakehouse.core.files.stage.markers import (
 )
 from lakehouse.core.format.file_names import MARKERS_TYPE, instant_of, marked_file, write_token_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
+from lakehouse.core.metadata.read.table import FILES
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.named_logs import deletable_strays, is_named_by_slice, is_own_log, keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.tombstones import TOMBSTONES, forgotten_at
+from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_system_view import first_write
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.expiry import is_active
@@ -329,7 +332,26 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     else:
         return
     marked = deletable_strays(table, requested, marked_files(table, requested).values())
+    if instant is None:
+        marked = without_recorded_logs(table, requested, marked)
     delete_files(table, requested, [path for path in marked if path not in named])
+
+
+def without_recorded_logs(table: LoadedTable, requested: str, paths: list[str]) -> list[str]:
+    """Return the paths without the logs of a write that was rolled back by command blocks, if they are recorded.
+
+    The rollback recorded in the metadata table that these log files stay, so readers would miss them.
+    """
+    logs = [path for path in paths if is_named_by_slice(path, requested)]
+    if not logs or not keeps_logs(table):
+        return paths
+    now = table.refresh()
+    if not now.config.metadata_partitions:
+        return paths
+    partitions = sorted({path.rpartition("/")[0] for path in logs})
+    listing = from_metadata(now, FILES, lambda metadata: metadata.listing(partitions))
+    recorded = set(logs) if listing is None else set(file_paths(listing).to_pylist())
+    return [path for path in paths if path not in recorded or path not in logs]
 
 
 def delete_expired_tombstones(table: LoadedTable) -> int:

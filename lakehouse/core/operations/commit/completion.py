@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions
-from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.partitions.registry import partition_refusal
 from lakehouse.core.metadata.place import INFLIGHT_KEY, PARTITIONS_KEY, listed_partitions
 from lakehouse.core.metadata.write.commit import MetadataBehindError, Recorded, commit_metadata, withdraw
 from lakehouse.core.metadata.write.drop import drop_metadata
@@ -31,6 +31,7 @@ from lakehouse.core.state.file_system_view import replacements
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import read_properties, update_properties
 from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.model.indexing import COLUMN_STATS
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -179,8 +180,7 @@ def rebuild_dropped(table: LoadedTable, policy: TransactionPolicy) -> None:
         names = [
             name
             for name in noted.split(",")
-            if (kind := partition_named(name)) is not None
-            and kind.refusal(name, now.config, definitions.get(name)) is None
+            if (name == COLUMN_STATS or partition_refusal(name, now.config, definitions.get(name)) is None)
             and name not in usable
         ]
         lock.check()

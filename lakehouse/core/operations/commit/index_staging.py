@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.metadata.partitions.bloom_filters import BLOOM_FILTERS, stage_filters
 from lakehouse.core.metadata.partitions.expression_index import stage_expression
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_partitioned_by, stage_records
-from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.partitions.registry import partition_refusal
 from lakehouse.core.metadata.partitions.secondary_index import stage_secondary
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.staged import StagedUpdate, Staging
@@ -29,7 +32,7 @@ from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.state.table_config import TableConfig
-from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.core.timeline.file_deletions import LOG_INFIX, delete_leftovers
 from lakehouse.errors import LakehouseError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata
@@ -127,7 +130,8 @@ class IndexStaging:
             "created_ms": table.env.clock.now_ms(),
             "commit": commit,
             "replaced": partial(_replaced_slices, table, commit.replaced),
-            "read": slice_context(table, schema, budget=self.policies.write.memory_budget_bytes),
+            "read": self._context(schema),
+            "stored": partial(_appended_slices, table, commit) if config.layout.names_logs_by_slice else None,
             "groups": groups,
             "policy": self.policies.indexing,
             "run": LocalEngine(_THREADS).run if small else partial(_run_near_data, self.engine),
@@ -135,6 +139,14 @@ class IndexStaging:
             "schema": table.metadata.records.files,
             "is_shared": self.is_shared,
         }
+
+    def _context(self, schema: pa.Schema) -> SliceContext:
+        """Return the settings for reading slices with the blocks of this commit, which is still pending."""
+        read = slice_context(self.table, schema, budget=self.policies.write.memory_budget_bytes)
+        if read.visible.instants is None:
+            return read
+        instants = read.visible.instants | {self.instant.requested}
+        return replace(read, visible=replace(read.visible, instants=instants))
 
 
 def _stage_of_declared(
@@ -145,14 +157,20 @@ def _stage_of_declared(
     Also returns None if the index cannot be maintained: the guard then refuses the commit or drops the index.
     """
     stage = _DECLARED.get(partition_kind(name))
-    kind = partition_named(name)
-    if stage is None or kind is None or definition is None or kind.refusal(name, config, definition) is not None:
+    if stage is None or definition is None or partition_refusal(name, config, definition) is not None:
         return None
     return partial(stage, name, definition)
 
 
 def _run_near_data(engine: Engine, function: Callable[[Attempt, Any], Any], tasks: Sequence[Any]) -> list[Any]:
     return engine.run(function, tasks, light=True)
+
+
+def _appended_slices(table: LoadedTable, commit: CommitMetadata) -> list[FileSlice]:
+    """Return the newest slices, before a commit, of the file groups to which it appends."""
+    wanted = {(stat.partition, stat.file_id) for stat in commit.stats if LOG_INFIX in stat.path}
+    partitions = sorted({partition for partition, _ in wanted})
+    return [s for s in load_slices(table, partitions) if (s.partition, s.file_id) in wanted]
 
 
 def _replaced_slices(table: LoadedTable, replaced: Mapping[str, Sequence[str]]) -> list[FileSlice]:

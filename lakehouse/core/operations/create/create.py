@@ -14,7 +14,7 @@ from lakehouse.core.format.properties import render_properties
 from lakehouse.core.layout.registry import WRITABLE_VERSIONS
 from lakehouse.core.metadata.change import WRITTEN
 from lakehouse.core.metadata.partitions.protocol import TableFiles
-from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
+from lakehouse.core.metadata.partitions.registry import wanted_partitions
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.initialise import create_metadata
 from lakehouse.core.operations.load.table import OPTION_PREFIX, load_config
@@ -80,8 +80,8 @@ def refuse_secrets(properties: Mapping[str, str]) -> None:
 def _metadata_of_new_table(env: Env, properties: Mapping[str, str], policies: Policies) -> dict[str, str]:
     """Create the metadata table, and return the table properties that refer to it."""
     config = parse_table_config(properties, env.storage.root)
-    names = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, config)]
-    if not policies.transaction.metadata.enable or not names or not config.layout.writes_metadata_table:
+    names = wanted_partitions(policies, config)
+    if not policies.transaction.metadata.enable or not names:
         return {}
     declared = config.create_schema
     table = TableFiles(

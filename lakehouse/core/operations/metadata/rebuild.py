@@ -19,7 +19,7 @@ from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
+from lakehouse.core.metadata.partitions.registry import wanted_partitions
 from lakehouse.core.metadata.place import DEFINITIONS_KEY
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.metadata.write.initialise import build_partitions
@@ -30,7 +30,7 @@ from lakehouse.core.planning.indexing import FILES, declared_partitions, in_buil
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import RetryableError, UnsupportedError
+from lakehouse.errors import RetryableError
 from lakehouse.model.display import Readable, Shown, count_text, sentence, some
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
@@ -75,9 +75,10 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
     The lock is held meanwhile, so writers wait before they commit. Raises RetryableError while an index build is
     active or a restore is not finished, and UnsupportedError for a table version that is not written.
 
-    For a table version whose metadata table is not maintained it is removed, if the options switch it off.
+    With `hoodie.metadata.enable=false` it is removed, and readers list storage. Other writers of the table need the
+    option, too.
     """
-    if not table.config.layout.writes_metadata_table:
+    if not policies.transaction.metadata.enable:
         return _removed(table, policies)
     require_writable(table.config, table.env.storage.root)
     with table_lock(table.env, policies.transaction) as lock:
@@ -118,14 +119,8 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
 
 
 def _removed(table: LoadedTable, policies: Policies) -> Rebuilt:
-    """Remove the metadata table, and build none. Raises UnsupportedError unless the options switch it off."""
+    """Remove the metadata table, and build none."""
     root = table.env.storage.root
-    if policies.transaction.metadata.enable:
-        raise UnsupportedError(
-            f"{root}: the metadata table of a table of version {table.config.version} is not maintained here; "
-            "hoodie.metadata.enable=false removes it, and readers list storage instead. Switch it off in all other "
-            "writers of the table, too"
-        )
     with table_lock(table.env, policies.transaction) as lock:
         now = table.refresh()
         now.store.refuse_during_restore(now.timeline)
@@ -148,7 +143,7 @@ def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Defin
         is_partitioned=table.config.is_partitioned,
         defined=definitions,
     )
-    usual = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, table.config)]
+    usual = wanted_partitions(policies, table.config)
     names = {FILES, *usual, *declared, *listed.usable, *listed.building}
     return in_build_order(name for name in names if refusal(table.config, name, definitions.get(name)) is None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.partitions.registry import partition_refusal
 from lakehouse.core.metadata.read.table import MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
 from lakehouse.core.operations.load.table import LoadedTable
@@ -60,8 +60,7 @@ def _partition(
 ) -> MetadataPartition:
     state = "usable" if is_usable else "building"
     reason = fault if is_usable else "it is being built; readers use it when the build is complete"
-    kind = partition_named(name)
-    refusal = "this package does not know it" if kind is None else kind.refusal(name, table.config, definition)
+    refusal = partition_refusal(name, table.config, definition)
     shown = MetadataPartition(
         partition=name, state=state, indexes=_indexes(definition), reason=reason or (refusal or "")
     )

@@ -82,9 +82,9 @@ class Indexed(Readable):
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexDue:
     """Return whether declared indexes are not built yet. Reads the index definitions if the table has any."""
     del request
-    if not table.config.layout.writes_metadata_table:
+    if not table.config.layout.stores_definitions:
         answer = index_due((), listed_in(table), table.timeline)
-        return replace(answer, reason=f"tables of version {table.config.version} have no indexes that are built here")
+        return replace(answer, due=False, reason="`lakehouse metadata rebuild` builds indexes of this table version")
     return index_due(_declared(table, policies), listed_in(table), table.timeline)
 
 

@@ -17,7 +17,7 @@ from lakehouse.core.format.timeline.indexing import decode_index_plan
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.expression_index import type_refusal
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.partitions.registry import partition_named, partition_refusal
 from lakehouse.core.metadata.place import DEFINITIONS_KEY, DEFINITIONS_PATH, listed_partitions
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.operations.load.schema import table_schema
@@ -186,10 +186,9 @@ def refusal(config: TableConfig, name: str, definition: Definition | None) -> st
 
     Column statistics have no definition before they are built.
     """
-    kind = partition_named(name)
-    if kind is None:
+    if partition_named(name) is None:
         return "there is no such index"
-    return None if definition is None and name == COLUMN_STATS else kind.refusal(name, config, definition)
+    return None if definition is None and name == COLUMN_STATS else partition_refusal(name, config, definition)
 
 
 def _partition_of(table: LoadedTable, name: str, partitions: Collection[str]) -> str:

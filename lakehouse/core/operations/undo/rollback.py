@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
+from lakehouse.core.metadata.change import MetadataChange, change_of_rollback
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.read.table import FILES
 from lakehouse.core.metadata.write.rollback import roll_back_metadata
@@ -434,7 +435,10 @@ def _execute(
             stored = replace(metadata, action=table.config.layout.stored_action(metadata.action))
             data = encode_rollback_metadata(stored, base_path=env.storage.root)
             started_rollback = replace(undoing, state=State.INFLIGHT)
-            complete_action(table, Completion(instant=started_rollback, timeline=timeline, data=data), lock)
+            completion = Completion(
+                instant=started_rollback, timeline=timeline, data=data, change=_change_of_logs(table, metadata)
+            )
+            complete_action(table, completion, lock)
     rebuild_dropped(table, policy)
     if command_logs:
         clean_up(table, undoing.requested, staged=False)
@@ -460,6 +464,22 @@ def rollback_metadata(
         command_logs=command_logs,
         failed_logs=failed,
     )
+
+
+def _change_of_logs(table: LoadedTable, metadata: RollbackMetadata) -> MetadataChange | None:
+    """Return the change that the metadata table records: the log files of both writes that are on storage (V6-9.6).
+
+    None if the target appended to no log file that is named after its slice. A planned log file may have been deleted,
+    because the write was killed before it completed the file.
+    """
+    if not metadata.command_logs or not table.config.metadata_partitions:
+        return None
+    named = {path for of in (metadata.failed_logs, metadata.command_logs) for sizes in of.values() for path in sizes}
+    logs: dict[str, dict[str, int]] = {}
+    for partition in sorted({*metadata.failed_logs, *metadata.command_logs}):
+        files = table.env.storage.list_dir(partition)[0]
+        logs[partition] = {file.path: file.size_bytes for file in files if file.path in named}
+    return change_of_rollback(logs)
 
 
 def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:

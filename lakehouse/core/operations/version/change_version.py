@@ -1,10 +1,10 @@
 """Upgrade or downgrade a table to another version (V6-12).
 
-    metadata table of version 6 dropped   failed writes rolled back   merge-on-read: all log files compacted
+    failed writes rolled back   merge-on-read: all log files compacted
     under the lock   pending mark   metadata table dropped   copies of the timeline   switch of the properties
     grace time, in which readers that loaded the table earlier finish
     under the lock   old timeline deleted
-    metadata table built again, if the new version has one
+    metadata table built again, with the index partitions that the new version has
 
 See `timeline.version_change` for the order of the effects and for crashes. Every step can be repeated, and a repeated
 command continues a change that crashed. Apache Hudi moves the files of the timeline one after the other, so its readers
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import SUPPORTED_VERSIONS, moves_timeline, table_layout
+from lakehouse.core.metadata.partitions.registry import maintained_names
 from lakehouse.core.metadata.place import INFLIGHT_KEY, PARTITIONS_KEY, listed_partitions
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.operations.commit.completion import REBUILD_KEY, rebuild_dropped
@@ -163,17 +164,13 @@ def _abandon(table: LoadedTable, lock: TableLock) -> str:
             env.storage.delete_many(f"{moved.target}/{file.name}" for file in copies)
         logger.warning("%s: abandoned the unfinished change to version %s", env.storage.root, mark.version)
     noted = (read_properties(env.storage) or {}).get(NOTED_PARTITIONS)
-    if noted and config.layout.writes_metadata_table:
+    if noted:
         update_properties(env, {NOTED_PARTITIONS: None, REBUILD_KEY: noted})
     return marks[0].version if marks else ""
 
 
 def _prepared(table: LoadedTable, engine: Engine, policies: Policies, target: TableLayout) -> LoadedTable:
     """Roll back failed writes and compact, so that the change has nothing to convert but completed actions."""
-    if not table.config.layout.writes_metadata_table:
-        with table_lock(table.env, policies.transaction) as lock:
-            _drop_metadata(table, lock)
-        table = table.refresh()
     table.store.refuse_during_restore(table.timeline)
     failed = roll_back_expired_writes(table, policies.transaction)
     if failed.alive:
@@ -228,8 +225,9 @@ def _changed(table: LoadedTable, policies: Policies, target: TableLayout) -> Ver
             raw = dict(require_plan(now, target).raw)
             noted = raw.pop(NOTED_PARTITIONS, "")
             raw.pop(REBUILD_KEY, None)
-            if noted and target.writes_metadata_table:
-                raw[REBUILD_KEY] = noted
+            rebuilt = maintained_names(noted.split(","), target)
+            if rebuilt:
+                raw[REBUILD_KEY] = ",".join(rebuilt)
             names = _copied(now, target, folders, lock)
             switch(env, f"{folders.source}/{mark.name}", names, raw, data_tag, lock)
         except LakehouseError:

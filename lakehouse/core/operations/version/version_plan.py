@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import WRITABLE_VERSIONS, is_newer, moves_timeline, table_layout
+from lakehouse.core.metadata.partitions.registry import maintained_names
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
@@ -95,7 +96,7 @@ def plan_version(table: LoadedTable, target: TableLayout) -> VersionPlan:
     source = config.layout
     usable, building = listed_partitions(config.raw)
     dropped = tuple(sorted({*usable, *building, *_noted(table)}))
-    rebuilt = dropped if target.writes_metadata_table else ()
+    rebuilt = maintained_names(dropped, target)
     properties, blockers = _properties(table, target)
     blockers += blocking_instants(table, compacts=needs_compaction(config, target))
     failed = tuple(i.requested for i in table.timeline.where(pending=True) if is_rolled_back(i))
@@ -206,9 +207,10 @@ def _warnings(
         warnings.append("archived actions stay in .hoodie/timeline/history, which version 6 does not read")
     if is_moved and not is_older and table.env.storage.list_names(".hoodie/archived"):
         warnings.append("actions that Apache Hudi archived in .hoodie/archived are not converted; the files stay there")
-    if dropped and not target.writes_metadata_table:
+    lost = [name for name in dropped if name not in maintained_names(dropped, target)]
+    if lost:
         warnings.append(
-            f"the indexes {', '.join(dropped)} are dropped; set hoodie.metadata.enable=false in writers of Hudi 0.15 "
-            "if lakehouse writes the table, too"
+            f"the indexes {', '.join(lost)} are dropped, because writers of version {target.version} do not maintain "
+            "them"
         )
     return tuple(warnings)

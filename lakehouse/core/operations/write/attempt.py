@@ -23,7 +23,14 @@ from enum import StrEnum
 from lakehouse.core.env import Env
 from lakehouse.core.files.stage.markers import read_markers
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
-from lakehouse.core.operations.commit.cleanup import WriteMarkers, clean_up, delete_files, find_rollback, marked_files
+from lakehouse.core.operations.commit.cleanup import (
+    WriteMarkers,
+    clean_up,
+    delete_files,
+    find_rollback,
+    marked_files,
+    without_recorded_logs,
+)
 from lakehouse.core.operations.commit.completion import withdraw_record
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.named_logs import deletable_strays, is_own_log
@@ -154,7 +161,7 @@ def _delete_after_rollback(attempt: WriteAttempt, table: LoadedTable, current: I
     # In version 6 log files are named after their slice. The rollback deleted their markers.
     files = [file.path for file in written if file.instant == requested or is_own_log(file.path, requested)]
     marked = deletable_strays(table, requested, marked_files(table, requested).values())
-    delete_files(table, requested, [*files, *marked])
+    delete_files(table, requested, without_recorded_logs(table, requested, [*files, *marked]))
     clean_up(table, requested)
     _remove_pending(attempt, table, current)
 

@@ -370,14 +370,14 @@ def test_log_compaction_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
     table.insert(batch(["a1"], 1, "x"))
     with pytest.raises(UnsupportedError, match="log compaction is not available for tables of version 6; run a comp"):
         table.services.log_compaction.run(force=True)
-    assert "no indexes that are built here" in table.services.index.due().reason
-    with pytest.raises(UnsupportedError, match="use an index that needs none, such as SIMPLE, BLOOM or BUCKET"):
+    assert "`lakehouse metadata rebuild` builds indexes of this table version" in table.services.index.due().reason
+    with pytest.raises(UnsupportedError, match="`lakehouse metadata rebuild` builds column_stats, bloom_filters and"):
         table.with_options({"hoodie.metadata.record.index.enable": "true"}).services.index.run(force=True)
     with pytest.raises(UnsupportedError, match="leave the option out"):
         table.with_options({"lakehouse.delete_retention": "1d"}).upsert(batch(["a1"], 2, "y"))
 
 
-def test_metadata_table_is_refused_until_it_is_removed(tmp_path: Path) -> None:
+def test_metadata_table_of_hudi_is_kept_until_it_is_removed(tmp_path: Path) -> None:
     with zipfile.ZipFile(fixtures("hudi_v6/cow_v6_h015_mdt_services.zip")) as archive:
         archive.extractall(tmp_path)
     (hoodie,) = (
@@ -389,10 +389,10 @@ def test_metadata_table_is_refused_until_it_is_removed(tmp_path: Path) -> None:
     before = values(table)
     rows = table.scan().to_arrow().slice(0, 1)
     rows = rows.drop_columns([name for name in rows.column_names if name.startswith("_hoodie")])
-    with pytest.raises(UnsupportedError, match="lakehouse metadata rebuild --option"):
-        table.upsert(rows)
-    with pytest.raises(UnsupportedError, match="removes it, and readers list storage"):
-        table.metadata.rebuild()
+    # Hudi 0.15 cuts the names of deleted files, so its column statistics of them stay. No reader looks for them.
+    assert table.metadata.validate().ok
+    assert isinstance(table.upsert(rows), Committed)
+    assert Table.open(table.location).metadata.validate().ok
     removed = table.with_options({"hoodie.metadata.enable": "false"}).metadata.rebuild()
     assert "files" in removed.dropped and not removed.partitions
     table = Table.open(table.location)

@@ -1,0 +1,186 @@
+"""Metadata tables of version 6: Apache Hudi 0.15, Hudi 1.2 and lakehouse continue them in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.write import write
+from lakehouse.core.table.table import Table
+from lakehouse.model.instant import Action
+from tests.support.fixture_tables import canonical_rows
+from tests.support.hudi import Hudi, find_older_jar
+from tests.support.hudi_rs import like
+from tests.support.metadata_check import check_metadata
+from tests.support.metadata_referee import MetadataReferee
+
+pytestmark = pytest.mark.jvm
+
+V6 = {"hoodie.write.table.version": "6"}
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+INDEXES = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": "1",
+    "hoodie.metadata.compact.max.delta.commits": "4",
+    "hoodie.index.type": "RECORD_INDEX",
+}
+OF_0_15 = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.operation": "upsert",
+    **INDEXES,
+}
+OF_1_2 = OF_0_15 | V6 | {"hoodie.write.auto.upgrade": "false"}
+TYPE = "hoodie.datasource.write.table.type"
+OPERATION = "hoodie.datasource.write.operation"
+KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
+
+
+@pytest.fixture(scope="module")
+def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
+    """Yield Apache Hudi 0.15 on Spark."""
+    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
+    yield process
+    process.close()
+
+
+def batch(ids: list[str], ts: int, v: str) -> pa.Table:
+    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
+
+
+def opened(location: str) -> Table:
+    return Table.open(location, options=SORTED | INDEXES)
+
+
+def read_by_all(location: str, hudi: Hudi, hudi_0_15: Hudi) -> dict[str, str]:
+    """Assert that all readers return the same rows through the metadata table, which equals the files."""
+    table = opened(location)
+    assert set(table.config.metadata_partitions) >= {"files", "column_stats", "bloom_filters", "record_index"}
+    check_metadata(table)
+    report = table.metadata.validate()
+    assert report.ok, [f"{check!r} {check.examples}" for check in report.checks if not check.ok]
+    ours = table.scan().to_arrow()
+    wanted = canonical_rows(ours, with_meta=True)
+    for name, of in (("0.15", hudi_0_15), ("1.2", hudi)):
+        rows = of.read(location, **{"hoodie.metadata.enable": "true"})
+        assert canonical_rows(like(rows, ours.schema), with_meta=True) == wanted, name
+    return {row["id"]: row["v"] for row in ours.to_pylist()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_writers_continue_the_metadata_table_of_lakehouse(
+    kind: str, hudi: Hudi, hudi_0_15: Hudi, metadata_referee: MetadataReferee, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    options = V6 | SORTED | INDEXES
+    table = Table.create(
+        location, name="t", record_key="id", partition_by="p", ordering="ts", table_type=kind, options=options
+    )
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    table.upsert(batch(["a1", "b2"], 2, "y"))
+    table.delete(batch(["a2"], 3, "").select(["id", "p"]))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "b1": "x", "b2": "y"}
+    hudi_0_15.write(location, batch(["a1", "b3"], 5, "0.15"), OF_0_15 | {TYPE: kind})
+    hudi.write(location, batch(["a1", "b4"], 6, "1.2"), OF_1_2 | {TYPE: kind})
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "1.2", "b1": "x", "b2": "y", "b3": "0.15", "b4": "1.2"}
+    undone = opened(location).upsert(batch(["a1", "b9"], 7, "gone"))
+    assert isinstance(undone, Committed)
+    opened(location).rollback(undone.instant.requested)
+    hudi_0_15.write(location, batch(["b3"], 8, ""), OF_0_15 | {TYPE: kind, OPERATION: "delete"})
+    hudi.write(location, batch(["b4"], 8, ""), OF_1_2 | {TYPE: kind, OPERATION: "delete"})
+    opened(location).upsert(batch(["a3"], 9, "ours"))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "1.2", "b1": "x", "b2": "y", "a3": "ours"}
+    if kind == "MERGE_ON_READ":
+        assert isinstance(opened(location).services.compaction.run(force=True), Committed)
+        opened(location).delete(batch(["b2"], 10, "").select(["id", "p"]))
+    else:
+        opened(location).delete(batch(["b2"], 10, "").select(["id", "p"]))
+    opened(location).insert_overwrite(batch(["b7", "b8"], 13, "over"))
+    assert isinstance(opened(location).services.clustering.run(force=True), Committed)
+    hudi_0_15.write(location, batch(["b7"], 14, "0.15"), OF_0_15 | {TYPE: kind})
+    opened(location).services.clean.run(force=True)
+    hudi.write(location, batch(["b8"], 15, "1.2"), OF_1_2 | {TYPE: kind})
+    rows = {"a1": "1.2", "a3": "ours", "b7": "0.15", "b8": "1.2"}
+    assert read_by_all(location, hudi, hudi_0_15) == rows
+    assert opened(location).validate(deep=True).findings == ()
+    assert metadata_referee.differences(location) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("creator", ["0.15", "1.2"])
+def test_lakehouse_continues_the_metadata_table_of_hudi(
+    kind: str, creator: str, hudi: Hudi, hudi_0_15: Hudi, metadata_referee: MetadataReferee, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    writer, options = (hudi_0_15, OF_0_15) if creator == "0.15" else (hudi, OF_1_2)
+    writer.write(location, batch(["a1", "a2", "b1"], 1, "x"), options | {TYPE: kind}, mode="overwrite")
+    writer.write(location, batch(["a1", "b1"], 2, "y"), options | {TYPE: kind})
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "x", "b1": "y"}
+    opened(location).upsert(batch(["a1", "b3"], 3, "ours"))
+    opened(location).delete(batch(["a2"], 4, "").select(["id", "p"]))
+    opened(location).upsert(batch(["a4"], 4, "ours"))
+    hudi_0_15.write(location, batch(["a1"], 5, "0.15"), OF_0_15 | {TYPE: kind})
+    hudi.write(location, batch(["b3"], 5, "1.2"), OF_1_2 | {TYPE: kind})
+    rows = {"a1": "0.15", "b1": "y", "b3": "1.2", "a4": "ours"}
+    assert read_by_all(location, hudi, hudi_0_15) == rows
+    if kind == "MERGE_ON_READ":
+        opened(location).services.compaction.run(force=True)
+    opened(location).metadata.rebuild()
+    hudi_0_15.write(location, batch(["a1"], 6, "again"), OF_0_15 | {TYPE: kind})
+    assert read_by_all(location, hudi, hudi_0_15) == rows | {"a1": "again"}
+    assert opened(location).validate(deep=True).findings == ()
+    assert metadata_referee.differences(location) == []
+
+
+class Killed(BaseException):
+    """Ends a write before its commit, as a killed process does."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", ["0.15", "1.2"])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_hudi_rolls_back_a_failed_write_of_lakehouse_with_its_records(
+    kind: str, by: str, recorded: bool, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = str(tmp_path / "table")
+    options = V6 | INDEXES
+    table = Table.create(
+        location, name="t", record_key="id", partition_by="p", ordering="ts", table_type=kind, options=options
+    )
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    table.upsert(batch(["a1"], 2, "y"))
+    with monkeypatch.context() as patch:
+        if recorded:
+            # The process dies between the delta commit of the metadata table and the commit.
+            from lakehouse.core.timeline.timeline_store import TimelineStore
+
+            original = TimelineStore.complete
+
+            def complete(self, instant, *arguments, **named):  # type: ignore[no-untyped-def]
+                if "metadata" in self._env.storage.root.rpartition("/")[2]:
+                    return original(self, instant, *arguments, **named)
+                raise Killed
+
+            patch.setattr(TimelineStore, "complete", complete)
+        else:
+            patch.setattr(write, "complete_commit", lambda *_: (_ for _ in ()).throw(Killed()))
+        patch.setattr(write, "abandon", lambda *_: False)
+        with pytest.raises(Killed):
+            table.upsert(batch(["a1", "c1"], 3, "failed"))
+    writer, of_writer = (hudi_0_15, OF_0_15) if by == "0.15" else (hudi, OF_1_2)
+    writer.write(location, batch(["b1"], 4, by), of_writer | {TYPE: kind})
+    assert not [i for i in opened(location).timeline if not i.is_completed]
+    assert any(i.action is Action.ROLLBACK for i in opened(location).timeline)
+    opened(location).upsert(batch(["a2"], 5, "next"))
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "next", "b1": by}
+    assert opened(location).validate(deep=True).corrupt == ()
