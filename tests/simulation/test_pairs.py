@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -85,6 +86,13 @@ PAIRS = {
         actors=(brings("w1", "partial", A0, row={"x1": 10}), brings("w2", "partial", A0, row={"x2": 20})),
         non_blocking=True,
     ),
+}
+
+#: The same pairs on tables of version 6, which has no non-blocking writers.
+PAIRS |= {
+    f"{name}, version 6": replace(pair, shape=replace(pair.shape, version=6))
+    for name, pair in PAIRS.items()
+    if not pair.non_blocking
 }
 
 
