@@ -22,7 +22,7 @@ from typing import Any
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.model.commit import Operation
+from lakehouse.model.commit import CommitMetadata, Operation
 from tests.reliability.actors import KINDS, OLDER, OPTIONS, SERVICES, STORED, act, digest, stored_change
 from tests.simulation.actors import OPTIMISTIC
 from tests.simulation.invariants import rows_of
@@ -207,7 +207,7 @@ def _judge(result: Soak, cast: Cast, rows: Rows) -> None:
     facts = list(_facts(cast.home))
     changes = {c.name: c for _, fact in facts if "begin" in fact for c in (stored_change(fact["begin"]),)}
     versions, names = [digest(rows)], []
-    for _, metadata in table.commits():
+    for metadata in _in_order(cast, table):
         name = metadata.extra.get("did")
         if name is not None:
             names.append(name)
@@ -223,6 +223,18 @@ def _judge(result: Soak, cast: Cast, rows: Rows) -> None:
         result.violations.append("NothingLost: a change is committed twice")
     _judge_answers(result, facts, set(names))
     _judge_reads(result, facts, versions)
+
+
+def _in_order(cast: Cast, table: Table) -> list[CommitMetadata]:
+    """Return the commits in the order in which they completed.
+
+    Version 6 stores no completion times, so its commits are ordered by the time at which their file was written.
+    """
+    commits = list(table.commits())
+    if KINDS[cast.kind][1] == OLDER:
+        name = table.config.layout.instant_name
+        commits.sort(key=lambda pair: os.stat(_timeline(cast) / name(pair[0])).st_mtime_ns)
+    return [metadata for _, metadata in commits]
 
 
 def _judge_answers(result: Soak, facts: list[tuple[str, dict[str, Any]]], names: set[str]) -> None:

@@ -18,6 +18,7 @@ from lakehouse.core.state.table_config import (
     TABLE_TYPES,
     new_table_properties,
     parse_table_config,
+    require_completion_times,
     require_writable,
 )
 from lakehouse.errors import UnsupportedError, UserError, nearest
@@ -176,7 +177,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
             "in 'schema', or declare 'timestamp_type'; or let the first ingestion with rows create the table",
             argument="timestamp",
         )
-    parse_options(declaration.options, also_known=CREATE_OPTIONS)
+    policies = parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
         versions = ", ".join(map(str, WRITABLE_VERSIONS))
@@ -197,7 +198,9 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
-    require_writable(parse_table_config(properties, declaration.name), f"table {declaration.name!r}")
+    config, where = parse_table_config(properties, declaration.name), f"table {declaration.name!r}"
+    require_writable(config, where)
+    require_completion_times(config, where, policies)
     return properties
 
 
