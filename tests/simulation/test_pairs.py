@@ -113,7 +113,7 @@ def test_every_invariant_holds_in_every_order_of_two_actors(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_every_invariant_holds_after_a_crash_at_each_change_of_an_actor(name: str) -> None:
-    assert sum(1 for _ in deaths(PAIRS[name])) > 20
+    assert sum(1 for _ in deaths(PAIRS[name])) >= 20
 
 
 def test_run_of_a_schedule_is_repeatable() -> None:
