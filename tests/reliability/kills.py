@@ -23,7 +23,6 @@ from tests.support.killed import (
     BASE,
     CALLS,
     COMPACTED,
-    INDEXES,
     LOGGED,
     RECOVERY,
     SERVICES,
@@ -31,6 +30,7 @@ from tests.support.killed import (
     Rows,
     base_table,
     batch,
+    call_options,
     killed,
     leftovers,
     logged_table,
@@ -107,9 +107,7 @@ def case_of(operation: str, index: str, home: Path, **options: str) -> Case:
 
 
 def _options(index: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a call; the version is only an option of the creation."""
-    options = {**INDEXES, **LOGGED}[index] | CALLS | options
-    return {name: value for name, value in options.items() if name != "hoodie.write.table.version"}
+    return call_options(index) | options
 
 
 def _rows_as_of(base: Path, instant: str) -> Rows:
@@ -122,7 +120,7 @@ def die_before_the_commit(base: Path, index: str, home: Path) -> None:
     tried = home / "tried"
     shutil.copytree(base, tried)
     faulty = FaultyStorage(LocalStorage(str(tried)))
-    run_verb("upsert", Table.open(str(tried), options=_options(index, {}), env=Env(storage=faulty)))
+    run_verb("upsert", Table.open(str(tried), options=call_options(index), env=Env(storage=faulty)))
     commit = next(number for number, step in enumerate(faulty.trace, start=1) if COMMIT.fullmatch(step))
     assert killed(str(base), index, "upsert", commit, FaultMode.KILL_BEFORE) == -signal.SIGKILL
 
