@@ -179,7 +179,8 @@ def test_changes_that_hudi_and_lakehouse_wrote_are_read_by_both(hudi: Hudi, hudi
     assert theirs(hudi_0_15, table) == ours(table)
     table.upsert(changed("ours", 5, "a", "d"))
     table.delete(changed("", 5, "b").select(["id", "p"]))
-    hudi_0_15.write(table.location, changed("0.15", 6, "c", "e"), OF_0_15 | {"hoodie.table.cdc.enabled": "true"})
+    named = OF_0_15 | {"hoodie.table.name": table.config.name, "hoodie.table.cdc.enabled": "true"}
+    hudi_0_15.write(table.location, changed("0.15", 6, "c", "e"), named)
     table.insert_overwrite(changed("over", 7, "a", "f"))
     table.upsert(changed("last", 8, "f"))
     found = ours(table)
