@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, with_bound
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
@@ -191,9 +192,8 @@ class LakehouseStreamReader(DataSourceStreamReader):
         return {"completed": _BEFORE_FIRST_COMMIT if start == EARLIEST else start}
 
     def latestOffset(self) -> dict[str, str]:
-        """Return the completion time of the newest commit; this lists the timeline once."""
-        completed = open_table(self._options).timeline.writes().by_completion()
-        return {"completed": completed[-1].completion if completed else _BEFORE_FIRST_COMMIT}
+        """Return the completion time of the newest commit that a stream can pass; this lists the timeline once."""
+        return {"completed": last_settled(open_table(self._options)) or _BEFORE_FIRST_COMMIT}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         """Plan the rows or changes of the commits completed in (start, end]."""

@@ -88,9 +88,10 @@ def test_decoders_raise_lakehouse_errors_for_bytes_of_other_formats() -> None:
     assert defects == []
 
 
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_table_with_a_damaged_file_is_read_or_refused(kind: str) -> None:
-    files = files_of(busy_table(kind).refresh().env.storage)
+def test_table_with_a_damaged_file_is_read_or_refused(kind: str, version: int) -> None:
+    files = files_of(busy_table(kind, version).refresh().env.storage)
     assert fuzz_table(kind, files, DAMAGED_TABLES) == []
 
 

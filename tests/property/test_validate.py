@@ -44,21 +44,32 @@ CRASHED, SURVIVOR = 101, 102
 WRITTEN = {kind: ("upsert", "bulk_insert", "insert_overwrite", "delete") for kind in INDEXES} | {
     "LOGS_SIMPLE": ("upsert", "delete_partitions", "compaction", "log compaction"),
     "LOGS_BUCKET": ("upsert", "insert", "plan compaction", "compaction"),
+    "LOGS_SIMPLE_6": ("upsert", "delete_partitions", "compaction"),
 }
+TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 SHAPES = [
-    *(Shape(keys=keys, type=kind) for keys in KEYS for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")),
+    *(Shape(keys=keys, type=kind) for keys in KEYS for kind in TYPES),
     Shape(index="GLOBAL_SIMPLE"),
     Shape(index="GLOBAL_SIMPLE", type="MERGE_ON_READ"),
     Shape(index="BUCKET", keys="complex", buckets=3),
     Shape(index="BUCKET", type="MERGE_ON_READ", new_buckets="log", keys="custom"),
     Shape(version=8, type="MERGE_ON_READ", hive_style=True),
+    *(
+        Shape(version=6, type=kind, keys=keys)
+        for kind in TYPES
+        for keys in ("simple", "timestamp", "non_partition_pair")
+    ),
+    Shape(version=6, index="BUCKET", type="MERGE_ON_READ", new_buckets="log", keys="complex"),
+    Shape(version=6, options={"hoodie.table.cdc.enabled": "true"}),
     Shape(rows_per_file=2, type="MERGE_ON_READ", log_bytes=1_000),
     Shape(options={"hoodie.table.cdc.enabled": "true"}),
     Shape(options={"hoodie.write.markers.type": "DIRECT"}, merge="commit"),
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.type[0]}-{shape.keys}-{shape.index}")
+@pytest.mark.parametrize(
+    "shape", SHAPES, ids=lambda shape: f"{shape.version}-{shape.type[0]}-{shape.keys}-{shape.index}"
+)
 def test_table_of_any_shape_is_valid_after_each_write(shape: Shape) -> None:
     table = make_table(shape)
     rows = [row(f"k{number}", p="abc"[number % 3], at=number * 86_400_000_000, v="é\U0001f600") for number in range(12)]
@@ -74,7 +85,9 @@ def test_table_of_any_shape_is_valid_after_each_write(shape: Shape) -> None:
     assert found.findings == () and found.rows >= table.scan().count() > 0
 
 
-@pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE", "BUCKET", "LOGS_BUCKET"])
+@pytest.mark.parametrize(
+    "kind", ["SIMPLE", "LOGS_SIMPLE", "BUCKET", "LOGS_BUCKET", "SIMPLE_6", "LOGS_SIMPLE_6", "LOGS_BUCKET_6"]
+)
 def test_table_is_valid_after_each_service(kind: str) -> None:
     storage = copy_of(base(kind))
     options = {"hoodie.clustering.plan.strategy.sort.columns": "v", "hoodie.clean.commits.retained": "1"}
@@ -157,7 +170,7 @@ NEEDLESS = (".inflight", "holder.json", "_version_", ".savepoint")
 
 
 @pytest.mark.parametrize("how", ["lost", "garbled", "cut"])
-@pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE"])
+@pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE", "SIMPLE_6", "LOGS_SIMPLE_6"])
 def test_validation_reports_any_lost_or_damaged_file(kind: str, how: str) -> None:
     whole = eventful(kind)
     slices = load_slices(open_as(whole, SURVIVOR).refresh())
@@ -189,7 +202,7 @@ def test_validation_reports_any_lost_or_damaged_file(kind: str, how: str) -> Non
 
 def kind_of_plan(name: str) -> bool:
     """Whether the file is the only file of a plan without an executor; without it the plan does not exist."""
-    return name.endswith((".compaction.requested", ".clustering.requested"))
+    return name.endswith((".compaction.requested", ".clustering.requested", ".replacecommit.requested"))
 
 
 def test_validation_tasks_and_results_can_be_pickled() -> None:

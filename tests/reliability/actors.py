@@ -26,7 +26,8 @@ from tests.simulation.invariants import rows_of
 from tests.simulation.model import Change, Rows
 from tests.simulation.tables import batch, row_of
 
-#: kind of table -> type, index options, ordered by a column, mode
+OLDER = {"hoodie.write.table.version": "6"}
+#: kind of table -> type, options of its creation, ordered by a column, mode
 KINDS: dict[str, tuple[str, dict[str, str], bool, dict[str, str]]] = {
     "copy-on-write, optimistic": ("COPY_ON_WRITE", {}, False, OPTIMISTIC),
     "merge-on-read, optimistic": ("MERGE_ON_READ", {}, False, OPTIMISTIC),
@@ -36,6 +37,8 @@ KINDS: dict[str, tuple[str, dict[str, str], bool, dict[str, str]]] = {
         True,
         NON_BLOCKING,
     ),
+    "copy-on-write, version 6": ("COPY_ON_WRITE", OLDER, False, OPTIMISTIC),
+    "merge-on-read, version 6": ("MERGE_ON_READ", OLDER, False, OPTIMISTIC),
 }
 OPTIONS = {
     "hoodie.log.compaction.blocks.threshold": "3",

@@ -48,7 +48,7 @@ def fuzz(cases: int) -> Fuzzed:
 
 def _own_tables() -> Iterator[tuple[str, Mapping[str, bytes]]]:
     for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
-        for version in (8, 9):
+        for version in (6, 8, 9):
             yield f"{kind} {version}", files_of(busy_table(kind, version).refresh().env.storage)
 
 

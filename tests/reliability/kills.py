@@ -22,7 +22,7 @@ from lakehouse.core.table.table import Table
 from tests.support.killed import (
     BASE,
     CALLS,
-    INDEXES,
+    COMPACTED,
     LOGGED,
     RECOVERY,
     SERVICES,
@@ -30,6 +30,7 @@ from tests.support.killed import (
     Rows,
     base_table,
     batch,
+    call_options,
     killed,
     leftovers,
     logged_table,
@@ -48,8 +49,13 @@ UNDOING: dict[str, Callable[[Table, str], object]] = {
     "savepoint": lambda table, target: table.savepoint(target),
     "rollback of failed": lambda table, target: table.rollback_failed(),
 }
-COMMIT = re.compile(r"create .*/\d+_\d+\.(replace|delta)?commit")
-TABLES = {"COPY_ON_WRITE": "SIMPLE", "MERGE_ON_READ": "LOGS_SIMPLE"}
+COMMIT = re.compile(r"create .*/\d+(_\d+)?\.(replace|delta)?commit")
+TABLES = {
+    "COPY_ON_WRITE": "SIMPLE",
+    "MERGE_ON_READ": "LOGS_SIMPLE",
+    "COPY_ON_WRITE 6": "SIMPLE_6",
+    "MERGE_ON_READ 6": "LOGS_SIMPLE_6",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,9 @@ class Case:
 
 
 def operations_of(index: str) -> list[str]:
-    """Return the operations of a table; only a merge-on-read table has compactions."""
-    return [*VERBS, *(SERVICES if index in LOGGED else ()), *UNDOING]
+    """Return the operations of a table; only a merge-on-read table has compactions, and version 6 none of logs."""
+    compactions = [service for compacted, service in COMPACTED if compacted == index]
+    return [*VERBS, *(["plan compaction", *compactions] if compactions else ()), *UNDOING]
 
 
 def case_of(operation: str, index: str, home: Path, **options: str) -> Case:
@@ -100,7 +107,7 @@ def case_of(operation: str, index: str, home: Path, **options: str) -> Case:
 
 
 def _options(index: str, options: Mapping[str, str]) -> dict[str, str]:
-    return {**INDEXES, **LOGGED}[index] | CALLS | options
+    return call_options(index) | options
 
 
 def _rows_as_of(base: Path, instant: str) -> Rows:
@@ -113,7 +120,7 @@ def die_before_the_commit(base: Path, index: str, home: Path) -> None:
     tried = home / "tried"
     shutil.copytree(base, tried)
     faulty = FaultyStorage(LocalStorage(str(tried)))
-    run_verb("upsert", Table.open(str(tried), options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=faulty)))
+    run_verb("upsert", Table.open(str(tried), options=call_options(index), env=Env(storage=faulty)))
     commit = next(number for number, step in enumerate(faulty.trace, start=1) if COMMIT.fullmatch(step))
     assert killed(str(base), index, "upsert", commit, FaultMode.KILL_BEFORE) == -signal.SIGKILL
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.model.commit import Operation
-from tests.reliability.actors import KINDS, OPTIONS, SERVICES, STORED, act, digest, stored_change
+from lakehouse.model.commit import CommitMetadata, Operation
+from tests.reliability.actors import KINDS, OLDER, OPTIONS, SERVICES, STORED, act, digest, stored_change
 from tests.simulation.actors import OPTIMISTIC
 from tests.simulation.invariants import rows_of
 from tests.simulation.model import Rows, after
@@ -98,8 +99,7 @@ def soak(kind: str, seconds: float, home: Path, seed: int = 1) -> Soak:
     random = Random(seed)
     cast, result = Cast(kind, home, random), Soak(kind=kind, seconds=seconds)
     roles = [("writer", number) for number in range(WRITERS)] + [("reader", number) for number in range(READERS)]
-    merges = KINDS[kind][0] == "MERGE_ON_READ"
-    roles += [(name, 0) for name in SERVICES if merges or name in ("rollback", "clean")]
+    roles += [(name, 0) for name in _services(kind)]
     try:
         for role in roles:
             cast.enter(*role)
@@ -121,6 +121,14 @@ def soak(kind: str, seconds: float, home: Path, seed: int = 1) -> Soak:
     return result
 
 
+def _services(kind: str) -> list[str]:
+    """Return the services of a kind of table; version 6 has no log compaction."""
+    table_type, options, _, _ = KINDS[kind]
+    if table_type == "COPY_ON_WRITE":
+        return ["rollback", "clean"]
+    return [name for name in SERVICES if options != OLDER or name != "log compactor"]
+
+
 def _made(kind: str, home: Path) -> Rows:
     table_type, index, ordered, _ = KINDS[kind]
     rows: Rows = {key: row_of(1, ordered=ordered) for key in STORED}
@@ -139,7 +147,7 @@ def _made(kind: str, home: Path) -> Rows:
 
 def _await_first_commit(cast: Cast) -> None:
     """Wait for the first commit, because processes take seconds to start on a loaded machine."""
-    started, timeline = time.monotonic(), Path(cast.place, ".hoodie/timeline")
+    started, timeline = time.monotonic(), _timeline(cast)
     before = _completed(timeline)
     while _completed(timeline) == before and time.monotonic() - started < _LONGEST_START_S:
         time.sleep(0.02)
@@ -147,7 +155,7 @@ def _await_first_commit(cast: Cast) -> None:
 
 def _await_recovery(result: Soak, cast: Cast, pid: int) -> None:
     """Wait until locks and heartbeats of the killed process are gone and another process has committed."""
-    started, timeline = time.monotonic(), Path(cast.place, ".hoodie/timeline")
+    started, timeline = time.monotonic(), _timeline(cast)
     completed = _completed(timeline)
     recovered = until(
         lambda: not _left_by(pid, Path(cast.place, ".hoodie")) and _completed(timeline) > completed, RECOVERY_LIMIT_S
@@ -157,8 +165,13 @@ def _await_recovery(result: Soak, cast: Cast, pid: int) -> None:
         result.violations.append(f"Recovery: the table did not recover after the end of {pid}")
 
 
+def _timeline(cast: Cast) -> Path:
+    return Path(cast.place, ".hoodie" if KINDS[cast.kind][1] == OLDER else ".hoodie/timeline")
+
+
 def _completed(timeline: Path) -> int:
-    return sum(1 for entry in os.scandir(timeline) if "_" in entry.name and not entry.name.startswith("."))
+    instants = (parse_instant(entry.name) for entry in os.scandir(timeline))
+    return sum(1 for instant in instants if instant is not None and instant.is_completed)
 
 
 def _left_by(pid: int, directory: Path) -> bool:
@@ -194,7 +207,7 @@ def _judge(result: Soak, cast: Cast, rows: Rows) -> None:
     facts = list(_facts(cast.home))
     changes = {c.name: c for _, fact in facts if "begin" in fact for c in (stored_change(fact["begin"]),)}
     versions, names = [digest(rows)], []
-    for _, metadata in table.commits():
+    for metadata in _in_order(cast, table):
         name = metadata.extra.get("did")
         if name is not None:
             names.append(name)
@@ -210,6 +223,18 @@ def _judge(result: Soak, cast: Cast, rows: Rows) -> None:
         result.violations.append("NothingLost: a change is committed twice")
     _judge_answers(result, facts, set(names))
     _judge_reads(result, facts, versions)
+
+
+def _in_order(cast: Cast, table: Table) -> list[CommitMetadata]:
+    """Return the commits in the order in which they completed.
+
+    Version 6 stores no completion times, so its commits are ordered by the time at which their file was written.
+    """
+    commits = list(table.commits())
+    if KINDS[cast.kind][1] == OLDER:
+        name = table.config.layout.instant_name
+        commits.sort(key=lambda pair: os.stat(_timeline(cast) / name(pair[0])).st_mtime_ns)
+    return [metadata for _, metadata in commits]
 
 
 def _judge_answers(result: Soak, facts: list[tuple[str, dict[str, Any]]], names: set[str]) -> None:

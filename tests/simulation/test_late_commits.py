@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -44,11 +44,15 @@ def oldest(table: Table) -> str:
 
 @dataclass(frozen=True)
 class Committing:
-    """An operation and the extension of its completed file; `merges` if it needs a table with log files."""
+    """An operation and the extension of its completed file; `merges` if it needs a table with log files.
+
+    `index` is a suffix of the table's name in `tests.support.killed`, for another table version.
+    """
 
     run: Callable[[Table], object]
     ends: str
     merges: bool = False
+    index: str = ""
 
 
 OPERATIONS = {
@@ -60,6 +64,12 @@ OPERATIONS = {
     "clustering": Committing(lambda table: table.services.clustering.run(force=True), ".replacecommit"),
     "compaction": Committing(lambda table: table.services.compaction.run(force=True), ".commit", merges=True),
     "log compaction": Committing(lambda table: table.services.log_compaction.run(), ".deltacommit", merges=True),
+}
+#: Version 6 has no log compaction.
+OPERATIONS |= {
+    f"{name}, version 6": replace(operation, index="_6")
+    for name, operation in OPERATIONS.items()
+    if name != "log compaction"
 }
 #: During a pending restore, only another executor of this restore can commit.
 RESTORE = Committing(lambda table: table.restore(oldest(table)), ".restore")
@@ -73,8 +83,8 @@ OPTIONS = {
 def table_for(operation: Committing) -> MemoryStorage:
     """Return a table in which the operation has work to do."""
     if operation.merges:
-        return copy_of(logged_table(MemoryStorage(), "LOGS_SIMPLE"))
-    storage = base_table(MemoryStorage(), "SIMPLE")
+        return copy_of(logged_table(MemoryStorage(), f"LOGS_SIMPLE{operation.index}"))
+    storage = base_table(MemoryStorage(), f"SIMPLE{operation.index}")
     open_as(storage, ONE).upsert(batch({("a", "a0"): 1}))
     return copy_of(storage)
 
@@ -84,12 +94,20 @@ def commit_step(base: Storage, operation: Committing) -> int:
     probe = FaultyStorage(copy_of(base))
     operation.run(open_as(probe, ONE, **OPTIONS))
     return max(
-        n for n, s in enumerate(probe.trace, 1) if s.startswith("create .hoodie/timeline") and _completes(s, operation)
+        n
+        for n, s in enumerate(probe.trace, 1)
+        if s.startswith(("create .hoodie/timeline", "create .hoodie/2")) and _completes(s, operation)
     )
 
 
 def _completes(step: str, operation: Committing) -> bool:
     return step.endswith(operation.ends)
+
+
+def completed(storage: Storage, operation: Committing) -> int:
+    """Return the number of completed files with the operation's extension on the timeline."""
+    files, _ = storage.list_dir(".hoodie" if operation.index else ".hoodie/timeline")
+    return sum(file.name.endswith(operation.ends) for file in files)
 
 
 def take_over(store: Storage) -> None:
@@ -117,11 +135,12 @@ def test_late_commit_is_refused_if_the_store_compares_the_lock(name: str, monkey
     operation = OPERATIONS[name]
     base = table_for(operation)
     late = Interrupted(base, commit_step(base, operation), take_over, monkeypatch)
-    before = len([file for file in base.list(".hoodie/timeline") if file.name.endswith(operation.ends)])
+    before = completed(base, operation)
     with pytest.raises(RetryableError, match="lost"):
         operation.run(open_as(late, ONE, **OPTIONS))
-    after = [file for file in base.list(".hoodie/timeline") if file.name.endswith(operation.ends)]
-    assert len(after) == before + (operation.ends in (".commit", ".deltacommit") and _ends_as_rival(operation))
+    assert completed(base, operation) == before + (
+        operation.ends in (".commit", ".deltacommit") and _ends_as_rival(operation)
+    )
     assert rows_of(base)[RIVALS_ROW] == 3
 
 

@@ -31,7 +31,7 @@ def rows(**columns: list[Any]) -> pa.Table:
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
 
 
-@pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ", "COPY_ON_WRITE 6"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     made = Table.create(
         str(tmp_path / "t"),
@@ -39,8 +39,9 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
         record_key=["id"],
         partition_by=["day"],
         ordering="ts",
-        table_type=request.param,
+        table_type=request.param.removesuffix(" 6"),
         cdc="DATA_BEFORE_AFTER",
+        options={"hoodie.write.table.version": "6"} if request.param.endswith(" 6") else {},
     )
     made.upsert(rows(id=["a", "b", "c"], day=["1", "1", "2"], ts=[1, 1, 1], tags=[["x"], None, []]))
     made.upsert(rows(id=["a", "d"], day=["1", "2"], ts=[2, 2], tags=[['"y"', None], None]))

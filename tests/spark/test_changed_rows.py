@@ -67,6 +67,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "commit time": {"ordering": None},
     "one file": {"partition_by": []},
     "version 8": {"options": {"hoodie.write.table.version": "8"}},
+    "version 6": {"options": {"hoodie.write.table.version": "6"}},
     "buckets": {"options": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}},
 }
 

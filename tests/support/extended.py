@@ -95,6 +95,7 @@ _SAMPLED = (
     "tests/property/test_storage_errors.py",
     "tests/property/test_ttl_crashes.py",
     "tests/property/test_validate.py",
+    "tests/property/test_version_6_pollers.py",
     "tests/property/test_version_change_crashes.py",
     "tests/reliability/test_soak.py",
     "tests/reports/test_field_values.py",

@@ -255,6 +255,12 @@ def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ())
     )
 
 
+def call_options(index: str) -> dict[str, str]:
+    """Return the options of a call; the version is only an option of the creation."""
+    options = {**INDEXES, **LOGGED}[index] | CALLS
+    return {name: value for name, value in options.items() if name != "hoodie.write.table.version"}
+
+
 def open_as(storage: Storage, pid: int, dead: Iterable[int] = (), **options: str) -> Table:
     """Open the table as the process `pid`; `dead` are the processes that do not run any more."""
     return Table.open(
@@ -352,7 +358,7 @@ def is_undone(storage: Storage, path: str) -> bool:
 def run_and_die(root: str, index: str, verb: str, step: int, mode: str) -> None:
     """Run an operation on a local table with a fault at one step; a fault of mode kill ends the current process."""
     storage = FaultyStorage(open_storage(root), step, mode)
-    table = Table.open(root, options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=storage))
+    table = Table.open(root, options=call_options(index), env=Env(storage=storage))
     run_verb(verb, table)
 
 

@@ -18,6 +18,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.platform.publish.job import PublishJob
+from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table.publish import parse_publish
 from tests.support.tables import make_env
@@ -52,7 +53,7 @@ def make_job(
     )
     return PublishJob(
         table=table,
-        policies=parse_options(options),
+        policies=parse_options(options, also_known=CREATE_OPTIONS),
         spec=parse_publish("sales.orders", section),
         metastore=metastore or MemoryMetastore(),
         place=place or MemoryStorage(),

@@ -12,7 +12,7 @@ import pytest
 from lakehouse.core.format.log.blocks import LogBlock, scan_blocks
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from lakehouse.model.instant import Action, Instant
+from lakehouse.model.instant import WRITE_ACTIONS, Instant
 
 V6 = {"hoodie.write.table.version": "6"}
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
@@ -87,9 +87,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, table: Table, rows: pa.Table) -> st
         patch.setattr(write, "abandon", lambda *_: False)
         with pytest.raises(Killed):
             table.upsert(rows)
-    (pending,) = (
-        i for i in Table.open(table.location).timeline if not i.is_completed and i.action is Action.DELTACOMMIT
-    )
+    (pending,) = Table.open(table.location).timeline.where(action=WRITE_ACTIONS, pending=True)
     for path in (Path(table.location) / ".hoodie/.heartbeat").iterdir():
         path.unlink()
     return pending.requested

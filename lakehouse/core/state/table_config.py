@@ -34,6 +34,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
 from lakehouse.model.table_identity import TABLE_ID, TableIdentity
 from lakehouse.spec.function import is_allowed
 from lakehouse.spec.options.deletes import DELETE_RETENTION
+from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 
 INITIAL_VERSION = "hoodie.table.initial.version"
@@ -188,6 +189,25 @@ def require_writable(config: TableConfig, root: str) -> None:
         raise UnsupportedError(f"{root}: {problem}")
 
 
+def require_completion_times(config: TableConfig, root: str, policies: Policies) -> None:
+    """Raise UnsupportedError for options of writes that need completion times, if the table version has none."""
+    if config.layout.has_completion_times:
+        return
+    features = {
+        f"{DELETE_RETENTION} finds deletes": (policies.deletes.retention_ms > 0, "leave the option out"),
+        "non-blocking concurrency control orders log files": (
+            policies.transaction.non_blocking,
+            "declare hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
+        ),
+    }
+    for feature, (is_wanted, remedy) in features.items():
+        if is_wanted:
+            raise UnsupportedError(
+                f"{root}: {feature} by completion times, which tables of version {config.version} do not have; "
+                f"{remedy}, or create a table of version 9"
+            )
+
+
 def require_indexes(config: TableConfig, root: str) -> None:
     """Raise UnsupportedError if indexes of the version are not built while writers continue."""
     if not config.layout.stores_definitions:
@@ -213,7 +233,7 @@ def write_refusal(config: TableConfig) -> str | None:
         "remembered deletes": config.raw.get(DELETE_RETENTION, "").strip() not in ("", "0"),
     }
     if not layout.has_completion_times and (feature := next((name for name, used in features.items() if used), "")):
-        return f"{feature} are not written in tables {version}; create a table of version 9, or leave the option out"
+        return f"tables {version} do not have {feature}; create a table of version 9, or leave the option out"
     has_types = layout.stores_partition_types or ":" in config.raw.get("hoodie.table.partition.fields", "")
     if config.keys.generator is KeyGeneratorType.CUSTOM and not has_types:
         return (

@@ -393,8 +393,11 @@ class Table(TableWrites, Readable):
                 after meets the condition.
             format: "latest_state" or "cdc".
 
+        In tables of version 6, bounds are requested times, and the range ends before the oldest pending write.
+
         Raises:
             UserError: The format is unknown, or the table was created without `cdc`.
+            RetryableError: A bound is after a pending write of a table of version 6, whose rows would be missed.
         """
         check_format(format)
         if begin not in (None, EARLIEST) and end is not None and str(range_bound(begin)) > str(range_bound(end)):
@@ -446,7 +449,10 @@ class Table(TableWrites, Readable):
         return tuple(loaded.store.commits(loaded.timeline.writes().by_completion()))
 
     def changes(self, begin: str | None, end: str | None = None) -> tuple[Instant, ...]:
-        """Return the writes completed in (begin, end]."""
+        """Return the writes completed in (begin, end]; in tables of version 6, those before the oldest pending write.
+
+        Raises RetryableError if a bound is after that write.
+        """
         return commits_in_range(self.refresh(), begin, end)
 
     def watermark(self) -> Watermark:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.layout.registry import unread_by
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import stored_options
@@ -34,6 +35,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.merge import MergeMode
 from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.creation import READERS, declared_readers
 from lakehouse.spec.options.declarations import service_of
 from lakehouse.spec.options.hudi.job_names import (
     DELETE_FIELD,
@@ -206,6 +208,13 @@ def _require_same(table: Table, job: WriteJob) -> None:
     if job.partition_by is not None:
         pairs.append(
             (PARTITION_PATH, ",".join(declared) or "(none)", ",".join(config.keys.partition_fields) or "(none)")
+        )
+    lost = unread_by(declared_readers(job.creation), config.layout)
+    if lost:
+        raise UserError(
+            f"option {READERS}: {', '.join(lost)} cannot read the table at {table.location}, which has version "
+            f"{config.version}. Remove the option, write to another location, or change the version of the table",
+            option=READERS,
         )
     for key, text in job.creation.items():
         stored = config.raw.get(key) if key != "hoodie.write.table.version" else str(config.version)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.layout.registry import unread_by
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_keys
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
@@ -27,6 +28,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.column_groups import declared_groups, groups_text
 from lakehouse.model.index_type import BUCKET, BUCKET_ENGINE, INDEX_TYPE, index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, TimestampFormat
+from lakehouse.spec.options.creation import READERS, declared_readers
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table.bucket_rules import (
@@ -124,6 +126,11 @@ def differences(
         if setting.current is not None and table is not None and declared == setting.current(table, declaration):
             continue
         yield Difference(name=setting.name, declared=declared, stored=stored)
+    readers = declared_readers(options)
+    if unread_by(readers, config.layout):
+        yield Difference(
+            name=READERS, declared=", ".join(readers), stored=f"{_VERSION}={config.version}, which not all of them read"
+        )
 
 
 def _stored_columns(spec: TableSpec, table: LoadedTable | None) -> dict[str, pa.DataType]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.settled import settled
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.event_time import EventVersions, event_span, watermark
 from lakehouse.core.planning.event_time import milliseconds
@@ -60,6 +61,8 @@ def facts_of(job: PublishJob, loaded: LoadedTable, stored: EventSpan) -> Publica
 
     `stored` is the event range that the publication stored. Archived commits that it covers are not read.
     """
+    # A later commit may still belong to a version after a pending write, if the table has no completion times.
+    loaded = settled(loaded)
     writes = loaded.timeline.writes().by_completion()
     newest = writes[-1] if writes else None
     mark = watermark(loaded, job.policies.event_time)
@@ -109,7 +112,7 @@ def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:
 
     def version_at(event_time_ms: int) -> Version | None:
         if not opened:
-            opened.append(EventVersions(loaded))
+            opened.append(EventVersions(settled(loaded)))
         instant = opened[0].at(event_time_ms)
         return None if instant is None else Version(instant=instant.requested, completion=instant.completion)
 

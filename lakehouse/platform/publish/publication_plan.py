@@ -36,8 +36,8 @@ _UNFINISHED = frozenset({Stage.PUBLISHING, Stage.ARCHIVING, Stage.WITHDRAWING})
 #: Maximum number of periods that one plan considers: a century of days, a decade of hours.
 _MAX_PERIODS = 100_000
 _UNREADABLE = (
-    "the table had events before its end, but no readable commit has them: the archive of a table of version 6 "
-    "is not read, or their commits were rolled back"
+    "the table had events before its end, but no readable commit has them: their commits were rolled back, or their "
+    "archive was removed"
 )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.operations.load.renamed_files import require_present_names
 from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.settled import hole
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
@@ -31,8 +32,9 @@ from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, T
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.options.sync import SyncPolicy
 
-#: Name of the service and its record next to the table; the record's field with the newest synced write.
-SERVICE, COMPLETION = "sync", "completion"
+#: Name of the service and its record next to the table; the record's fields with the newest synced write, and with the
+#: pending write that it passed on a table without completion times.
+SERVICE, COMPLETION, PASSED = "sync", "completion", "passed"
 #: Policy fields that determine the metastore and the tables to write.
 _TARGET = ("uris", "database", "table", "strategy", "snapshot_with_table_name", "timestamps")
 #: Maximum number of comparisons per sync; the next sync repairs changes that concurrent syncs undo later.
@@ -97,10 +99,14 @@ def sync_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *
 
 
 def synced_state(loaded: LoadedTable, policy: SyncPolicy) -> dict[str, str]:
-    """Return the inputs of a loaded table's sync: its newest write, and the settings that identify the target."""
+    """Return the inputs of a loaded table's sync: its newest write, and the settings that identify the target.
+
+    Without completion times a pending write can complete before the newest one, so it is part of the state, too.
+    """
     writes = synced_writes(loaded).by_completion()
     settings = {name: str(getattr(policy, name)) for name in _TARGET}
-    return {COMPLETION: writes[-1].completion if writes else "", **settings}
+    passed = hole(loaded)
+    return {COMPLETION: writes[-1].completion if writes else "", **({PASSED: passed} if passed else {}), **settings}
 
 
 def synced_writes(loaded: LoadedTable) -> Timeline:

@@ -24,7 +24,15 @@ from lakehouse.model.display import Condition, Readable, Shown, count_text
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.platform.metastore.open import open_metastore
-from lakehouse.platform.publish.sync import COMPLETION, SERVICE, plan_loaded, sync_loaded, synced_state, synced_writes
+from lakehouse.platform.publish.sync import (
+    COMPLETION,
+    PASSED,
+    SERVICE,
+    plan_loaded,
+    sync_loaded,
+    synced_state,
+    synced_writes,
+)
 from lakehouse.platform.publish.sync_plan import SyncPlan
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.options.policies import Policies
@@ -144,9 +152,11 @@ def _up_to_date(metastore: str) -> NothingToDo:
 
 
 def _difference(before: Mapping[str, str], now: Mapping[str, str], writes: int) -> str:
-    changed = [name for name, value in now.items() if name != COMPLETION and before.get(name) != value]
+    changed = [n for n, value in now.items() if n not in (COMPLETION, PASSED) and before.get(n) != value]
     if changed:
         return f"settings of the sync changed: {', '.join(changed)}"
+    if not writes and before.get(PASSED, "") != now.get(PASSED, ""):
+        return "a write that was requested before the newest synced write has ended or begun since the last sync"
     if not writes:
         return "writes that were synced are no longer on the timeline, for example after a restore"
     return f"{count_text(writes, 'write')} since the last sync"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -14,11 +15,20 @@ class CreateOption:
     text: str
 
 
+#: Readers of a new table, from which its version follows.
+READERS = "lakehouse.readers"
+
 CREATE_DECLARATIONS = (
     CreateOption(
         key="hoodie.write.table.version",
         default="9",
-        text="Version of the table format: 9 or 8.",
+        text="Version of the table format: 9, 8 or 6.",
+    ),
+    CreateOption(
+        key=READERS,
+        default="",
+        text="Readers of the table, comma separated, such as `hudi 0.15,trino`. The table gets the greatest version "
+        "that all of them read.",
     ),
     CreateOption(
         key="hoodie.datasource.write.hive_style_partitioning",
@@ -48,3 +58,8 @@ CREATE_DECLARATIONS = (
 )
 #: The keys of these options.
 CREATE_OPTIONS = frozenset(declared.key for declared in CREATE_DECLARATIONS)
+
+
+def declared_readers(options: Mapping[str, str]) -> list[str]:
+    """Return the readers in the options of a new table."""
+    return [name.strip() for name in options.get(READERS, "").split(",") if name.strip()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.layout.protocol import TableLayout
-from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
+from lakehouse.core.layout.registry import NEWEST, WRITABLE_VERSIONS, layout_for, table_layout, unread_by
 from lakehouse.core.operations.load.table import OPTION_PREFIX, OWN_OPTIONS, STORED_OPTIONS
 from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.merge_config import payload_rule
@@ -18,6 +18,7 @@ from lakehouse.core.state.table_config import (
     TABLE_TYPES,
     new_table_properties,
     parse_table_config,
+    require_completion_times,
     require_writable,
 )
 from lakehouse.errors import UnsupportedError, UserError, nearest
@@ -27,7 +28,7 @@ from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.table_identity import TABLE_ID
 from lakehouse.model.texts import require_encodable, text_list
-from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.creation import CREATE_OPTIONS, READERS, declared_readers
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
@@ -176,12 +177,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
             "in 'schema', or declare 'timestamp_type'; or let the first ingestion with rows create the table",
             argument="timestamp",
         )
-    parse_options(declaration.options, also_known=CREATE_OPTIONS)
-    version = declaration.options.get(_VERSION, "9")
-    if version not in map(str, WRITABLE_VERSIONS):
-        versions = ", ".join(map(str, WRITABLE_VERSIONS))
-        raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
-    layout = table_layout(int(version))
+    policies = parse_options(declaration.options, also_known=CREATE_OPTIONS)
+    layout = declared_layout(declaration.options)
     properties = new_table_properties(
         name=declaration.name,
         layout=layout,
@@ -197,8 +194,32 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _option_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
-    require_writable(parse_table_config(properties, declaration.name), f"table {declaration.name!r}")
+    config, where = parse_table_config(properties, declaration.name), f"table {declaration.name!r}"
+    require_writable(config, where)
+    require_completion_times(config, where, policies)
     return properties
+
+
+def declared_layout(options: Mapping[str, str]) -> TableLayout:
+    """Return the layout that the options of a new table choose: by its version, or by its readers.
+
+    Raises UserError if the version cannot be written, a reader is not known, or a reader does not read the version.
+    """
+    readers = declared_readers(options)
+    suitable = layout_for(readers) if readers else NEWEST
+    version = options.get(_VERSION, "").strip() or str(suitable.version)
+    if version not in map(str, WRITABLE_VERSIONS):
+        versions = ", ".join(map(str, WRITABLE_VERSIONS))
+        raise UserError(f"{_VERSION}={version}: versions {versions} can be written")
+    layout = table_layout(int(version))
+    lost = unread_by(readers, layout)
+    if lost:
+        raise UserError(
+            f"{_VERSION}={version} is not read by {', '.join(lost)} in {READERS}; leave {_VERSION} out, or set it to "
+            f"{suitable.version}",
+            option=_VERSION,
+        )
+    return layout
 
 
 def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConfig:
@@ -287,7 +308,7 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
 def _payload_rule(declaration: TableDeclaration) -> MergeRule:
     """Return the rule of the declared payload class; raise UserError if it contradicts another merge setting."""
     assert declaration.payload_class is not None
-    layout = table_layout(int(declaration.options.get(_VERSION, "9")))
+    layout = declared_layout(declaration.options)
     rule = payload_rule(declaration.payload_class, declaration.ordering_columns, layout)
     others: dict[str, tuple[object, object]] = {
         "merge_mode": (declaration.merge_mode and declaration.merge_mode.upper(), rule.mode.value),

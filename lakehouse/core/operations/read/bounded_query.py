@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.queries import (
@@ -62,7 +63,9 @@ def with_bound(table: LoadedTable, query: Query) -> BoundedQuery:
         query = ReadOptimized(_looked_up(table, query.version))
         return BoundedQuery(query=query, bounded=ReadOptimized(_bounded_version(query.version, newest)), newest=newest)
     if isinstance(query, Incremental | Changes):
-        return BoundedQuery(query=query, bounded=_bounded_range(query, newest), newest=newest)
+        return BoundedQuery(
+            query=query, bounded=_bounded_range(query, last_settled(table) or _BEFORE_FIRST_WRITE), newest=newest
+        )
     version = _looked_up(table, query)
     return BoundedQuery(query=version, bounded=_bounded_version(version, newest), newest=newest)
 

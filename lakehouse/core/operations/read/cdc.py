@@ -25,7 +25,7 @@ from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
+from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, settled_range, with_archived_range
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, ScanRequest, instant_text
 from lakehouse.core.operations.read.scan import is_cleaning, slice_context
 from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, in_order, plan_changes
@@ -143,12 +143,14 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
         UserError: The table keeps no change data, a column does not exist, or changes of the range are not stored
             any more.
         UnsupportedError: The changes are in log files of version 6.
+        RetryableError: A bound is after a pending write (`settled_range`).
     """
     _check(table)
     schema = table_schema(table)
     full = schema if schema is not None else pa.schema([])
     where = _condition(request, full)
     images = full if request.columns is None else _chosen(full, request.columns)
+    query = settled_range(table, query)
     table = with_archived_range(table, query.begin, query.end)
     instants = loaded_commits_in_range(table, query.begin, query.end)
     commits = [pair for pair in table.store.commits(instants) if pair[1].operation not in UNCHANGING]

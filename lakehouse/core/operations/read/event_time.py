@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.event_time import (
     PAST_KEY,
@@ -51,7 +52,8 @@ def event_time_extra(table: LoadedTable, policy: EventTimePolicy, stats: Sequenc
         return {}
     past = _past(table)
     greatest = max((stat.event_time[1] for stat in stats if stat.event_time is not None), default=None)
-    newest = max((instant.completion for instant in table.timeline.writes()), default="")
+    # Readers skip all commits up to this time, so none may complete there later.
+    newest = last_settled(table) or ""
     watermarks = moved(past, policy.source.strip(), greatest, policy.lateness_ms)
     return event_time_metadata(replace(past, up_to=newest), watermarks)
 

@@ -21,7 +21,7 @@ from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.schema import data_columns, table_schema
 from lakehouse.core.operations.load.slices import Listing, load_listing, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
+from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, settled_range, with_archived_range
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.file_metadata import compared_commits, instants_of
@@ -266,10 +266,12 @@ def _select_version(
 def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, where: Predicate | None) -> _Selection:
     """Select the slices that the commits of a range wrote, as of the end of the range.
 
-    Raises UserError if a clean removed some of their files.
+    Raises UserError if a clean removed some of their files, RetryableError if a bound is after a pending write
+    (`settled_range`).
     """
     is_whole_table = query.begin == EARLIEST and query.end is None
     if not is_whole_table:
+        query = settled_range(table, query)
         table = with_archived_range(table, query.begin, query.end)
     commits = loaded_commits_in_range(table, query.begin, query.end)
     end = range_bound(query.end)

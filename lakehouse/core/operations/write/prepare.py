@@ -44,13 +44,13 @@ from lakehouse.core.rows.keys import required_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, row_marks
 from lakehouse.core.rows.timestamp_units import check_first_units
 from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.state.table_config import require_completion_times
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
-from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
 from lakehouse.spec.options.write import DUPLICATES, InsertDuplicates
@@ -130,7 +130,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     """
     operation, frame, deletes_only = request.operation, request.frame, request.operation is Operation.DELETE
     require_writes(table)
-    _refuse_for_version(table, policies)
+    require_completion_times(table.config, table.env.storage.root, policies)
     config, declared = table.config, declared_schema(table)
     stored, history = (None, None) if declared is None else (declared.schema, declared.history)
     batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
@@ -289,23 +289,6 @@ def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema 
             "because of their types; delete by the key columns alone, or write rows that are marked as deletes"
         )
     return True
-
-
-def _refuse_for_version(table: LoadedTable, policies: Policies) -> None:
-    """Raise UnsupportedError for options that need completion times, which the table version does not have."""
-    config, root = table.config, table.env.storage.root
-    if config.layout.has_completion_times:
-        return
-    features = {
-        f"{DELETE_RETENTION} finds deletes": policies.deletes.retention_ms > 0,
-        "non-blocking concurrency control orders log files": policies.transaction.non_blocking,
-    }
-    for feature, is_wanted in features.items():
-        if is_wanted:
-            raise UnsupportedError(
-                f"{root}: {feature} by completion times, which tables of version {config.version} do not have; leave "
-                "the option out, or create a table of version 9"
-            )
 
 
 # parameters: the table, the batch, the schema that the table gets, and the options

@@ -5,7 +5,8 @@
     verify    load the timelines once more: no commit that was read may have been rolled back
 
 The first run, and a full refresh, read the whole tables. The checkpoint contains, per table, the completion time of the
-newest commit that was read. Completion times are assigned in order, so no later commit can precede it.
+newest commit that was read. Completion times are assigned in order, so no later commit can precede it. A table without
+completion times is read up to its oldest pending write (`load.settled`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from lakehouse.core.operations.load.commits import with_archived_writes
+from lakehouse.core.operations.load.settled import last_settled, settled
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.commit_range import commits_in_range
 from lakehouse.core.operations.read.queries import instant_text
@@ -82,9 +84,9 @@ class TablesSource:
             )
         previous = TableCheckpoint() if checkpoint is None else TableCheckpoint.from_json(checkpoint)
         loaded = {view: self._load(view) for view in (*settings.tables, *settings.join)}
-        empty = next((view for view, table in loaded.items() if not table.timeline.writes().instants), None)
+        empty = next((view for view, table in loaded.items() if last_settled(table) is None), None)
         if empty is not None:
-            return TablesPlan(units=0, reason=f"the table {self.locations[empty]} has no commit yet")
+            return TablesPlan(units=0, reason=f"the table {self.locations[empty]} has no commit yet that can be read")
         ranges = []
         for view in settings.tables:
             if settings.by_interval and interval is not None:
@@ -129,7 +131,7 @@ class TablesSource:
 
     def _since(self, view: str, loaded: LoadedTable, begin: str | None) -> TableRange:
         if begin is None:
-            return _whole(view, loaded)
+            return _whole(view, settled(loaded))
         if not _has_commit(loaded, begin):
             raise UserError(
                 f"table {self.spec.table}: the commit {begin} of {self.locations[view]}, up to which it was read, is "
@@ -138,8 +140,8 @@ class TablesSource:
                 view=view,
                 begin=begin,
             )
-        end = loaded.timeline.writes().by_completion()[-1].completion
-        return _range(view, loaded, begin, end)
+        # While a write is pending, nothing may be readable after the checkpoint.
+        return _range(view, loaded, begin, max(begin, last_settled(loaded) or begin))
 
     def _of_interval(self, view: str, loaded: LoadedTable, interval: Interval) -> TableRange:
         if interval[1].timestamp() * 1000 > loaded.env.clock.now_ms():

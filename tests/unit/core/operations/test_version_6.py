@@ -377,6 +377,20 @@ def test_log_compaction_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
         table.with_options({"lakehouse.delete_retention": "1d"}).upsert(batch(["a1"], 2, "y"))
 
 
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_non_blocking_writers_are_refused_with_the_mode_that_works(kind: str, tmp_path: Path) -> None:
+    buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+    non_blocking = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    remedy = "completion times, which tables of version 6 do not have; declare hoodie.write.*=OPTIMISTIC_CONCURRENCY"
+    with pytest.raises(UnsupportedError, match=remedy):
+        created(tmp_path, kind, options=buckets | non_blocking)
+    assert not (tmp_path / "table").exists()
+    table = created(tmp_path, kind, options=buckets)
+    with pytest.raises(UnsupportedError, match=remedy):
+        table.with_options(non_blocking).upsert(batch(["a1"], 1, "x"))
+    assert isinstance(table.with_options(MANY_WRITERS).upsert(batch(["a1"], 1, "x")), Committed)
+
+
 def test_metadata_table_of_hudi_is_kept_until_it_is_removed(tmp_path: Path) -> None:
     with zipfile.ZipFile(fixtures("hudi_v6/cow_v6_h015_mdt_services.zip")) as archive:
         archive.extractall(tmp_path)

@@ -7,7 +7,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
+from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.read.event_time import EventVersions
+from lakehouse.core.operations.write import write
 from lakehouse.core.planning.event_time import event_commit, find_version
 from lakehouse.core.timeline.publications import read_publications
 from lakehouse.errors import UserError
@@ -16,6 +19,7 @@ from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import due, run, withdraw
 from lakehouse.platform.publish.status import status
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.archived import EAGERLY
 from tests.support.publishing import OPTIONS, make_job, rows_of, shown
 
@@ -169,3 +173,27 @@ def test_event_versions_equal_their_definition(seed: int) -> None:
     for day in range(1, 12):
         at_ms = 1_740_787_200_000 + (day - 1) * 86_400_000
         assert versions.at(at_ms) == find_version(known, at_ms).instant
+
+
+def test_version_after_a_pending_write_is_not_published_without_completion_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {
+        **OPTIONS,
+        "hoodie.write.table.version": "6",
+        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    }
+    job = make_job(options=options, partition_by=["day"])
+    job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
+
+    def late(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
+        monkeypatch.setattr(write, "complete_commit", complete_commit)
+        # This write passes the pending one, and the watermark passes the end of the first day.
+        assert isinstance(job.table.upsert(rows_of(("c", "2025-03-02T12:00:00", 3))), Committed)
+        assert run(job).published == ()
+        return complete_commit(candidate, policy)
+
+    monkeypatch.setattr(write, "complete_commit", late)
+    assert isinstance(job.table.upsert(rows_of(("z", "2025-03-01T09:00:00", 2))), Committed)
+    assert run(job).published == ("dt=2025-03-01",)
+    assert shown(job) == {"dt=2025-03-01": {"a": 1, "z": 2}}

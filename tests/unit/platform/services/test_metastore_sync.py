@@ -12,7 +12,9 @@ from sqlalchemy import event
 
 from lakehouse import Table
 from lakehouse.cli.main import main
-from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
+from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
+from lakehouse.core.operations.write import write
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.timeline.service_log import DIRECTORY, read_last_run, record_run
 from lakehouse.errors import RetryableError, UserError
@@ -32,6 +34,7 @@ from lakehouse.spec.contracts.decisions import DecisionReason, TableExplanation
 from lakehouse.spec.contracts.job import JobReason, JobStatus, ServiceReport
 from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.options.sync import SYNC_ENABLE, VERIFY_HOURS
+from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.table.services import SERVICES
 from tests.bench.decisions import counted, register_copies
 
@@ -330,3 +333,33 @@ def test_record_of_the_last_sync_that_cannot_be_parsed_makes_the_table_due(
     sync(table, metastore)
     Path(table.location, ".hoodie/.lakehouse/services/sync.json").write_text("{", encoding="utf-8")
     assert due(table).due
+
+
+def test_partition_of_a_write_that_completes_late_is_synced(
+    tmp_path: Path, metastore: MemoryMetastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {
+        **DECLARED,
+        "hoodie.write.table.version": "6",
+        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    }
+    table = Table.create(
+        str(tmp_path / "shared"), name="trips", record_key=["id"], partition_by=["region"], options=options
+    )
+    table.insert(rows("eu"))
+
+    def late(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
+        monkeypatch.setattr(write, "complete_commit", complete_commit)
+        Table.open(table.location).insert(rows("us"))
+        sync(Table.open(table.location), metastore)
+        assert partitions(metastore) == ("region=eu", "region=us")
+        assert not due(Table.open(table.location)).due
+        return complete_commit(candidate, policy)
+
+    monkeypatch.setattr(write, "complete_commit", late)
+    table.insert(rows("jp"))
+    table = Table.open(table.location)
+    assert "before the newest synced write" in due(table).reason
+    sync(table, metastore)
+    assert partitions(metastore) == ("region=eu", "region=jp", "region=us")
+    assert not due(Table.open(table.location)).due
