@@ -2,6 +2,7 @@
 
     copy on write                t
     merge on read, ALL           t_ro (base files), t_rt (all rows), and t (all rows)
+    merge on read, ALL, skip_ro_suffix    t (base files), t_rt (all rows)
     merge on read, RO or RT      t (base files, or all rows)
 
 The table is authoritative. Every plan compares all its partitions with all partitions in the metastore, so a later sync
@@ -13,30 +14,30 @@ or if another path has the same name in Hive.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import with_meta_fields
-from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
 from lakehouse.platform.metastore.names import partition_name, same_location
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
 from lakehouse.platform.publish.column_types import hive_columns, is_widening, spark_json
+from lakehouse.platform.publish.sync_partitions import NamedPartitions, named_partitions, partition_columns
 from lakehouse.spec.options.sync import ALL, RO, SyncPolicy
 
 #: Hudi's sync continues from these parameters, so they are written after all partitions.
 LAST_COMMIT = "last_commit_time_sync"
 LAST_COMPLETION = "last_commit_completion_time_sync"
 _PROVIDER, _SPARK_SCHEMA = "spark.sql.sources.provider", "spark.sql.sources.schema."
+_BASE_ONLY = "hoodie.query.as.ro.table"
 _HUDI = "org.apache.hudi."
 _FORMATS = {False: "HoodieParquetInputFormat", True: "realtime.HoodieParquetRealtimeInputFormat"}
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
-#: Maximum length of a parameter value that metastore databases can store.
-_PIECE = 4000
-_DAY = re.compile(r"\d{4}/\d\d/\d\d(/\d\d)?")
+#: Parameter by which Athena lists files in the metadata table.
+METADATA_LISTING = "hudi.metadata-listing-enabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +105,19 @@ class SyncPlan:
 
 
 def wanted_tables(facts: SyncFacts, policy: SyncPolicy) -> tuple[HiveTable, ...]:
-    """Return the metastore tables that represent this table under the policy's strategy."""
-    name = (policy.table or re.sub(r"[^A-Za-z0-9_]", "_", facts.name.rpartition(".")[2])).lower()
+    """Return the metastore tables that represent this table under the policy's strategy.
+
+    With `skip_ro_suffix` the table <name> contains base files only, so no other table has this name.
+    """
+    name = (policy.target_table or re.sub(r"[^A-Za-z0-9_]", "_", facts.name.rpartition(".")[2])).lower()
     if not facts.is_merge_on_read:
         return (_table(facts, policy, name, realtime=False, base_only=False),)
     if policy.strategy != ALL:
         base_only = policy.strategy == RO
         return (_table(facts, policy, name, realtime=not base_only, base_only=base_only),)
-    shown = (
-        _table(facts, policy, f"{name}_ro", realtime=False, base_only=True),
-        _table(facts, policy, f"{name}_rt", realtime=True, base_only=False),
-    )
-    if not policy.snapshot_with_table_name:
+    base_files = _table(facts, policy, name if policy.skip_ro_suffix else f"{name}_ro", realtime=False, base_only=True)
+    shown = (base_files, _table(facts, policy, f"{name}_rt", realtime=True, base_only=False))
+    if policy.skip_ro_suffix or not policy.snapshot_with_table_name:
         return shown
     return (*shown, _table(facts, policy, name, realtime=True, base_only=False))
 
@@ -126,48 +128,29 @@ def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Presen
     Raises UserError before any change if a table of the name refers to other data, or if a column type cannot be
     changed in the metastore.
     """
-    named, skipped = named_partitions(facts)
-    tables = tuple(
-        _plan_table(wanted, present.get(wanted.name), facts, named) for wanted in wanted_tables(facts, policy)
-    )
-    return SyncPlan(database=policy.database.lower(), tables=tables, skipped=skipped)
-
-
-def named_partitions(facts: SyncFacts) -> tuple[dict[str, tuple[tuple[str, ...], str]], dict[str, str]]:
-    """Return (values, path) of each partition by Hive name, and the reason by path for skipped ones."""
-    columns = [name.lower() for name in facts.keys.partition_fields]
-    named: dict[str, tuple[tuple[str, ...], str]] = {}
-    skipped: dict[str, str] = {}
-    if not columns:
-        return named, skipped
-    for path in facts.partitions:
-        try:
-            values = tuple(_hive_value(value) for value in parse_partition_path(path, facts.keys))
-        except UserError as error:
-            skipped[path] = error.message
-            continue
-        name = partition_name(columns, values)
-        if name in named:
-            skipped[path] = f"its name in Hive would be {name}, which is the name of {named[name][1]!r}"
-        else:
-            named[name] = (values, path)
-    return named, skipped
-
-
-def _hive_value(value: str | None) -> str:
-    if not value:
-        return DEFAULT_PARTITION
-    # The partition path 2025/03/01 is the single value 2025-03-01 in Hive.
-    return value.replace("/", "-") if _DAY.fullmatch(value) else value
+    named = named_partitions(facts.partitions, facts.keys, policy)
+    tables = []
+    for wanted in wanted_tables(facts, policy):
+        planned = _plan_table(wanted, present.get(wanted.name), facts, named)
+        changes_more = not replace(planned, stamp={}).is_empty
+        tables.append(planned if changes_more or not policy.conditional else replace(planned, stamp={}))
+    return SyncPlan(database=policy.target_database.lower(), tables=tuple(tables), skipped=named.skipped)
 
 
 def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, base_only: bool) -> HiveTable:
-    schema = with_meta_fields(facts.schema)
-    fields = facts.keys.partition_fields
+    schema = facts.schema if policy.omit_metadata_fields else with_meta_fields(facts.schema)
+    fields = partition_columns(facts.keys, policy)
     columns = {column.name: column for column in hive_columns(schema, timestamps=policy.timestamps)}
     partition = tuple(columns.get(f.lower(), Column(name=f.lower(), type="string")) for f in fields)
+    for_spark = {_BASE_ONLY: str(base_only).lower()} if policy.sync_as_datasource else {}
+    parameters = {} if policy.create_managed_table else {"EXTERNAL": "TRUE"}
+    if policy.is_glue:
+        parameters[METADATA_LISTING] = str(policy.glue_metadata_listing).upper()
+    parameters.update(policy.extra_parameters)
+    if policy.sync_as_datasource:
+        parameters.update(_spark_parameters(schema, fields, policy.schema_piece))
     return HiveTable(
-        database=policy.database.lower(),
+        database=policy.target_database.lower(),
         name=name,
         columns=tuple(column for column in columns.values() if column not in partition),
         partition_columns=partition,
@@ -178,21 +161,23 @@ def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, b
             serde=f"{_PARQUET}serde.ParquetHiveSerDe",
             serde_properties={
                 "serialization.format": "1",
+                **policy.extra_serde_properties,
+                **for_spark,
                 "path": facts.location,
-                "hoodie.query.as.ro.table": str(base_only).lower(),
             },
         ),
-        parameters={"EXTERNAL": "TRUE", **_spark_parameters(schema, fields)},
+        parameters=parameters,
+        managed=policy.create_managed_table,
     )
 
 
-def _spark_parameters(schema: pa.Schema, fields: Sequence[str]) -> dict[str, str]:
+def _spark_parameters(schema: pa.Schema, fields: Sequence[str], size: int) -> dict[str, str]:
     """Return the parameters with which Spark reads the table through Hudi; partition columns are last in its schema."""
     data = [f for f in schema if f.name not in fields]
     missing = [pa.field(name, pa.string()) for name in fields if name not in schema.names]
     by_name = {f.name: f for f in (*schema, *missing)}
     text = spark_json(pa.schema([*data, *(by_name[name] for name in fields)]))
-    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
     parameters = {_PROVIDER: "hudi", f"{_SPARK_SCHEMA}numParts": str(len(pieces))}
     parameters.update({f"{_SPARK_SCHEMA}part.{number}": piece for number, piece in enumerate(pieces)})
     if fields:
@@ -201,21 +186,17 @@ def _spark_parameters(schema: pa.Schema, fields: Sequence[str]) -> dict[str, str
     return parameters
 
 
-def _plan_table(
-    wanted: HiveTable,
-    present: Present | None,
-    facts: SyncFacts,
-    named: Mapping[str, tuple[tuple[str, ...], str]],
-) -> TablePlan:
+def _plan_table(wanted: HiveTable, present: Present | None, facts: SyncFacts, named: NamedPartitions) -> TablePlan:
     stamp = {LAST_COMMIT: facts.last_requested, LAST_COMPLETION: facts.last_completed}
     stamp = {key: value for key, value in stamp.items() if value}
-    partitions = {name: _partition(wanted, facts, values, path) for name, (values, path) in named.items()}
     if present is None:
-        return TablePlan(wanted=wanted, create=True, add=tuple(partitions.values()), stamp=stamp)
+        partitions = [_partition(wanted, facts, values, path) for values, path in named.by_name.values()]
+        return TablePlan(wanted=wanted, create=True, add=tuple(partitions), stamp=stamp)
     _require_ours(wanted, present.table)
     merged, changes = _merged(wanted, present.table)
-    existing = set(present.names)
     details = dict(zip(_names(wanted, present.partitions), present.partitions, strict=True))
+    partitions = dict(_wanted_partitions(wanted, facts, named, details))
+    existing = set(present.names)
     # Partitions share column tuples, so each tuple is compared once. A change of the table's columns cascades to them.
     shared = {id(there.columns): there.columns for there in present.partitions if "columns" not in changes}
     outdated = {key for key, columns in shared.items() if _types(columns) != _types(wanted.columns)}
@@ -233,16 +214,40 @@ def _plan_table(
     )
 
 
+def _wanted_partitions(
+    wanted: HiveTable, facts: SyncFacts, named: NamedPartitions, details: Mapping[str, HivePartition]
+) -> Iterator[tuple[str, HivePartition]]:
+    """Yield the partitions by name; one that Hudi declared with escaped values keeps its name."""
+    columns = [column.name for column in wanted.partition_columns]
+    for name, (values, path) in named.by_name.items():
+        partition = _partition(wanted, facts, values, path)
+        raw = named.escaped.get(name)
+        if raw is not None and name not in details:
+            there = details.get(partition_name(columns, raw))
+            if there is not None and same_location(there.location, partition.location):
+                yield partition_name(columns, raw), replace(partition, values=raw)
+                continue
+        yield name, partition
+
+
 def _partition(table: HiveTable, facts: SyncFacts, values: tuple[str, ...], path: str) -> HivePartition:
     # Without these parameters the metastore would list the files of an added partition.
     sizes = zip(("numFiles", "totalSize"), facts.sizes.get(path, ()), strict=False)
     return HivePartition(
         values=values,
         location=f"{table.location}/{path}",
-        format=table.format,
+        format=_partition_format(table.format),
         columns=table.columns,
         parameters={key: str(number) for key, number in sizes},
     )
+
+
+def _partition_format(format: Format) -> Format:
+    """Return the format of partitions: the path is a property for Spark, and of the table itself."""
+    if _BASE_ONLY in format.serde_properties:
+        return format
+    properties = {key: value for key, value in format.serde_properties.items() if key != "path"}
+    return replace(format, serde_properties=properties)
 
 
 def _names(table: HiveTable, partitions: Iterable[HivePartition]) -> list[str]:
@@ -299,8 +304,10 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
             )
     comments = {column.name: column.comment for column in there.columns}
     columns = tuple(replace(column, comment=comments.get(column.name, "")) for column in wanted.columns)
-    own_parameters = {key: value for key, value in there.parameters.items() if not key.startswith(_SPARK_SCHEMA)}
-    parameters = {**own_parameters, **wanted.parameters}
+    replaced = _SPARK_SCHEMA if _PROVIDER in wanted.parameters else ()
+    own_parameters = {key: value for key, value in there.parameters.items() if not key.startswith(replaced)}
+    # Whether a table is managed or external was decided when it was created.
+    parameters = {**own_parameters, **{k: v for k, v in wanted.parameters.items() if k != "EXTERNAL"}}
     changes = []
     if before != after:
         changes.append("columns")
@@ -314,6 +321,11 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
         wanted.format, serde_properties={**there.format.serde_properties, **wanted.format.serde_properties}
     )
     merged = replace(
-        wanted, columns=columns, location=there.location or wanted.location, format=format, parameters=parameters
+        wanted,
+        columns=columns,
+        location=there.location or wanted.location,
+        format=format,
+        parameters=parameters,
+        managed=there.managed,
     )
     return merged, tuple(changes)
