@@ -5,7 +5,7 @@
     merge on read, ALL, skip_ro_suffix    t (base files), t_rt (all rows)
     merge on read, RO or RT      t (base files, or all rows)
 
-The table is authoritative. Every plan compares all its partitions with all partitions in the metastore, so a later sync
+The table is authoritative. Every plan compares all its partitions with all names in the metastore, so a later sync
 repairs omissions of an earlier one. Partitions that the table lacks are dropped, and partitions at another location are
 moved, even if another program created them. A path is skipped with a reason if it does not fit the partition columns,
 or if another path has the same name in Hive.
@@ -14,7 +14,7 @@ or if another path has the same name in Hive.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -60,7 +60,7 @@ class SyncFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A table in the metastore, with the names and the details of its partitions."""
+    """A table in the metastore, with the names of its partitions, and their details; an incremental sync reads none."""
 
     table: HiveTable
     names: tuple[str, ...] = ()
@@ -91,12 +91,16 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlan:
-    """Plan of a sync; `skipped` maps partitions that Hive cannot represent to the reason."""
+    """Plan of a sync; `skipped` maps partitions that Hive cannot represent to the reason.
+
+    An incremental plan did not compare the details of the partitions that the metastore already shows.
+    """
 
     database: str
     tables: tuple[TablePlan, ...]
     metastore: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)
+    is_incremental: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -195,8 +199,8 @@ def _plan_table(wanted: HiveTable, present: Present | None, facts: SyncFacts, na
     _require_ours(wanted, present.table)
     merged, changes = _merged(wanted, present.table)
     details = dict(zip(_names(wanted, present.partitions), present.partitions, strict=True))
-    partitions = dict(_wanted_partitions(wanted, facts, named, details))
-    existing = set(present.names)
+    existing = frozenset(present.names)
+    partitions = dict(_wanted_partitions(wanted, facts, named, existing, details))
     # Partitions share column tuples, so each tuple is compared once. A change of the table's columns cascades to them.
     shared = {id(there.columns): there.columns for there in present.partitions if "columns" not in changes}
     outdated = {key for key, columns in shared.items() if _types(columns) != _types(wanted.columns)}
@@ -215,17 +219,22 @@ def _plan_table(wanted: HiveTable, present: Present | None, facts: SyncFacts, na
 
 
 def _wanted_partitions(
-    wanted: HiveTable, facts: SyncFacts, named: NamedPartitions, details: Mapping[str, HivePartition]
+    wanted: HiveTable,
+    facts: SyncFacts,
+    named: NamedPartitions,
+    existing: Container[str],
+    details: Mapping[str, HivePartition],
 ) -> Iterator[tuple[str, HivePartition]]:
     """Yield the partitions by name; one that Hudi declared with escaped values keeps its name."""
     columns = [column.name for column in wanted.partition_columns]
     for name, (values, path) in named.by_name.items():
         partition = _partition(wanted, facts, values, path)
         raw = named.escaped.get(name)
-        if raw is not None and name not in details:
-            there = details.get(partition_name(columns, raw))
-            if there is not None and same_location(there.location, partition.location):
-                yield partition_name(columns, raw), replace(partition, values=raw)
+        if raw is not None and name not in existing:
+            hudis = partition_name(columns, raw)
+            there = details.get(hudis, partition)
+            if hudis in existing and same_location(there.location, partition.location):
+                yield hudis, replace(partition, values=raw)
                 continue
         yield name, partition
 
@@ -256,13 +265,21 @@ def _names(table: HiveTable, partitions: Iterable[HivePartition]) -> list[str]:
 
 
 def _differs(wanted: HivePartition, there: HivePartition) -> bool:
-    return not same_location(wanted.location, there.location) or _format_differs(wanted.format, there.format)
+    return not same_location(wanted.location, there.location) or format_differs(wanted.format, there.format)
 
 
-def _format_differs(wanted: Format, there: Format) -> bool:
-    one = (wanted.input_format, wanted.output_format, wanted.serde)
-    properties = {key: there.serde_properties.get(key) for key in wanted.serde_properties}
-    return one != (there.input_format, there.output_format, there.serde) or properties != dict(wanted.serde_properties)
+def format_differs(wanted: Format, there: Format) -> bool:
+    """Return whether a format lacks the classes or a property of the wanted one."""
+    classes = (wanted.input_format, wanted.output_format, wanted.serde)
+    return classes != (there.input_format, there.output_format, there.serde) or any(
+        not _same_property(key, value, there.serde_properties.get(key))
+        for key, value in wanted.serde_properties.items()
+    )
+
+
+def _same_property(key: str, value: str, there: str | None) -> bool:
+    """Return whether a SerDe property has a value; a path may have another notation, such as s3a for s3."""
+    return value == there or (key == "path" and there is not None and same_location(value, there))
 
 
 def _types(columns: Iterable[Column]) -> dict[str, str]:
@@ -313,13 +330,14 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
         changes.append("columns")
     else:
         columns = there.columns
-    if _format_differs(wanted.format, there.format):
+    if format_differs(wanted.format, there.format):
         changes.append("format")
     if parameters != dict(there.parameters):
         changes.append("properties")
-    format = replace(
-        wanted.format, serde_properties={**there.format.serde_properties, **wanted.format.serde_properties}
-    )
+    properties = dict(there.format.serde_properties)
+    wanted_properties = wanted.format.serde_properties.items()
+    properties.update({k: v for k, v in wanted_properties if not _same_property(k, v, properties.get(k))})
+    format = replace(wanted.format, serde_properties=properties)
     merged = replace(
         wanted,
         columns=columns,

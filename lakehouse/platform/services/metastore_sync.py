@@ -24,7 +24,16 @@ from lakehouse.model.display import Condition, Readable, Shown, count_text
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.platform.metastore.open import open_metastore
-from lakehouse.platform.publish.sync import COMPLETION, SERVICE, plan_loaded, sync_loaded, synced_state, synced_writes
+from lakehouse.platform.publish.sync import (
+    COMPLETION,
+    SERVICE,
+    compared_ms,
+    compared_state,
+    plan_loaded,
+    sync_loaded,
+    synced_state,
+    synced_writes,
+)
 from lakehouse.platform.publish.sync_plan import SyncPlan
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.options.policies import Policies
@@ -85,10 +94,10 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     last = read_last_run(table.env, SERVICE)
     if last is None or not last.state:
         return SyncDue(due=True, reason="it was not synced yet", writes=len(writes))
-    now, before = synced_state(table, policies.sync), last.state
+    now, before = synced_state(table, policies.sync), compared_state(last)
     since = sum(write.completion > before.get(COMPLETION, "") for write in writes)
     if now == before:
-        hours = round((table.env.clock.now_ms() - last.at_ms) / _HOUR_MS, 1)
+        hours = round((table.env.clock.now_ms() - compared_ms(last)) / _HOUR_MS, 1)
         wait = policies.sync.verify_hours
         if not wait or hours < wait:
             return SyncDue(due=False, reason="the newest write is synced", last_ms=last.at_ms)
@@ -144,7 +153,8 @@ def _up_to_date(metastore: str) -> NothingToDo:
 
 
 def _difference(before: Mapping[str, str], now: Mapping[str, str], writes: int) -> str:
-    changed = [name for name, value in now.items() if name != COMPLETION and before.get(name) != value]
+    names = dict.fromkeys((*now, *before))
+    changed = [name for name in names if name != COMPLETION and before.get(name) != now.get(name)]
     if changed:
         return f"settings of the sync changed: {', '.join(changed)}"
     if not writes:
