@@ -68,7 +68,8 @@ def open_glue(policy: SyncPolicy) -> GlueMetastore:
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
     )
     try:
-        client = boto3.client(
+        # The default session of boto3 keeps the first credentials, and is not thread-safe.
+        client = boto3.Session().client(
             "glue",
             region_name=policy.glue_region or None,
             endpoint_url=policy.glue_endpoint or None,
@@ -98,9 +99,9 @@ class GlueMetastore:
     def create_database(self, database: str) -> bool:
         """See `Metastore.create_database`."""
         name = database.lower()
-        if self._unless(_MISSING, lambda: self._client.get_database(Name=name)) is not None:
+        if self._unless(_MISSING, self._client.get_database, Name=name) is not None:
             return False
-        made = self._unless(_EXISTS, lambda: self._client.create_database(DatabaseInput={"Name": name}))
+        made = self._unless(_EXISTS, self._client.create_database, DatabaseInput={"Name": name})
         return made is not None
 
     def table(self, database: str, name: str) -> HiveTable | None:
@@ -112,7 +113,7 @@ class GlueMetastore:
         """See `Metastore.create_table`."""
         request = {"DatabaseName": table.database.lower(), "TableInput": to_table(table)}
         try:
-            made = self._unless(_EXISTS, lambda: self._client.create_table(**request))
+            made = self._unless(_EXISTS, self._client.create_table, **request)
         except _MissingError as error:
             raise UserError(
                 f"{self._name}: table {table.database}.{table.name} cannot be created: there is no database "
@@ -137,14 +138,14 @@ class GlueMetastore:
             # Glue refuses the change if another program changed the table since it was read.
             request["VersionId"] = present["VersionId"]
         try:
-            self._call(lambda: self._client.update_table(**request))
+            self._call(self._client.update_table, **request)
         except _MissingError as error:
             raise self._missing(database, name) from error
 
     def drop_table(self, database: str, name: str) -> bool:
         """See `Metastore.drop_table`."""
         request = {"DatabaseName": database.lower(), "Name": name.lower()}
-        return self._unless(_MISSING, lambda: self._client.delete_table(**request)) is not None
+        return self._unless(_MISSING, self._client.delete_table, **request) is not None
 
     def partition_names(self, database: str, name: str) -> tuple[str, ...]:
         """See `Metastore.partition_names`."""
@@ -216,7 +217,7 @@ class GlueMetastore:
     def _change(self, database: str, name: str, request: Callable[..., Any], expected: str, **arguments: Any) -> None:
         """Send a batch; raise an error for partitions that were not changed, unless all have the `expected` code."""
         try:
-            answer = self._call(lambda: request(DatabaseName=database.lower(), TableName=name.lower(), **arguments))
+            answer = self._call(request, DatabaseName=database.lower(), TableName=name.lower(), **arguments)
         except _MissingError as error:
             raise self._missing(database, name) from error
         details = [failed.get("ErrorDetail") or {} for failed in answer.get("Errors") or ()]
@@ -230,7 +231,7 @@ class GlueMetastore:
 
     def _table(self, database: str, name: str) -> Mapping[str, Any] | None:
         request = {"DatabaseName": database.lower(), "Name": name.lower()}
-        answer = self._unless(_MISSING, lambda: self._client.get_table(**request))
+        answer = self._unless(_MISSING, self._client.get_table, **request)
         return None if answer is None else answer["Table"]
 
     def _require(self, database: str, name: str) -> Mapping[str, Any]:
@@ -247,7 +248,7 @@ class GlueMetastore:
         token: dict[str, str] = {}
         while True:
             request = {"DatabaseName": database.lower(), "TableName": name.lower(), **arguments, **token}
-            answer = self._call(lambda request=request: self._client.get_partitions(**request))
+            answer = self._call(self._client.get_partitions, **request)
             yield from answer["Partitions"]
             if not answer.get("NextToken"):
                 return
@@ -261,11 +262,8 @@ class GlueMetastore:
         for page in self._pages(values, _MOST_READ):
             keys = [{"Values": list(wanted)} for wanted in page]
             while keys:
-                answer = self._call(
-                    lambda keys=keys: self._client.batch_get_partition(
-                        DatabaseName=database.lower(), TableName=name.lower(), PartitionsToGet=keys
-                    )
-                )
+                request = {"DatabaseName": database.lower(), "TableName": name.lower(), "PartitionsToGet": keys}
+                answer = self._call(self._client.batch_get_partition, **request)
                 there.update({tuple(partition["Values"]): partition for partition in answer["Partitions"]})
                 unread = answer.get("UnprocessedKeys") or []
                 if len(unread) == len(keys):
@@ -277,10 +275,10 @@ class GlueMetastore:
         size = min(self._page, most)
         return (items[start : start + size] for start in range(0, len(items), size))
 
-    def _unless(self, code: str, request: Callable[[], Any]) -> Any:
+    def _unless(self, code: str, request: Callable[..., Any], **arguments: Any) -> Any:
         """Return the answer of a request, or None if it fails with this error code."""
         try:
-            return self._call(request)
+            return self._call(request, **arguments)
         except _MissingError:
             if code == _MISSING:
                 return None
@@ -288,9 +286,9 @@ class GlueMetastore:
         except _ExistsError:
             return None
 
-    def _call(self, request: Callable[[], Any]) -> Any:
+    def _call(self, request: Callable[..., Any], **arguments: Any) -> Any:
         try:
-            return request()
+            return request(**arguments)
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if code == _MISSING:

@@ -278,6 +278,7 @@ def _facts(table: LoadedTable, *, force: bool, save: bool) -> SyncFacts:
         sizes=partitions,
         last_requested=newest.requested if newest else "",
         last_completed=newest.completion if newest else "",
+        has_completion_times=table.config.layout.has_completion_times,
     )
 
 

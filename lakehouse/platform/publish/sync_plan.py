@@ -32,6 +32,8 @@ from lakehouse.spec.options.sync import ALL, RO, SyncPolicy
 LAST_COMMIT = "last_commit_time_sync"
 LAST_COMPLETION = "last_commit_completion_time_sync"
 _PROVIDER, _SPARK_SCHEMA = "spark.sql.sources.provider", "spark.sql.sources.schema."
+_SPARK_COLUMNS = (f"{_SPARK_SCHEMA}partCol.", f"{_SPARK_SCHEMA}numPartCols")
+_CONTAINS_NULL = re.compile('("containsNull"|"valueContainsNull"):false')
 _BASE_ONLY = "hoodie.query.as.ro.table"
 _HUDI = "org.apache.hudi."
 _FORMATS = {False: "HoodieParquetInputFormat", True: "realtime.HoodieParquetRealtimeInputFormat"}
@@ -44,7 +46,8 @@ METADATA_LISTING = "hudi.metadata-listing-enabled"
 class SyncFacts:
     """State of the table: data columns, paths of the partitions with data, and its newest write.
 
-    `sizes` maps partitions to their number of files and bytes, if these are known.
+    `sizes` maps partitions to their number of files and bytes, if these are known. Without completion times, the time
+    of the newest write is when it began.
     """
 
     name: str
@@ -56,6 +59,7 @@ class SyncFacts:
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     last_requested: str = ""
     last_completed: str = ""
+    has_completion_times: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,11 +198,14 @@ def _plan_table(wanted: HiveTable, present: Present | None, facts: SyncFacts, na
     stamp = {LAST_COMMIT: facts.last_requested, LAST_COMPLETION: facts.last_completed}
     stamp = {key: value for key, value in stamp.items() if value}
     if present is None:
-        partitions = [_partition(wanted, facts, values, path) for values, path in named.by_name.values()]
-        return TablePlan(wanted=wanted, create=True, add=tuple(partitions), stamp=stamp)
+        added = tuple(_partition(wanted, facts, values, path) for values, path in named.by_name.values())
+        return TablePlan(wanted=wanted, create=True, add=added, stamp=stamp)
     _require_ours(wanted, present.table)
     merged, changes = _merged(wanted, present.table)
     details = dict(zip(_names(wanted, present.partitions), present.partitions, strict=True))
+    if not facts.has_completion_times and present.table.parameters.get(LAST_COMMIT) == facts.last_requested:
+        # Hudi 0.15 stores when it completed the same write, which only the modification time of a file shows.
+        stamp.pop(LAST_COMPLETION, None)
     existing = frozenset(present.names)
     partitions = dict(_wanted_partitions(wanted, facts, named, existing, details))
     # Partitions share column tuples, so each tuple is compared once. A change of the table's columns cascades to them.
@@ -321,10 +328,7 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
             )
     comments = {column.name: column.comment for column in there.columns}
     columns = tuple(replace(column, comment=comments.get(column.name, "")) for column in wanted.columns)
-    replaced = _SPARK_SCHEMA if _PROVIDER in wanted.parameters else ()
-    own_parameters = {key: value for key, value in there.parameters.items() if not key.startswith(replaced)}
-    # Whether a table is managed or external was decided when it was created.
-    parameters = {**own_parameters, **{k: v for k, v in wanted.parameters.items() if k != "EXTERNAL"}}
+    parameters = _merged_parameters(wanted.parameters, there.parameters)
     changes = []
     if before != after:
         changes.append("columns")
@@ -347,3 +351,36 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
         managed=there.managed,
     )
     return merged, tuple(changes)
+
+
+def _merged_parameters(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+    """Return the wanted parameters with the ones of other programs; parts of an earlier schema are removed."""
+    # Whether a table is managed or external was decided when it was created.
+    own = {key: value for key, value in wanted.items() if key != "EXTERNAL"}
+    if _is_same_for_spark(own, there):
+        own = {key: value for key, value in own.items() if not key.startswith(_SPARK_SCHEMA)}
+    replaces = any(key.startswith(_SPARK_SCHEMA) for key in own)
+    return {**{k: v for k, v in there.items() if not (replaces and k.startswith(_SPARK_SCHEMA))}, **own}
+
+
+def _is_same_for_spark(wanted: Mapping[str, str], there: Mapping[str, str]) -> bool:
+    """Return whether another schema differs only in whether arrays and maps contain null.
+
+    Hudi 0.15 declares that arrays contain no null, Hudi 1.2 that they do.
+    """
+    schemas = [(_spark_schema(wanted), wanted), (_spark_schema(there), there)]
+    (ours, theirs) = [
+        (
+            _CONTAINS_NULL.sub(r"\1:true", text),
+            {key: value for key, value in parameters.items() if key.startswith(_SPARK_COLUMNS)},
+        )
+        for text, parameters in schemas
+    ]
+    return schemas[0][0] != schemas[1][0] and ours == theirs
+
+
+def _spark_schema(parameters: Mapping[str, str]) -> str:
+    """Return Spark's schema; empty if no parameter contains it."""
+    number = parameters.get(f"{_SPARK_SCHEMA}numParts", "")
+    pieces = range(int(number)) if number.isdecimal() else ()
+    return "".join(parameters.get(f"{_SPARK_SCHEMA}part.{piece}", "") for piece in pieces)
