@@ -138,11 +138,26 @@ def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Presen
     """
     named = named_partitions(facts.partitions, facts.keys, policy)
     tables = []
-    for wanted in wanted_tables(facts, policy):
-        planned = _plan_table(wanted, present.get(wanted.name), facts, named)
+    wanted = wanted_tables(facts, policy)
+    for table in wanted:
+        there = present.get(table.name)
+        kept = table.format
+        if policy.skip_ro_suffix and policy.snapshot_with_table_name and there is not None:
+            kept = _format_that_hudi_left(table, wanted[-1].format, there.table)
+        planned = _plan_table(replace(table, format=kept), there, facts, named, table.format)
         changes_more = not replace(planned, stamp={}).is_empty
         tables.append(planned if changes_more or not policy.conditional else replace(planned, stamp={}))
     return SyncPlan(database=policy.target_database.lower(), tables=tuple(tables), skipped=named.skipped)
+
+
+def _format_that_hudi_left(table: HiveTable, all_rows: Format, there: HiveTable) -> Format:
+    """Return the format of the table of base files, or the one for all rows if the metastore shows that.
+
+    From its second sync on, Hudi's own sync with `skip_ro_suffix` gives this table the format for all rows, and leaves
+    its partitions as they are. Engines that read the table must not see other rows after a change of the sync.
+    """
+    shows_all_rows = there.format.input_format == all_rows.input_format and not format_differs(all_rows, there.format)
+    return all_rows if shows_all_rows else table.format
 
 
 def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, base_only: bool) -> HiveTable:
@@ -182,7 +197,7 @@ def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, b
 def _spark_parameters(schema: pa.Schema, fields: Sequence[str], size: int) -> dict[str, str]:
     """Return the parameters with which Spark reads the table through Hudi; partition columns are last in its schema."""
     data = [f for f in schema if f.name not in fields]
-    missing = [pa.field(name, pa.string()) for name in fields if name not in schema.names]
+    missing = [pa.field(name, pa.string(), nullable=False) for name in fields if name not in schema.names]
     by_name = {f.name: f for f in (*schema, *missing)}
     text = spark_json(pa.schema([*data, *(by_name[name] for name in fields)]))
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
@@ -194,11 +209,16 @@ def _spark_parameters(schema: pa.Schema, fields: Sequence[str], size: int) -> di
     return parameters
 
 
-def _plan_table(wanted: HiveTable, present: Present | None, facts: SyncFacts, named: NamedPartitions) -> TablePlan:
+def _plan_table(
+    wanted: HiveTable, present: Present | None, facts: SyncFacts, named: NamedPartitions, format: Format
+) -> TablePlan:
+    """Plan one table; `format` is the format of its partitions."""
     stamp = {LAST_COMMIT: facts.last_requested, LAST_COMPLETION: facts.last_completed}
     stamp = {key: value for key, value in stamp.items() if value}
     if present is None:
-        added = tuple(_partition(wanted, facts, values, path) for values, path in named.by_name.values())
+        added = tuple(
+            _partition(replace(wanted, format=format), facts, values, path) for values, path in named.by_name.values()
+        )
         return TablePlan(wanted=wanted, create=True, add=added, stamp=stamp)
     _require_ours(wanted, present.table)
     merged, changes = _merged(wanted, present.table)
@@ -207,14 +227,14 @@ def _plan_table(wanted: HiveTable, present: Present | None, facts: SyncFacts, na
         # Hudi 0.15 stores when it completed the same write, which only the modification time of a file shows.
         stamp.pop(LAST_COMPLETION, None)
     existing = frozenset(present.names)
-    partitions = dict(_wanted_partitions(wanted, facts, named, existing, details))
+    partitions = dict(_wanted_partitions(replace(wanted, format=format), facts, named, existing, details))
     # Partitions share column tuples, so each tuple is compared once. A change of the table's columns cascades to them.
     shared = {id(there.columns): there.columns for there in present.partitions if "columns" not in changes}
     outdated = {key for key, columns in shared.items() if _types(columns) != _types(wanted.columns)}
     return TablePlan(
         wanted=merged,
         changes=changes,
-        add=tuple(partition for name, partition in partitions.items() if name not in existing),
+        add=tuple(_added(merged, partition) for name, partition in partitions.items() if name not in existing),
         alter=tuple(
             replace(partitions[name], parameters=there.parameters)
             for name, there in details.items()
@@ -256,6 +276,13 @@ def _partition(table: HiveTable, facts: SyncFacts, values: tuple[str, ...], path
         columns=table.columns,
         parameters={key: str(number) for key, number in sizes},
     )
+
+
+def _added(table: HiveTable, partition: HivePartition) -> HivePartition:
+    """Return a partition with all SerDe properties of an existing table, which new partitions inherit."""
+    if table.format.input_format != partition.format.input_format:
+        return partition
+    return replace(partition, format=table.format)
 
 
 def _partition_format(format: Format) -> Format:
@@ -364,19 +391,19 @@ def _merged_parameters(wanted: Mapping[str, str], there: Mapping[str, str]) -> d
 
 
 def _is_same_for_spark(wanted: Mapping[str, str], there: Mapping[str, str]) -> bool:
-    """Return whether another schema differs only in whether arrays and maps contain null.
+    """Return whether schemas differ only in the length of their pieces, or in whether arrays and maps contain null.
 
-    Hudi 0.15 declares that arrays contain no null, Hudi 1.2 that they do.
+    Hudi 0.15 declares that arrays contain no null, Hudi 1.2 that they do. In Spark, Hudi divides a schema by a Spark
+    setting and not by its option.
     """
-    schemas = [(_spark_schema(wanted), wanted), (_spark_schema(there), there)]
-    (ours, theirs) = [
+    ours, theirs = (
         (
-            _CONTAINS_NULL.sub(r"\1:true", text),
-            {key: value for key, value in parameters.items() if key.startswith(_SPARK_COLUMNS)},
+            _CONTAINS_NULL.sub(r"\1:true", _spark_schema(parameters)),
+            {key: value for key, value in parameters.items() if key.startswith((_PROVIDER, *_SPARK_COLUMNS))},
         )
-        for text, parameters in schemas
-    ]
-    return schemas[0][0] != schemas[1][0] and ours == theirs
+        for parameters in (wanted, there)
+    )
+    return ours == theirs
 
 
 def _spark_schema(parameters: Mapping[str, str]) -> str:

@@ -134,7 +134,11 @@ def test_other_partition_columns_are_strings_behind_all_data_columns(
     assert [(c.name, c.type) for c in declared.partition_columns] == [(c, "string") for c in ("yy", "mm", "dd")]
     assert [c.name for c in declared.columns[5:]] == ["id", "region", "fare"]
     assert declared.parameters["spark.sql.sources.schema.part.0"] == struct(
-        *META_FIELDS, field("id"), field("region"), field("fare", "long"), *map(field, ("yy", "mm", "dd"))
+        *META_FIELDS,
+        field("id"),
+        field("region"),
+        field("fare", "long"),
+        *(field(name).replace("true", "false") for name in ("yy", "mm", "dd")),
     )
     assert {key: value for key, value in declared.parameters.items() if "artCol" in key} == {
         "spark.sql.sources.schema.numPartCols": "3",
@@ -173,6 +177,13 @@ def test_table_that_hudi_declared_without_spark_properties_is_continued(
     assert plan(same, metastore).is_empty
     sync(same, metastore)
     assert (stored(metastore), partitions(metastore)) == before
+    # New partitions inherit the properties of the table, as in Hudi's sync.
+    table.insert(rows("us"))
+    sync(same, metastore)
+    assert partitions(metastore)["region=us"].format == stored(metastore).format
+    assert partitions(metastore)["region=eu"].format == format and plan(same, metastore).is_empty
+    table.delete_partitions(["region=us"])
+    newest = table.timeline.writes().by_completion()[-1]
     # Another program makes the same table from nothing.
     fresh = MemoryMetastore()
     sync(same, fresh)
@@ -230,6 +241,8 @@ def test_metadata_fields_are_omitted_and_long_schemas_are_divided(tmp_path: Path
     pieces = [value for key, value in sorted(declared.parameters.items()) if ".schema.part." in key]
     assert [len(piece) for piece in pieces[:-1]] == [100] * (len(pieces) - 1) and len(pieces) == 3
     assert "".join(pieces) == struct(field("id"), field("fare", "long"), field("region"))
+    # Pieces of another length have the same meaning.
+    assert plan(table.with_options({f"{SYNC}omit_metadata_fields": "true"}), metastore).is_empty
 
 
 def test_table_of_base_files_has_no_suffix(tmp_path: Path, metastore: MemoryMetastore) -> None:
@@ -239,6 +252,45 @@ def test_table_of_base_files_has_no_suffix(tmp_path: Path, metastore: MemoryMeta
     assert stored(metastore).format.input_format == READ_OPTIMIZED
     assert stored(metastore, "trips_rt").format.input_format == REAL_TIME
     assert plan(table, metastore).is_empty
+
+
+def test_table_of_base_files_that_hudi_gave_another_format_is_continued(
+    tmp_path: Path, metastore: MemoryMetastore
+) -> None:
+    table = with_options(make(tmp_path, "eu", table_type="MERGE_ON_READ"), skip_ro_suffix="true")
+    sync(table, metastore)
+    # Hudi's second sync changes the table, and its partitions keep the format of base files.
+    metastore.alter_table(replace(stored(metastore), format=stored(metastore, "trips_rt").format))
+    assert plan(table, metastore).is_empty
+    table.insert(rows("us"))
+    sync(table, metastore)
+    assert stored(metastore).format.input_format == REAL_TIME
+    assert {p.format.input_format for p in partitions(metastore).values()} == {READ_OPTIMIZED}
+    own = "hoodie.meta.sync.sync_snapshot_with_table_name"
+    sync(table.with_options({f"{SYNC}skip_ro_suffix": "true", own: "false"}), metastore)
+    assert stored(metastore).format.input_format == READ_OPTIMIZED
+
+
+def test_table_that_hudi_0_15_declared_is_continued(tmp_path: Path, metastore: MemoryMetastore) -> None:
+    """Hudi 0.15 declares arrays without nulls, and stores when a commit was completed."""
+    table = make(tmp_path, "us", options={"hoodie.write.table.version": "6"})
+    by = pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
+    table.insert(rows("eu", tags=["a"]).append_column("by", by))
+    sync(table, metastore)
+    ours = stored(metastore)
+    schema = "spark.sql.sources.schema.part.0"
+    theirs = ours.parameters[schema].replace('ontainsNull":true', 'ontainsNull":false')
+    assert theirs.count('ontainsNull":false') == 2
+    hudis = {**ours.parameters, schema: theirs, LAST_COMPLETION: "20991231235959999"}
+    metastore.alter_table(replace(ours, parameters=hudis))
+    assert plan(table, metastore).is_empty
+    table.upsert(table.scan().to_arrow())
+    sync(table, metastore)
+    assert stored(metastore).parameters[schema] == theirs
+    assert stored(metastore).parameters[LAST_COMPLETION] == stored(metastore).parameters[LAST_COMMIT]
+    table.insert(rows("eu", tip=0.5))
+    sync(table, metastore)
+    assert '"tip"' in stored(metastore).parameters[schema]
 
 
 def test_conditional_sync_stores_the_commit_with_other_changes_only(tmp_path: Path, metastore: MemoryMetastore) -> None:
