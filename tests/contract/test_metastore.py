@@ -1,4 +1,4 @@
-"""Contract of metastores, run on a Hive Metastore over Thrift and on the in-memory metastore."""
+"""Contract of metastores, run on a Hive Metastore over Thrift, on moto's AWS Glue and on the in-memory metastore."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
 from pymetastore.hive_metastore import ThriftHiveMetastore
 from thrift.transport.TTransport import TTransportException
 
 from lakehouse.errors import RetryableError, UserError
+from lakehouse.platform.metastore.glue import open_glue
 from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.names import partition_name, partition_values, same_location
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
+from lakehouse.spec.options.sync import SyncPolicy
 
 PARQUET = Format(
     input_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
@@ -30,12 +33,26 @@ ODD = ("a=b/c:d%e", "ü ö'\"#[]{}^?*\\", "2025-03-01 00:00:00.0", "x\ty")
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "hive"])
+@pytest.fixture(scope="module")
+def glue_url() -> Iterator[str]:
+    """Run moto's server; return its address."""
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "hive", "glue"])
 def metastore(request: pytest.FixtureRequest) -> Iterator[Metastore]:
     """Return each metastore, with pages of three partitions."""
     made: Metastore
     if request.param == "memory":
         made = MemoryMetastore(page=3)
+    elif request.param == "glue":
+        for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}.items():
+            request.getfixturevalue("monkeypatch").setenv(name, value)
+        url = request.getfixturevalue("glue_url")
+        made = open_glue(SyncPolicy(glue_region="eu-west-1", glue_endpoint=url, batch=3, timeout_s=30))
     else:
         made = HiveMetastore(request.getfixturevalue("hive_uri"), timeout_s=30, page=3)
     yield made

@@ -25,6 +25,8 @@ OWN = {"transient_lastDdlTime", "numFiles", "totalSize", "hudi_writer_version", 
 HIVE_STYLE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 MERGE_ON_READ = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 SYNC = "hoodie.datasource.hive_sync."
+EXTRACTOR, FIELDS, HIVE = f"{SYNC}partition_extractor_class", f"{SYNC}partition_fields", "org.apache.hudi.hive."
+URL_ENCODE = {"hoodie.datasource.write.partitionpath.urlencode": "true"}
 NAMES = "hoodie.meta.sync.sync_snapshot_with_table_name"
 #: Name, partition columns, options of the table, options of the sync, tables in the metastore.
 KINDS: list[tuple[str, str, dict[str, str], dict[str, str], list[str]]] = [
@@ -38,6 +40,20 @@ KINDS: list[tuple[str, str, dict[str, str], dict[str, str], list[str]]] = [
     ("mor", "region", {**HIVE_STYLE, **MERGE_ON_READ}, {}, ["mor", "mor_ro", "mor_rt"]),
     ("mor_base", "region", {**HIVE_STYLE, **MERGE_ON_READ}, {f"{SYNC}table.strategy": "RO"}, ["mor_base"]),
     ("mor_all", "region", {**HIVE_STYLE, **MERGE_ON_READ}, {f"{SYNC}table.strategy": "RT"}, ["mor_all"]),
+    ("multi", "path", {}, {EXTRACTOR: f"{HIVE}MultiPartKeysValueExtractor", FIELDS: "yy,mm,dd"}, ["multi"]),
+    ("slash_day", "path", {}, {EXTRACTOR: f"{HIVE}SlashEncodedDayPartitionValueExtractor"}, ["slash_day"]),
+    ("renamed", "region", HIVE_STYLE, {FIELDS: "area"}, ["renamed"]),
+    ("managed", "region", HIVE_STYLE, {f"{SYNC}create_managed_table": "true"}, ["managed"]),
+    ("plain_hive", "region", HIVE_STYLE, {f"{SYNC}sync_as_datasource": "false"}, ["plain_hive"]),
+    ("no_meta", "region", HIVE_STYLE, {f"{SYNC}omit_metadata_fields": "true"}, ["no_meta"]),
+    ("own", "region", HIVE_STYLE, {f"{SYNC}table_properties": "a=1", f"{SYNC}serde_properties": "c=2"}, ["own"]),
+    (
+        "escaped",
+        "odd",
+        {**HIVE_STYLE, **URL_ENCODE},
+        {EXTRACTOR: f"{HIVE}HiveStylePartitionValueExtractor"},
+        ["escaped"],
+    ),
 ]
 
 
@@ -84,6 +100,7 @@ def rows(count: int = 4, *, price: str = "1.25") -> pa.Table:
             "path": ["2025/03/01"] * count,
             "day": pa.array([date(2025, 3, 1)] * count, pa.date32()),
             "nothing": pa.array([None] * count, pa.string()),
+            "odd": [["a/b", "x=y"][n % 2] for n in numbers],
         }
     )
 

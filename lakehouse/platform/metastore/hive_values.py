@@ -11,17 +11,17 @@ from pymetastore.hive_metastore.ttypes import FieldSchema, Partition, SerDeInfo,
 
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
 
-EXTERNAL = "EXTERNAL_TABLE"
+EXTERNAL, MANAGED = "EXTERNAL_TABLE", "MANAGED_TABLE"
 #: Name, type and comment per column in a partition.
 ColumnFields = tuple[tuple[str, str, str | None], ...]
 
 
 def to_table(table: HiveTable, into: Table | None = None) -> Table:
-    """Convert to an external Thrift table; keep the fields of the existing table `into` that `HiveTable` lacks."""
+    """Convert to a Thrift table; keep the fields of the existing table `into` that `HiveTable` lacks."""
     made = into or Table(dbName=table.database, tableName=table.name, owner=_user(), ownerType=None)
     made.partitionKeys = _fields(table.partition_columns)
-    made.parameters = {"EXTERNAL": "TRUE", **table.parameters}
-    made.tableType = EXTERNAL
+    made.parameters = dict(table.parameters) if table.managed else {"EXTERNAL": "TRUE", **table.parameters}
+    made.tableType = MANAGED if table.managed else EXTERNAL
     made.sd = _descriptor(table.columns, table.location, table.format, made.sd)
     return made
 
@@ -36,6 +36,7 @@ def of_table(table: Table) -> HiveTable:
         location=table.sd.location or "",
         format=_format(table.sd),
         parameters=dict(table.parameters or {}),
+        managed=table.tableType == MANAGED,
     )
 
 

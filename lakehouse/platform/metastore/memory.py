@@ -190,5 +190,5 @@ def _key(database: str, name: str) -> tuple[str, str]:
 
 def _stored(table: HiveTable) -> HiveTable:
     database, name = _key(table.database, table.name)
-    parameters = {"EXTERNAL": "TRUE", **table.parameters}
+    parameters = dict(table.parameters) if table.managed else {"EXTERNAL": "TRUE", **table.parameters}
     return replace(deepcopy(table), database=database, name=name, parameters=parameters)

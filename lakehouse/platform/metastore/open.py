@@ -1,9 +1,10 @@
-"""Open the metastore in a policy or the environment; its client is an extra package."""
+"""Open the metastore in a policy or the environment; its client is an extra package: `hive` or `glue`."""
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import Any
 
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.addresses import metastore_addresses
@@ -14,6 +15,8 @@ from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE, Sync
 def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", override: str = "") -> Metastore:
     """Return a client for the metastore in `override`, the policy or the environment; does not connect yet.
 
+    A policy of AWS Glue needs no address.
+
     Args:
         policy: the policy of metastore sync.
         purpose: the reason why the metastore is needed, for error messages.
@@ -22,6 +25,9 @@ def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", overr
     Raises:
         UserError: no address is configured, or the client is not installed.
     """
+    if policy.is_glue and not override:
+        glue: Metastore = _client("glue", "glue", purpose).open_glue(policy)
+        return glue
     uris = override or policy.uris or os.environ.get(METASTORE_VARIABLE, "")
     if not uris:
         raise UserError(
@@ -29,12 +35,18 @@ def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", overr
             f"{METASTORE_VARIABLE}, such as thrift://host:9083",
             option=METASTORE_URIS,
         )
+    client = _client("hive", "hive", purpose)
+    opened: Metastore = client.HiveMetastore(
+        metastore_addresses(uris, os.environ), timeout_s=policy.timeout_s, page=policy.batch
+    )
+    return opened
+
+
+def _client(module: str, extra: str, purpose: str) -> Any:
     try:
         # Imported here because the client is needed only if a metastore is used.
-        hive = import_module("lakehouse.platform.metastore.hive")
+        return import_module(f"lakehouse.platform.metastore.{module}")
     except ModuleNotFoundError as error:
         raise UserError(
-            f"{purpose} needs a package that is not installed: {error.name}; pip install 'lakehouse-tables[hive]'"
+            f"{purpose} needs a package that is not installed: {error.name}; pip install 'lakehouse-tables[{extra}]'"
         ) from error
-    opened: Metastore = hive.HiveMetastore(metastore_addresses(uris, os.environ), timeout_s=policy.timeout_s)
-    return opened

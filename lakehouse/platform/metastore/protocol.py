@@ -31,7 +31,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiveTable:
-    """An external table of a metastore."""
+    """A table of a metastore; external, unless it is `managed`: then dropping it in Hive deletes its files."""
 
     database: str
     name: str
@@ -40,6 +40,7 @@ class HiveTable:
     location: str
     format: Format
     parameters: Mapping[str, str] = field(default_factory=dict)
+    managed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Metastore(Protocol):
         ...
 
     def create_table(self, table: HiveTable) -> bool:
-        """Create an external table; return False if it exists. Raises UserError if the database does not exist."""
+        """Create a table; return False if it exists. Raises UserError if the database does not exist."""
         ...
 
     def alter_table(self, table: HiveTable) -> None:

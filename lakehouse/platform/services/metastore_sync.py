@@ -28,6 +28,8 @@ from lakehouse.platform.publish.sync import (
     COMPLETION,
     PASSED,
     SERVICE,
+    compared_ms,
+    compared_state,
     plan_loaded,
     sync_loaded,
     synced_state,
@@ -93,10 +95,10 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     last = read_last_run(table.env, SERVICE)
     if last is None or not last.state:
         return SyncDue(due=True, reason="it was not synced yet", writes=len(writes))
-    now, before = synced_state(table, policies.sync), last.state
+    now, before = synced_state(table, policies.sync), compared_state(last)
     since = sum(write.completion > before.get(COMPLETION, "") for write in writes)
     if now == before:
-        hours = round((table.env.clock.now_ms() - last.at_ms) / _HOUR_MS, 1)
+        hours = round((table.env.clock.now_ms() - compared_ms(last)) / _HOUR_MS, 1)
         wait = policies.sync.verify_hours
         if not wait or hours < wait:
             return SyncDue(due=False, reason="the newest write is synced", last_ms=last.at_ms)
@@ -152,7 +154,9 @@ def _up_to_date(metastore: str) -> NothingToDo:
 
 
 def _difference(before: Mapping[str, str], now: Mapping[str, str], writes: int) -> str:
-    changed = [n for n, value in now.items() if n not in (COMPLETION, PASSED) and before.get(n) != value]
+    names = dict.fromkeys((*now, *before))
+    passing = (COMPLETION, PASSED)
+    changed = [name for name in names if name not in passing and before.get(name) != now.get(name)]
     if changed:
         return f"settings of the sync changed: {', '.join(changed)}"
     if not writes and before.get(PASSED, "") != now.get(PASSED, ""):
