@@ -85,6 +85,7 @@ class TableFacts:
 def check_concurrency(facts: TableFacts) -> Iterator[TableFinding]:
     """Each of several writers knows that there are others, and none uses a mode that the version does not have."""
     alone = tuple(writer.name for writer in facts.writers if not writer.is_shared)
+    ours = LAKEHOUSE in alone
     if alone:
         yield TableFinding(
             check="concurrency",
@@ -93,7 +94,8 @@ def check_concurrency(facts: TableFacts) -> Iterator[TableFinding]:
             problem=f"{CONCURRENCY} is SINGLE_WRITER, the default",
             consequence="such a writer commits without the lock and without a check for conflicts, so of two commits "
             "that change one file group the rows of one are lost",
-            advice=f"set {_SHARED_MODE} for {_named(alone)}",
+            advice=f"set {_SHARED_MODE} for {_named(alone)}"
+            + ("; for lakehouse in the options of the spec, or by `lakehouse table register --option`" if ours else ""),
         )
     modes = {writer.concurrency for writer in facts.writers if writer.is_shared}
     non_blocking = tuple(writer.name for writer in facts.writers if writer.concurrency == NON_BLOCKING)
@@ -120,14 +122,15 @@ def check_concurrency(facts: TableFacts) -> Iterator[TableFinding]:
 
 def check_lock(facts: TableFacts) -> Iterator[TableFinding]:
     """All writers use one lock, which excludes processes on all hosts."""
-    missing = tuple(writer.name for writer in facts.writers if writer.is_shared and writer.lock is None)
+    missing = tuple(writer.name for writer in facts.writers if writer.lock is None)
     if missing:
         yield TableFinding(
             check="lock",
             risk=Risk.UNSAFE,
             writers=missing,
             problem="hoodie.write.lock.provider is not set",
-            consequence="Hudi then uses the default of its release, which is no lock of the other writers",
+            consequence="it does not exclude the other writers: two of them commit at the same time, and the rows of one "
+            "are lost",
             advice=_lock_advice(facts),
         )
     locks = [(writer, writer.lock) for writer in facts.writers if writer.lock is not None]
@@ -362,11 +365,13 @@ def check_index(facts: TableFacts) -> Iterator[TableFinding]:
         if facts.buckets and not hashes:
             yield TableFinding(
                 check="index",
-                risk=Risk.UNSAFE,
+                risk=Risk.UNSAFE if writer.is_hudi else Risk.WARNING,
                 writers=(writer.name,),
                 problem=f"the files have names of the bucket index, but {writer.name} uses "
                 f"{(writer.index or SIMPLE).label}",
-                consequence="new rows go to files without a bucket, where writers with the bucket index do not find them",
+                consequence="new rows go to files without a bucket, where writers with the bucket index do not find them"
+                if writer.is_hudi
+                else "lakehouse refuses to write",
                 advice="set hoodie.index.type=BUCKET and hoodie.bucket.index.num.buckets of the other writers",
             )
 
@@ -394,16 +399,13 @@ def check_buckets(facts: TableFacts) -> Iterator[TableFinding]:
                 consequence="keys in the higher buckets are not found, and are inserted a second time",
                 advice="set hoodie.bucket.index.num.buckets to the number with which the table was created",
             )
-    fields = {writer.name: _plain(writer.setting(("hoodie.bucket.index.hash.field",))) for writer in facts.hudis}
-    chosen = {name: value for name, value in fields.items() if value}
-    stored = _plain(facts.config.raw.get("hoodie.bucket.index.hash.field", ""))
-    if len({*chosen.values(), *filter(None, [stored])}) > 1:
+    columns = {writer.name: ",".join(writer.hashed) for writer in facts.writers if writer.hashed}
+    if len(set(columns.values())) > 1:
         yield TableFinding(
             check="buckets",
             risk=Risk.UNSAFE,
-            writers=tuple(chosen),
-            problem="different hash columns: " + ", ".join(f"{name} {value}" for name, value in chosen.items())
-            + (f", the table {stored}" if stored else ""),
+            writers=tuple(columns),
+            problem="different hash columns: " + ", ".join(f"{name} {value}" for name, value in columns.items()),
             consequence="a key belongs to another bucket for each writer, so its rows are inserted twice and not found",
             advice="set the same hoodie.bucket.index.hash.field in all writers",
         )

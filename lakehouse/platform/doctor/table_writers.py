@@ -30,10 +30,12 @@ from lakehouse.spec.options.lock_providers import (
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import CONCURRENCY, FAILED_WRITES_KEYS
 from lakehouse.spec.secrets import redact_text
+from lakehouse.spec.table.bucket_rules import HASH_FIELD, NUM_BUCKETS
 
 LAKEHOUSE = "lakehouse"
 SINGLE, NON_BLOCKING = "SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"
-_BUCKETS, _HUDIS_BUCKETS = "hoodie.bucket.index.num.buckets", "256"
+#: Number of buckets of Hudi's jobs by default.
+_HUDIS_BUCKETS = "256"
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 _LOCK = "hoodie.write.lock."
 #: Options that turn a service of Hudi's writer on, with their defaults. `None`: on for merge-on-read tables.
@@ -108,6 +110,7 @@ class Writer:
         early: Whether early conflict detection is on.
         index: The index type; None if it is not set.
         buckets: Number of buckets as a string; empty without bucket index.
+        hashed: Columns whose hash is the bucket; empty without bucket index.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Writer:
     early: bool = False
     index: IndexType | None = None
     buckets: str = ""
+    hashed: tuple[str, ...] = ()
 
     @property
     def is_hudi(self) -> bool:
@@ -154,7 +158,8 @@ def our_writer(policies: Policies, config: TableConfig, root: str, services: Col
         beat_s=transaction.heartbeat_interval_ms / 1000,
         early=transaction.early_detection,
         index=index,
-        buckets=config.raw.get(_BUCKETS, "") if index.hashes_keys else "",
+        hashed=_columns(policies.index.hash_fields, config) if index.hashes_keys else (),
+        buckets=str(policies.index.buckets) if index.hashes_keys else "",
     )
 
 
@@ -163,7 +168,7 @@ def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root
 
     Raises UserError for a number that is none.
     """
-    concurrency = options.get(CONCURRENCY, SINGLE).strip().upper()
+    concurrency = (options.get(CONCURRENCY, "").strip() or SINGLE).upper()
     is_shared = concurrency != SINGLE
     policies = [options[key].strip().upper() for key in FAILED_WRITES_KEYS if options.get(key)]
     # Each release knows one of the two names, so both have to be lazy.
@@ -172,6 +177,7 @@ def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root
     interval = _number(name, options, "hoodie.client.heartbeat.interval_in_ms", 60_000) / 1000
     misses = _number(name, options, "hoodie.client.heartbeat.tolerable.misses", 2)
     index = stored_index_type(options) if options.get("hoodie.index.type", "").strip() else None
+    hashes = index is not None and index.hashes_keys
     return Writer(
         name=name,
         options=options,
@@ -186,7 +192,8 @@ def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root
         upgrades=_is_true(options, "hoodie.write.auto.upgrade", True),
         early=_is_true(options, "hoodie.write.concurrency.early.conflict.detection.enable", False),
         index=index,
-        buckets=options.get(_BUCKETS, _HUDIS_BUCKETS).strip() if index is not None and index.hashes_keys else "",
+        buckets=(options.get(NUM_BUCKETS, "").strip() or _HUDIS_BUCKETS) if hashes else "",
+        hashed=_columns(options.get(HASH_FIELD, ""), config) if hashes else (),
     )
 
 
@@ -263,6 +270,11 @@ def _lock_of(policy: LockPolicy, root: str) -> Lock:
     elif isinstance(options, SqlAlchemyLockOptions):
         place = options.url
     return Lock(provider=policy.provider, place=place, expire_minutes=expire)
+
+
+def _columns(text: str, config: TableConfig) -> tuple[str, ...]:
+    """Return the columns in a list; the record key if it is empty."""
+    return tuple(part.strip() for part in text.split(",") if part.strip()) or config.keys.record_key_fields
 
 
 def _is_true(options: Mapping[str, str], name: str, default: bool) -> bool:
