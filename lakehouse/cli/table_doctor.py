@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
 from lakehouse.cli.table import catalog_name, open_table
@@ -47,13 +45,10 @@ def _print(report: TableDoctorReport, has_writers: bool) -> None:
     if not has_writers:
         print("no --writer-properties: the settings of Hudi's jobs are not compared")
     for finding in report.findings:
-        print("\n".join(_lines(finding.risk.value, finding.check, finding.writers)))
-        print(f"  problem      {finding.problem}\n  consequence  {finding.consequence}\n  what to do   {finding.advice}")
+        names = f" ({', '.join(finding.writers)})" if finding.writers else ""
+        print(f"\n{finding.risk.value}: {finding.check}{names}")
+        print(f"  problem      {finding.problem}")
+        print(f"  consequence  {finding.consequence}")
+        print(f"  what to do   {finding.advice}")
     if not report.findings:
         print(f"no finding of {count_text(len(report.checks), 'check')}")
-
-
-def _lines(risk: str, check: str, writers: Iterable[str]) -> Iterable[str]:
-    names = ", ".join(writers)
-    yield ""
-    yield f"{risk}: {check}" + (f" ({names})" if names else "")

@@ -35,10 +35,10 @@ _DEPLOYMENT = Command(
 )
 _TABLE = """Find settings that make several writers of one table unsafe; nothing is changed.
 
-NAME is a catalog name, a spec file or the location of a table. The settings of lakehouse are those of the table's spec and
+NAME is a catalog name, a spec file or the location of a table. The settings of lakehouse are in the table's spec and
 policies. Give the properties of each job of Hudi that writes the table with --writer-properties. The command compares
-locks, concurrency modes, inline services, metadata table, versions, merge rules and indexes, and looks for failed writes
-on the timeline.
+locks, concurrency modes, inline services, metadata table, versions, merge rules and indexes, and looks for failed
+writes on the timeline.
 
 The exit code is 0 without a finding by which rows can be lost, 64 with one.
 """

@@ -192,8 +192,8 @@ _LIST = Command(
     examples=("lakehouse table list --namespace sales",),
 )
 _SPEC_OPTIONS = (
-    "A hoodie.* option with which the table is opened from now on, such as its lock or its index; repeatable. It becomes "
-    "an option of the table's spec."
+    "A hoodie.* option with which the table is opened from now on, such as its lock or its index; repeatable. It "
+    "becomes an option of the table's spec."
 )
 _REGISTER = Command(
     "register",

@@ -25,8 +25,8 @@ _AHEAD_S = 60.0
 _OFF: Mapping[str, tuple[str, str]] = {
     "clean": (
         "hoodie.clean.automatic=false",
-        "each deletes versions by its own retention, so the shorter one decides: readers, incremental jobs and restores "
-        "that rely on the longer one lose their files",
+        "each deletes versions by its own retention, so the shorter one decides: readers, incremental jobs and "
+        "restores that rely on the longer one lose their files",
     ),
     "archive": (
         "hoodie.archive.automatic=false",
@@ -129,8 +129,8 @@ def check_lock(facts: TableFacts) -> Iterator[TableFinding]:
             risk=Risk.UNSAFE,
             writers=missing,
             problem="hoodie.write.lock.provider is not set",
-            consequence="it does not exclude the other writers: two of them commit at the same time, and the rows of one "
-            "are lost",
+            consequence="it does not exclude the other writers: two of them commit at the same time, and the rows of "
+            "one are lost",
             advice=_lock_advice(facts),
         )
     locks = [(writer, writer.lock) for writer in facts.writers if writer.lock is not None]
@@ -161,7 +161,8 @@ def check_lock(facts: TableFacts) -> Iterator[TableFinding]:
             writers=(LAKEHOUSE,),
             problem=f"earlier writers of lakehouse used the lock {recorded!r}, now it is {ours.shown!r}",
             consequence="lakehouse refuses to write, because the earlier writers may still run",
-            advice=f"stop all writers and services, wait for a minute, and delete {facts.root}/.hoodie/shared_lock.json",
+            advice="stop all writers and services, wait for a minute, and delete "
+            f"{facts.root}/.hoodie/shared_lock.json",
         )
 
 
@@ -227,8 +228,8 @@ def check_failed_writes(facts: TableFacts) -> Iterator[TableFinding]:
             else "failed writes are rolled back eagerly (hoodie.cleaner.policy.failed.writes=EAGER, the default)",
             consequence="its next write deletes the files of every pending write, also of one that is running; and its "
             "own writes have no heartbeat, so others take them for failed ones",
-            advice=f"set {_SHARED_MODE}, which makes it lazy, or hoodie.cleaner.policy.failed.writes=LAZY (the name that "
-            "Hudi 0.15 and 1.x know)",
+            advice=f"set {_SHARED_MODE}, which makes it lazy, or hoodie.cleaner.policy.failed.writes=LAZY (the name "
+            "that Hudi 0.15 and 1.x know)",
         )
 
 
@@ -281,8 +282,8 @@ def check_metadata(facts: TableFacts) -> Iterator[TableFinding]:
             writers=(*off, *using),
             problem=f"hoodie.metadata.enable=false in {_named(off)}, but "
             + ("the table has a metadata table" if exists else f"{_named(using)} builds one"),
-            consequence="one deletes the metadata table while others write to it or read listings from it, so committed "
-            "files can be missing in listings and index look-ups",
+            consequence="one deletes the metadata table while others write to it or read listings from it, so "
+            "committed files can be missing in listings and index look-ups",
             advice="set the same hoodie.metadata.enable in all writers"
             + ("" if maintains else "; it has to be false for a table of this version that lakehouse writes"),
         )
@@ -369,7 +370,8 @@ def check_index(facts: TableFacts) -> Iterator[TableFinding]:
                 writers=(writer.name,),
                 problem=f"the files have names of the bucket index, but {writer.name} uses "
                 f"{(writer.index or SIMPLE).label}",
-                consequence="new rows go to files without a bucket, where writers with the bucket index do not find them"
+                consequence="new rows go to files without a bucket, where writers with the bucket index do not find "
+                "them"
                 if writer.is_hudi
                 else "lakehouse refuses to write",
                 advice="set hoodie.index.type=BUCKET and hoodie.bucket.index.num.buckets of the other writers",
@@ -419,8 +421,8 @@ def check_time_zone(facts: TableFacts) -> Iterator[TableFinding]:
             risk=Risk.UNSAFE,
             problem=f"the newest instant is {facts.ahead_s / 60:.0f} minutes ahead of this host, in the time zone "
             f"{facts.config.timezone} of the table",
-            consequence="writers use clocks or time zones that differ, so a later write of Hudi gets an earlier instant: "
-            "its rows lose against older ones, and incremental readers skip them",
+            consequence="writers use clocks or time zones that differ, so a later write of Hudi gets an earlier "
+            "instant: its rows lose against older ones, and incremental readers skip them",
             advice="synchronise the clocks (NTP), and set TZ=UTC, or one other zone, for all writers",
         )
     elif facts.hudis and facts.config.timezone != "UTC":
@@ -428,7 +430,8 @@ def check_time_zone(facts: TableFacts) -> Iterator[TableFinding]:
             check="time_zone",
             risk=Risk.WARNING,
             problem=f"hoodie.table.timeline.timezone={facts.config.timezone}: instants are local times of the host",
-            consequence="if the hosts have different time zones, later writes get earlier instants, and readers skip them",
+            consequence="if the hosts have different time zones, later writes get earlier instants, and readers skip "
+            "them",
             advice="set one TZ for all writers and services; it must not change at daylight saving time, so use UTC",
         )
 
@@ -455,8 +458,8 @@ def check_timeline(facts: TableFacts) -> Iterator[TableFinding]:
             check="timeline",
             risk=Risk.WARNING,
             problem=f"pending writes without a heartbeat: {some(facts.failed, 5)}",
-            consequence="they failed, or belong to a running job of Hudi that writes as the only writer, because such a "
-            "job has no heartbeats. A rollback of a running write deletes its files",
+            consequence="they failed, or belong to a running job of Hudi that writes as the only writer, because such "
+            "a job has no heartbeats. A rollback of a running write deletes its files",
             advice=f"when no job of Hudi runs: `lakehouse rollback failed --table {facts.root}`",
         )
 

@@ -1,8 +1,7 @@
-"""Collect the facts about a table and its writers, and run the checks of `lakehouse doctor table`; nothing is written."""
+"""Collect the facts about a table and its writers, and run the checks of `lakehouse doctor table`; only reads."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 
 from lakehouse.core.metadata.key_changes import instant_ms
@@ -12,18 +11,13 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.lock_compatibility import SHARED_LOCK
-from lakehouse.errors import LakehouseError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.doctor.table_checks import TABLE_CHECKS, TableFacts
 from lakehouse.platform.doctor.table_writers import hudi_writer, our_writer
+from lakehouse.platform.fleet_scan.examine import bucket_numbers
 from lakehouse.platform.services.support import table_support
 from lakehouse.spec.contracts.table_doctor import Risk, TableDoctorReport
 from lakehouse.spec.options.policies import Policies
-
-#: File ids of the bucket index begin with the number of the bucket.
-_BUCKET = re.compile(r"(\d{8})-")
-#: Newest writes whose files are looked at.
-_WRITES = 5
 
 
 def examine_table(
@@ -73,7 +67,7 @@ def _facts(
         failed=tuple(sorted(pending - active_writes(table.env, policies.transaction))) if pending else (),
         ahead_s=_ahead_s(table),
         recorded_lock=_recorded_lock(table),
-        buckets=_buckets(table),
+        buckets=bucket_numbers(table),
     )
 
 
@@ -90,19 +84,3 @@ def _recorded_lock(table: LoadedTable) -> str | None:
     except (NotFoundError, ValueError):
         return None
     return str(document.get("lock", "")) or None if isinstance(document, dict) else None
-
-
-def _buckets(table: LoadedTable) -> tuple[int, ...]:
-    """Return the numbers of buckets in the file names of the newest writes; empty if they have other names."""
-    numbers: set[int] = set()
-    for instant in table.timeline.writes().by_completion()[-_WRITES:]:
-        try:
-            files = table.store.commit(instant).stats
-        except LakehouseError:
-            # The checks of the table report a damaged commit; it says nothing about buckets.
-            continue
-        matches = [_BUCKET.match(stat.file_id) for stat in files]
-        if not all(matches):
-            return ()
-        numbers |= {int(match[1]) for match in matches if match is not None}
-    return tuple(sorted(numbers))

@@ -172,7 +172,7 @@ def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root
     is_shared = concurrency != SINGLE
     policies = [options[key].strip().upper() for key in FAILED_WRITES_KEYS if options.get(key)]
     # Each release knows one of the two names, so both have to be lazy.
-    is_eager = not is_shared and not (options.get(FAILED_WRITES_KEYS[1], "").strip().upper() == "LAZY")
+    is_eager = not is_shared and options.get(FAILED_WRITES_KEYS[1], "").strip().upper() != "LAZY"
     services, inferred = _services(options, config)
     interval = _number(name, options, "hoodie.client.heartbeat.interval_in_ms", 60_000) / 1000
     misses = _number(name, options, "hoodie.client.heartbeat.tolerable.misses", 2)

@@ -93,7 +93,11 @@ def test_jobs_with_one_lock_and_services_in_one_program_have_no_finding(tmp_path
         ("metadata", {"hoodie.metadata.enable": ""}, "hoodie.metadata.enable is true, the default"),
         ("version", {"hoodie.write.auto.upgrade": ""}, "auto.upgrade is true, the default"),
         ("version", {"hoodie.write.table.version": "8"}, "hoodie.write.table.version=8, but the table has version 6"),
-        ("merge", {"hoodie.datasource.write.precombine.field": "p"}, "different ordering columns: the table ts, job0 p"),
+        (
+            "merge",
+            {"hoodie.datasource.write.precombine.field": "p"},
+            "different ordering columns: the table ts, job0 p",
+        ),
         (
             "merge",
             {"hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"},
@@ -124,9 +128,10 @@ def test_two_names_of_lazy_rollbacks_and_equal_locks_are_accepted(tmp_path: Path
     assert findings(table, SAFE | ZOOKEEPER | {"hoodie.table.name": "t"}, **ours) == {}
     other = findings(table, SAFE | ZOOKEEPER | {"hoodie.write.lock.zookeeper.lock_key": "u"}, **ours)["lock"]
     assert "zk1:2181,zk2:2181/hudi/u" in other.problem and other.risk is Risk.UNSAFE
-    assert "needs hoodie.write.lock.zookeeper.url" in findings(
-        table, SAFE | {PROVIDER: _LOCKS + "ZookeeperBasedLockProvider"}, **ours
-    )["lock"].problem
+    assert (
+        "needs hoodie.write.lock.zookeeper.url"
+        in findings(table, SAFE | {PROVIDER: _LOCKS + "ZookeeperBasedLockProvider"}, **ours)["lock"].problem
+    )
 
 
 def test_locks_that_do_not_work_on_a_storage_are_findings(tmp_path: Path) -> None:
@@ -196,7 +201,9 @@ def test_wrong_numbers_of_buckets_are_findings(tmp_path: Path) -> None:
 def test_global_index_beside_another_one_is_a_finding_for_partitions_only(tmp_path: Path) -> None:
     job = SAFE | {"hoodie.index.type": "GLOBAL_SIMPLE"}
     assert "index" not in findings(made(tmp_path), job)
-    assert "inserts their keys a second time" in findings(made(tmp_path / "p", partition_by="p"), job)["index"].consequence
+    assert (
+        "inserts their keys a second time" in findings(made(tmp_path / "p", partition_by="p"), job)["index"].consequence
+    )
 
 
 def test_time_zone_and_instants_in_the_future_are_findings(tmp_path: Path) -> None:
@@ -258,5 +265,5 @@ def test_command_without_a_table_or_with_a_wrong_file_says_what_is_missing(
     (tmp_path / "loop").write_text("include=loop\n")
     with pytest.raises(UserError, match="includes itself"):
         read_writer_properties(str(tmp_path / "loop"))
-    with pytest.raises(UserError, match="heartbeat.interval_in_ms='soon' is not a number"):
+    with pytest.raises(UserError, match=r"heartbeat\.interval_in_ms='soon' is not a number"):
         findings(table, SAFE | {"hoodie.client.heartbeat.interval_in_ms": "soon"})
