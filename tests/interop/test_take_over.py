@@ -103,7 +103,7 @@ def test_table_that_the_scan_left_out_is_registered_with_the_index_of_its_jobs(f
     with pytest.raises(UserError, match="file groups are buckets"):
         Table.open(str(tmp_path / "t")).upsert(changed)
     bucket = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
-    table = Table.open(str(tmp_path / "t"), options=bucket)
-    table.upsert(changed)
-    ledger = next(known for known in FLEET if known.path == "risk/ledger")
-    assert table.scan().count() == len(ledger.expected)
+    opened = Table.open(str(tmp_path / "t"), options=bucket)
+    opened.upsert(changed)
+    ledger = next(table for table in FLEET if table.path == "risk/ledger")
+    assert opened.scan().count() == len(ledger.expected)

@@ -149,8 +149,8 @@ def check_lock(facts: TableFacts) -> Iterator[TableFinding]:
             risk=Risk.UNSAFE,
             writers=tuple(writer.name for writer, _ in locks),
             problem=f"the writers use different locks: {shown}",
-            consequence="different locks exclude nobody: two writers commit at the same time, and the rows of one are "
-            "lost",
+            consequence="these locks do not exclude each other: two writers commit at the same time, and the rows "
+            "of one are lost",
             advice=_lock_advice(facts),
         )
     recorded, ours = facts.recorded_lock, facts.ours.lock
@@ -226,8 +226,8 @@ def check_failed_writes(facts: TableFacts) -> Iterator[TableFinding]:
             problem="hoodie.clean.failed.writes.policy=LAZY is a name that Hudi 0.15 ignores; its policy is EAGER"
             if lazy
             else "failed writes are rolled back eagerly (hoodie.cleaner.policy.failed.writes=EAGER, the default)",
-            consequence="its next write deletes the files of every pending write, also of one that is running; and its "
-            "own writes have no heartbeat, so others take them for failed ones",
+            consequence="its next write deletes the files of every pending write, even of a running one; and its own "
+            "writes have no heartbeat, so other writers roll them back",
             advice=f"set {_SHARED_MODE}, which makes it lazy, or hoodie.cleaner.policy.failed.writes=LAZY (the name "
             "that Hudi 0.15 and 1.x know)",
         )
@@ -315,7 +315,7 @@ def check_version(facts: TableFacts) -> Iterator[TableFinding]:
                 problem=f"hoodie.write.auto.upgrade is true{'' if target else ', the default'}, and {_TARGET} is "
                 f"{target or 'not set'}",
                 consequence=f"the next write of Hudi 1.x upgrades the table from version {version}. Jobs of Hudi that "
-                "run meanwhile commit to the old timeline, where nobody reads; older releases cannot open the table",
+                "run meanwhile commit to the old timeline, where no reader looks; older releases cannot open the table",
                 advice=f"set hoodie.write.auto.upgrade=false and {_TARGET}={version}",
             )
         elif target:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from lakehouse.core.metadata.key_changes import instant_ms
+from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.undo.rollback import pending_writes
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
