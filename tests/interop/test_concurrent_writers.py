@@ -212,8 +212,8 @@ def shared_table(name: str, lock: str, directory: Path, *, version: int = 9, hos
     shape, (provider, options) = replace(SHAPES[name], version=version), LOCKS[lock]
     ours = {"hoodie.write.lock.provider": f"{_LOCKS}.{provider}", **options}
     if hosts:
-        address, _, port = hosts.partition(":")
-        ours |= {"hoodie.write.lock.zookeeper.url": address, "hoodie.write.lock.zookeeper.port": port}
+        # Hudi does not read the option of the port.
+        ours["hoodie.write.lock.zookeeper.url"] = hosts
     storage = open_storage(str(directory / "table"))
     table = make_table(replace(shape, options=ours), env=Env(storage=storage))
     kind = {"hoodie.datasource.write.table.type": shape.type, "hoodie.index.type": shape.index}

@@ -34,7 +34,7 @@ _OFF: Mapping[str, tuple[str, str]] = {
         "checkpoints of ingestions",
     ),
     "compaction": (
-        "hoodie.compact.inline=false, and hoodie.datasource.compaction.async.enable=false for streams",
+        "hoodie.compact.inline=false and hoodie.datasource.compaction.async.enable=false",
         "Hudi's writer executes every pending plan: it rolls back the running attempt of the other program and deletes "
         "the files of that attempt",
     ),
@@ -257,10 +257,11 @@ def check_services(facts: TableFacts) -> Iterator[TableFinding]:
         if not running or (service not in facts.ours.services and len(running) == 1):
             continue
         ours = service in facts.ours.services
-        default = ", by default" if inferred else ""
+        is_stream = inferred and service == "compaction"
+        default = " by default, if it is a stream" if is_stream else ", by default" if inferred else ""
         yield TableFinding(
             check="services",
-            risk=Risk.UNSAFE if ours and facts.is_registered else Risk.WARNING,
+            risk=Risk.UNSAFE if ours and facts.is_registered and not is_stream else Risk.WARNING,
             writers=(*running, LAKEHOUSE) if ours else running,
             problem=f"{service} runs in {_named(running)}{default}" + (", and here" if ours else ""),
             consequence=consequence,

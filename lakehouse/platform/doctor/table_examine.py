@@ -19,6 +19,9 @@ from lakehouse.platform.services.support import table_support
 from lakehouse.spec.contracts.table_doctor import Risk, TableDoctorReport
 from lakehouse.spec.options.policies import Policies
 
+#: Newest writes whose file names show the buckets.
+_WRITES = 5
+
 
 def examine_table(
     table: Table, writers: Mapping[str, Mapping[str, str]], *, services: Collection[str] | None = None, name: str = ""
@@ -67,7 +70,7 @@ def _facts(
         failed=tuple(sorted(pending - active_writes(table.env, policies.transaction))) if pending else (),
         ahead_s=_ahead_s(table),
         recorded_lock=_recorded_lock(table),
-        buckets=bucket_numbers(table),
+        buckets=bucket_numbers(table, writes=_WRITES),
     )
 
 

@@ -1,10 +1,12 @@
 """The settings of a table's writers in one form: of lakehouse by its policies, of Hudi's jobs by their properties.
 
-Defaults are Hudi's, as the bundles of 0.15 and 1.2 compute them. Three of them surprise:
+Defaults are Hudi's, as the bundles of 0.15 and 1.2 compute them. These surprise:
 
 - Optimistic concurrency implies lazy rollbacks: an explicit EAGER is ignored.
 - Hudi 0.15 does not know the name `hoodie.clean.failed.writes.policy`, only `hoodie.cleaner.policy.failed.writes`.
-- A batch job on a merge-on-read table compacts inline if `hoodie.compact.inline` is absent.
+- Without `hoodie.compact.inline`, `hoodie.datasource.compaction.async.enable=false` turns inline compaction on. Streams
+  compact asynchronously by default, batch jobs do not.
+- `hoodie.write.lock.zookeeper.port` is never read: without a port in the URL the port is 2181.
 """
 
 from __future__ import annotations
@@ -38,11 +40,12 @@ SINGLE, NON_BLOCKING = "SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"
 _HUDIS_BUCKETS = "256"
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 _LOCK = "hoodie.write.lock."
-#: Options that turn a service of Hudi's writer on, with their defaults. `None`: on for merge-on-read tables.
-_SERVICES: Mapping[str, Mapping[str, bool | None]] = {
+_INLINE, _ASYNC = "hoodie.compact.inline", "hoodie.datasource.compaction.async.enable"
+_PORT = "hoodie.write.lock.zookeeper.port"
+#: Options that turn a service of Hudi's writer on, with their defaults.
+_SERVICES: Mapping[str, Mapping[str, bool]] = {
     "clean": {"hoodie.clean.automatic": True},
     "archive": {"hoodie.archive.automatic": True},
-    "compaction": {"hoodie.compact.inline": None},
     "logcompaction": {"hoodie.log.compaction.inline": False},
     "clustering": {
         "hoodie.clustering.inline": False,
@@ -102,7 +105,7 @@ class Writer:
         lock: The lock; None if no provider is set.
         is_eager: Whether it rolls back pending writes of others.
         services: Services that it runs within its writes.
-        is_inferred: Whether a service runs only by a default of Hudi, by name.
+        is_inferred: Those that run by a default of Hudi; a compaction only if the job is a stream.
         uses_metadata: Whether it maintains a metadata table.
         heartbeat_s: Age in seconds after which it counts the heartbeat of another writer as expired.
         beat_s: Time in seconds between its own heartbeats; 0 for a writer without heartbeats.
@@ -225,13 +228,20 @@ def _services(options: Mapping[str, str], config: TableConfig) -> tuple[frozense
     """Return the services that a job of Hudi runs, and those of them that no option names."""
     running, inferred = set(), set()
     for service, names in _SERVICES.items():
-        if service in ("compaction", "logcompaction") and not config.is_merge_on_read:
+        if service == "logcompaction" and not config.is_merge_on_read:
             continue
         for name, default in names.items():
-            if _is_true(options, name, default is not False):
+            if _is_true(options, name, default):
                 running.add(service)
                 if not options.get(name, "").strip():
                     inferred.add(service)
+    if config.is_merge_on_read:
+        is_async = _is_true(options, _ASYNC, True)
+        if _is_true(options, _INLINE, not is_async):
+            running.add("compaction")
+        elif is_async:
+            running.add("compaction")
+            inferred.add("compaction")
     return frozenset(running), frozenset(inferred)
 
 
@@ -242,6 +252,7 @@ def _hudis_lock(name: str, options: Mapping[str, str], config: TableConfig, root
     locks = {key: value for key, value in options.items() if key.startswith(_LOCK)}
     if options.get(_LOCK_KEY, "").strip() == "":
         locks[_LOCK_KEY] = options.get("hoodie.table.name", "").strip() or config.name
+    locks.pop(_PORT, None)
     try:
         # Only the lock is compared, so other options of the job need not be known here.
         policy = Policies().override(locks).transaction.lock

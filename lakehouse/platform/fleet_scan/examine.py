@@ -33,8 +33,6 @@ REGISTER = "register"
 _METADATA = (".hoodie/", "_delta_log/")
 #: File ids of the bucket index begin with the number of the bucket.
 _BUCKET = re.compile(r"(\d{8})-")
-#: Newest writes whose files show the buckets.
-_WRITES = 5
 #: Properties by the name of their feature; the first property with a value counts.
 _PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "payload class": ("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"),
@@ -134,10 +132,10 @@ def _supported(described: ScannedTable, loaded: LoadedTable, support: TableSuppo
     )
 
 
-def bucket_numbers(table: LoadedTable) -> tuple[int, ...]:
-    """Return the numbers of buckets in the file names of the newest writes; empty if they have other names."""
+def bucket_numbers(table: LoadedTable, *, writes: int = 1) -> tuple[int, ...]:
+    """Return the numbers of buckets in the file names of the newest `writes`; empty if they have other names."""
     numbers: set[int] = set()
-    for instant in table.timeline.writes().by_completion()[-_WRITES:]:
+    for instant in table.timeline.writes().by_completion()[-writes:]:
         try:
             files = table.store.commit(instant).stats
         except LakehouseError:

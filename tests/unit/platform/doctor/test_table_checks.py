@@ -31,6 +31,7 @@ SAFE = {
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
     "hoodie.compact.inline": "false",
+    "hoodie.datasource.compaction.async.enable": "false",
     "hoodie.metadata.enable": "false",
     "hoodie.write.auto.upgrade": "false",
 }
@@ -156,9 +157,26 @@ def test_services_that_are_disabled_here_may_run_in_one_job(tmp_path: Path) -> N
     assert (shared.risk, shared.writers) == (Risk.WARNING, ("job0", "job1"))
     assert findings(table, job)["services"].risk is Risk.UNSAFE
     unregistered = findings(table, SAFE | {"hoodie.compact.inline": ""}, services=None)["services"]
-    assert (unregistered.risk, unregistered.problem) == (
-        Risk.WARNING,
-        "compaction runs in job0, by default, and here",
+    assert (unregistered.risk, unregistered.problem) == (Risk.WARNING, "compaction runs in job0, and here")
+
+
+def test_compaction_of_a_stream_is_a_warning_and_a_negated_default_is_inline(tmp_path: Path) -> None:
+    table = made(tmp_path, table_type="MERGE_ON_READ")
+    stream = findings(table, SAFE | {"hoodie.datasource.compaction.async.enable": ""})["services"]
+    assert stream.risk is Risk.WARNING
+    assert stream.problem == "compaction runs in job0 by default, if it is a stream, and here"
+    inline = findings(table, SAFE | {"hoodie.compact.inline": ""})["services"]
+    assert (inline.risk, inline.problem) == (Risk.UNSAFE, "compaction runs in job0, and here")
+
+
+def test_port_option_of_zookeeper_does_not_count_for_hudi(tmp_path: Path) -> None:
+    table, options = made(tmp_path), ZOOKEEPER | {"hoodie.write.lock.zookeeper.port": "2182", "hoodie.table.name": "t"}
+    ours = {name.replace(".", "__"): value for name, value in options.items() if ".lock." in name}
+    ours |= {"hoodie__write__lock__zookeeper__lock_key": "t", "hoodie__write__lock__provider": "zookeeper"}
+    problem = findings(table, SAFE | options, **ours)["lock"].problem
+    assert problem == (
+        "the writers use different locks: lakehouse: zookeeper zk1:2182,zk2:2182/hudi/t; job0: zookeeper "
+        "zk1:2181,zk2:2181/hudi/t"
     )
 
 
