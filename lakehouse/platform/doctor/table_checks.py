@@ -57,6 +57,7 @@ class TableFacts:
     Attributes:
         config: The properties of the table.
         root: Path or URL of the table.
+        name: The name with which commands address the table.
         ours: The settings of lakehouse.
         hudis: The settings of Hudi's jobs.
         is_registered: Whether a catalog says which services run here. Otherwise all could.
@@ -68,6 +69,7 @@ class TableFacts:
 
     config: TableConfig
     root: str
+    name: str
     ours: Writer
     hudis: tuple[Writer, ...] = ()
     is_registered: bool = True
@@ -107,7 +109,8 @@ def check_concurrency(facts: TableFacts) -> Iterator[TableFinding]:
             problem=f"{CONCURRENCY}={NON_BLOCKING} on a table of version {facts.config.version}",
             consequence="the version has no completion times, so a compaction cannot see which log files were written "
             "after its plan, and drops their rows",
-            advice=f"set {_SHARED_MODE}, or upgrade the table: `lakehouse table upgrade --dry-run`",
+            advice=f"set {_SHARED_MODE}, or upgrade the table: `lakehouse table upgrade --table {facts.name} "
+            "--dry-run`",
         )
     elif len(modes) > 1:
         yield TableFinding(
@@ -266,7 +269,11 @@ def check_services(facts: TableFacts) -> Iterator[TableFinding]:
             problem=f"{service} runs in {_named(running)}{default}" + (", and here" if ours else ""),
             consequence=consequence,
             advice=f"set {option} in {_named(running)}"
-            + (f", or `lakehouse policy set --service {service} --set enabled=false`" if ours else ""),
+            + (
+                f", or `lakehouse policy set --table {facts.name} --service {service} --set enabled=false`"
+                if ours
+                else ""
+            ),
         )
 
 
@@ -297,7 +304,7 @@ def check_metadata(facts: TableFacts) -> Iterator[TableFinding]:
             consequence=f"Hudi maintains a metadata table, which lakehouse does not write for version "
             f"{facts.config.version}, so writes and services here are refused",
             advice="set hoodie.metadata.enable=false in all jobs of Hudi, and remove an existing metadata table: "
-            "`lakehouse metadata rebuild --option hoodie.metadata.enable=false`",
+            f"`lakehouse metadata rebuild --table {facts.name} --option hoodie.metadata.enable=false`",
         )
 
 
@@ -461,7 +468,7 @@ def check_timeline(facts: TableFacts) -> Iterator[TableFinding]:
             problem=f"pending writes without a heartbeat: {some(facts.failed, 5)}",
             consequence="they failed, or belong to a running job of Hudi that writes as the only writer, because such "
             "a job has no heartbeats. A rollback of a running write deletes its files",
-            advice=f"when no job of Hudi runs: `lakehouse rollback failed --table {facts.root}`",
+            advice=f"when no job of Hudi runs: `lakehouse rollback failed --table {facts.name}`",
         )
 
 

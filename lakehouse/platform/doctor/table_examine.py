@@ -38,7 +38,7 @@ def examine_table(
         UserError: A property of a job is not a number where one is needed.
     """
     loaded, policies = table.services_as_loaded.table, table.services_as_loaded.policies
-    facts = _facts(loaded, policies, writers, services)
+    facts = _facts(loaded, policies, writers, services, name)
     findings = [finding for check in TABLE_CHECKS.values() for finding in check(facts)]
     # Losses come first; the order of the checks stays within one risk.
     findings.sort(key=lambda finding: finding.risk is not Risk.UNSAFE)
@@ -57,6 +57,7 @@ def _facts(
     policies: Policies,
     writers: Mapping[str, Mapping[str, str]],
     services: Collection[str] | None,
+    name: str,
 ) -> TableFacts:
     config, root = table.config, table.env.storage.root
     ours = table_support(table, policies).services if services is None else services
@@ -64,6 +65,7 @@ def _facts(
     return TableFacts(
         config=config,
         root=root,
+        name=name or root,
         ours=our_writer(policies, config, root, ours),
         hudis=tuple(hudi_writer(name, options, config, root) for name, options in writers.items()),
         is_registered=services is not None,

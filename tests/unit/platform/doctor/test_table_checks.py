@@ -142,7 +142,8 @@ def test_locks_that_do_not_work_on_a_storage_are_findings(tmp_path: Path) -> Non
     def problems(root: str, provider: str) -> list[str]:
         hudi = hudi_writer("job", SAFE | {PROVIDER: _LOCKS + provider}, loaded.config, root)
         ours = our_writer(Policies(), loaded.config, root, ())
-        return [f.problem for f in check_lock(TableFacts(config=loaded.config, root=root, ours=ours, hudis=(hudi,)))]
+        facts = TableFacts(config=loaded.config, root=root, name=root, ours=ours, hudis=(hudi,))
+        return [finding.problem for finding in check_lock(facts)]
 
     assert "FileSystemBasedLockProvider on s3" in problems("s3://lake/t", "FileSystemBasedLockProvider")
     assert "StorageBasedLockProvider at hdfs://n/t" in problems("hdfs://n/t", "StorageBasedLockProvider")
