@@ -11,6 +11,8 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.errors import LakehouseError, UserError
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.fleet_scan.register import register_tables
 from lakehouse.platform.fleet_scan.scan import ScanRequest, scan
 from lakehouse.spec.contracts.fleet_scan import ScannedTable
 from tests.support.doc_blocks import DOCS, PageRun, read_page
@@ -23,6 +25,8 @@ PAGE = "docs/how-to/take-over-a-hudi-lake.md"
 #: Tables that the page names.
 NAMED = ("sales/orders", "sales/visits", "sales/carts", "risk/ledger")
 FLEET = (*OF_0_15, *OF_1_2)
+#: Services of a night.
+NIGHT = ("compaction", "clustering", "clean", "archive")
 #: A lake that an earlier run wrote, with its sources beside it; it is not changed.
 BUILT = os.environ.get("LAKEHOUSE_HUDI_FLEET", "")
 
@@ -107,3 +111,23 @@ def test_table_that_the_scan_left_out_is_registered_with_the_index_of_its_jobs(f
     opened.upsert(changed)
     ledger = next(table for table in FLEET if table.path == "risk/ledger")
     assert opened.scan().count() == len(ledger.expected)
+
+
+def test_rows_stay_the_same_for_hudi_after_the_first_serviced_night(fleet: Path, hudi: Hudi, tmp_path: Path) -> None:
+    shutil.copytree(fleet, tmp_path / "lake")
+    mode = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    place, runs = str(tmp_path / "lake"), 0
+    with load_catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
+        tables = register_tables(catalog, scan(ScanRequest(place=place)), author="ann", options=mode).tables
+        for table in tables:
+            wanted = {service for service in NIGHT if service in table.services} if table.registered else set()
+            for service in sorted(name for name in wanted if catalog.settings(table.registered, name).enabled):
+                catalog.load_table(table.registered).services.named(service).run(force=True)
+                runs += 1
+    assert runs > len(FLEET)
+    for table in FLEET:
+        location = f"{place}/{table.path}"
+        for rows in (Table.open(location).scan(["id", "v"]).to_arrow(), hudi.collect(location, ["id", "v"], {})):
+            assert dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True)) == table.expected, table.path
+            assert rows.num_rows == len(table.expected), table.path
+        assert Table.open(location).validate(deep=True).corrupt == (), table.path
