@@ -35,7 +35,9 @@ def register(given: Given) -> None:
     """Register an existing table."""
     name, table = catalog_table(given)
     with load_catalog(name) as catalog:
-        opened = catalog.register_table(table, given.location, author=author(os.environ), new_id=given.new_id)
+        opened = catalog.register_table(
+            table, given.location, author=author(os.environ), new_id=given.new_id, options=given.option
+        )
     _show_registered(table, opened, given.output)
 
 

@@ -29,6 +29,8 @@ def scan(given: Given) -> int:
     """Scan a place, print and record the result, and register the tables with `--register`."""
     if not given.place:
         raise UserError("give the place to scan: a folder or a URL, such as s3://bucket/lake")
+    if given.option and not given.register:
+        raise UserError("--option is for the tables that --register registers; give both, or none")
     place = resolve(given.place, os.environ, name="PLACE")
     request = ScanRequest(place=place, depth=given.depth, sizes=given.sizes, namespace=given.namespace)
     with _catalog(given) as catalog:
@@ -37,7 +39,7 @@ def scan(given: Given) -> int:
         if catalog is not None:
             record_scan(catalog.database, result, author(os.environ))
             if given.register:
-                result = register_tables(catalog, result, author=author(os.environ))
+                result = register_tables(catalog, result, author=author(os.environ), options=given.option)
                 record_scan(catalog.database, result, author(os.environ))
     _show(result, given.output)
     failed = [table for table in result.tables if table.problem]

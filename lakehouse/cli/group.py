@@ -149,6 +149,28 @@ class Group(click.Group):
             raise click.UsageError(f"a verb is missing; verbs are {', '.join(self.list_commands(ctx))}", ctx)
 
 
+class DefaultGroup(Group):
+    """A noun that is a command itself, and has verbs: without a verb the command `default` runs."""
+
+    def __init__(self, default: Command, commands: Sequence[click.Command]) -> None:
+        super().__init__(str(default.name), str(default.help), commands)
+        self.default = default
+        self.examples = default.examples
+        self.params = list(default.params)
+        self.subcommand_metavar = "[VERB] [OPTIONS]"
+        self.callback = self._run_without_verb
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples of the command below the flags."""
+        super().format_epilog(ctx, formatter)
+        write_examples(self.examples, formatter)
+
+    def _run_without_verb(self, **values: Any) -> int:
+        ctx = click.get_current_context()
+        assert self.default.callback is not None, "a command has a callback"
+        return 0 if ctx.invoked_subcommand else int(self.default.callback(**values))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noun:
     """A noun of the command line.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import click
 
+from lakehouse.cli.group import DefaultGroup
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterPage:
@@ -37,7 +39,7 @@ class CommandPage:
     Attributes:
         path: The words after `lakehouse`, such as `("table", "read")`; empty for the program.
         text: Its full help text.
-        is_group: Whether verbs follow.
+        is_group: Whether a verb must follow.
         usage: Line that shows its syntax.
         examples: Command lines that users can copy.
         parameters: Its flags, without `--help`.
@@ -60,7 +62,7 @@ def _pages(command: click.Command, ctx: click.Context) -> Iterator[CommandPage]:
     yield CommandPage(
         path=tuple(ctx.command_path.split()[1:]),
         text=command.help or "",
-        is_group=isinstance(command, click.Group),
+        is_group=isinstance(command, click.Group) and not isinstance(command, DefaultGroup),
         usage=command.get_usage(ctx).removeprefix("Usage: "),
         examples=getattr(command, "examples", ()),
         parameters=tuple(_parameter(parameter, ctx) for parameter in command.params if not _is_hidden(parameter)),

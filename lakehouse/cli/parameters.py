@@ -128,7 +128,7 @@ def catalog(text: str = "Name or URL of the catalog.", *, default: str | None = 
     return click.Option(["--catalog"], type=CatalogName(), metavar="NAME|URL", default=default, help=text)
 
 
-def options() -> click.Option:
+def options(text: str = "A hoodie.* option for this call; repeatable. `lakehouse options` lists them.") -> click.Option:
     """Return the flag `--option KEY=VALUE`, whose value is a mapping."""
     return click.Option(
         ["--option", "option"],
@@ -136,7 +136,7 @@ def options() -> click.Option:
         metavar="KEY=VALUE",
         multiple=True,
         callback=lambda ctx, parameter, value: option_pairs(value),
-        help="A hoodie.* option for this call; repeatable. `lakehouse options` lists them.",
+        help=text,
     )
 
 

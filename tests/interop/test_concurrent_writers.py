@@ -57,6 +57,10 @@ OURS = {
 LOCKS = {
     "filesystem": ("FileSystemBasedLockProvider", {"hoodie.write.lock.filesystem.expire": "0"}),
     "storage": ("StorageBasedLockProvider", {}),
+    "zookeeper": (
+        "ZookeeperBasedLockProvider",
+        {"hoodie.write.lock.zookeeper.base_path": "/hudi", "hoodie.write.lock.zookeeper.lock_key": "events"},
+    ),
 }
 HUDIS = {
     "hoodie.table.name": "events",
@@ -200,15 +204,22 @@ def bridge(hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @contextmanager
-def shared_table(name: str, lock: str, directory: Path) -> Iterator[SharedTable]:
-    """Create a table of this shape and yield it with options in which both writers use this lock."""
-    shape, (provider, options) = SHAPES[name], LOCKS[lock]
+def shared_table(name: str, lock: str, directory: Path, *, version: int = 9, hosts: str = "") -> Iterator[SharedTable]:
+    """Create a table of this shape and yield it with options in which both writers use this lock.
+
+    `hosts` is the address of ZooKeeper for its lock.
+    """
+    shape, (provider, options) = replace(SHAPES[name], version=version), LOCKS[lock]
     ours = {"hoodie.write.lock.provider": f"{_LOCKS}.{provider}", **options}
+    if hosts:
+        # Hudi does not read the option of the port.
+        ours["hoodie.write.lock.zookeeper.url"] = hosts
     storage = open_storage(str(directory / "table"))
     table = make_table(replace(shape, options=ours), env=Env(storage=storage))
     kind = {"hoodie.datasource.write.table.type": shape.type, "hoodie.index.type": shape.index}
+    pinned = {"hoodie.write.table.version": str(version), "hoodie.write.auto.upgrade": "false"}
     with serving(storage) as url:
-        hudis = {**HUDIS, **ours, **kind, "hoodie.base.path": table.location}
+        hudis = {**HUDIS, **ours, **kind, **pinned, "hoodie.base.path": table.location}
         if lock == "storage":
             # With the other lock Hudi also runs automatic clean and compaction.
             hudis |= {"hoodie.clean.automatic": "false", "hoodie.compact.inline": "false"}
@@ -275,13 +286,23 @@ def assert_no_leftovers(table: Table, run_log: RunLog) -> None:
 
 @pytest.mark.usefixtures("bridge")
 @pytest.mark.parametrize(
-    ("name", "lock"), [("copy-on-write", "filesystem"), ("merge-on-read", "filesystem"), ("merge-on-read", "storage")]
+    ("name", "lock", "version"),
+    [
+        ("copy-on-write", "filesystem", 9),
+        ("merge-on-read", "filesystem", 9),
+        ("merge-on-read", "storage", 9),
+        ("copy-on-write", "filesystem", 8),
+        ("merge-on-read", "zookeeper", 8),
+        ("copy-on-write", "zookeeper", 9),
+    ],
 )
 def test_concurrent_commits_of_hudi_and_lakehouse_are_serializable(
-    name: str, lock: str, hudi: Hudi, tmp_path: Path
+    name: str, lock: str, version: int, hudi: Hudi, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with shared_table(name, lock, tmp_path) as both:
+    hosts = request.getfixturevalue("zookeeper_hosts") if lock == "zookeeper" else ""
+    with shared_table(name, lock, tmp_path, version=version, hosts=hosts) as both:
         run_log = run(both, hudi)
+        assert both.table.refresh().config.version == version
         assert_serial(both.table, run_log, hudi)
         assert_interleaved(named_commits(both.table))
         assert_no_leftovers(both.table, run_log)
@@ -306,8 +327,11 @@ def test_lakehouse_retries_after_a_conflict_with_hudi(name: str, hudi: Hudi, tmp
 
 @pytest.mark.usefixtures("bridge")
 @pytest.mark.parametrize("lock", LOCKS)
-def test_lock_excludes_hudi_and_lakehouse_from_each_other(lock: str, hudi: Hudi, tmp_path: Path) -> None:
-    with shared_table("copy-on-write", lock, tmp_path) as both:
+def test_lock_excludes_hudi_and_lakehouse_from_each_other(
+    lock: str, hudi: Hudi, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    hosts = request.getfixturevalue("zookeeper_hosts") if lock == "zookeeper" else ""
+    with shared_table("copy-on-write", lock, tmp_path, hosts=hosts) as both:
         policy = parse_options({**OURS, **both.options, "hoodie.write.lock.wait_time_ms": "700"}).transaction
         env = Env(storage=open_storage(both.table.location))
         for _ in range(2):

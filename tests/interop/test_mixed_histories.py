@@ -12,17 +12,19 @@ import json
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
 from tests.interop.test_version_6_tables import OF_0_15, OF_1_2, SORTED, TYPE, batch, opened, read_by_all
+from tests.support import hudi_rs
 from tests.support.hudi import Hudi, HudiError, find_older_jar
 from tests.support.killed import killed_before_commit
 from tests.support.waiting import until
@@ -132,10 +134,10 @@ def test_all_readers_equal_a_dict_while_three_writers_write_in_turn(
     assert opened(location).validate(deep=True).corrupt == (), done
 
 
-def create(location: str, kind: str) -> Table:
-    """Create a table of version 6."""
+def create(location: str, kind: str, version: str = "6") -> Table:
+    """Create a table."""
     named: dict[str, Any] = {"name": "t", "record_key": "id", "partition_by": "p", "ordering": "ts"}
-    options = {"hoodie.write.table.version": "6"} | SORTED
+    options = {"hoodie.write.table.version": version} | SORTED
     return Table.create(location, **named, table_type=kind, options=options)
 
 
@@ -180,29 +182,26 @@ def hudi_writes(name: str, hudi: Hudi, location: str, options: Mapping[str, str]
         outcome[name] = error
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_row_is_lost_while_three_writers_write_at_once_and_one_is_killed(
-    kind: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path
-) -> None:
-    location, journal, random = str(tmp_path / "table"), str(tmp_path / "journal"), Random(kind)
-    create(location, kind)
-    for name in ("ours", "0.15", "1.2"):
-        opened(location).upsert(batch(keys_of(name), 0, "0"))
-    failed: dict[str, Any] = {}
+def race(location: str, writers: Mapping[str, tuple[Hudi, Mapping[str, str]]], random: Random) -> Path:
+    """Let writers of Hudi and of lakehouse write at once, and kill lakehouse again and again; return its journal.
+
+    At the end the failed writes are rolled back.
+    """
+    journal, failed = Path(location).with_name("journal"), dict[str, Any]()
     threads = [
-        threading.Thread(target=hudi_writes, args=(name, writer, location, {**options, **SHARED, TYPE: kind}, failed))
-        for name, writer, options in (("0.15", hudi_0_15, OF_0_15), ("1.2", hudi, OF_1_2))
+        threading.Thread(target=hudi_writes, args=(name, writer, location, options, failed))
+        for name, (writer, options) in writers.items()
     ]
     for thread in threads:
         thread.start()
     kills = 0
     while any(thread.is_alive() for thread in threads):
-        begun = len(records(journal))
+        begun = len(records(str(journal)))
         context = multiprocessing.get_context("spawn")
-        process = context.Process(target=write_until_killed, args=(location, journal, begun * 2))
+        process = context.Process(target=write_until_killed, args=(location, str(journal), begun * 2))
         process.start()
         wanted = begun + random.choice((3, 4, 6))
-        until(lambda n=wanted: len(records(journal)) >= n or not any(t.is_alive() for t in threads), 120)
+        until(lambda n=wanted: len(records(str(journal))) >= n or not any(t.is_alive() for t in threads), 120)
         threads[0].join(random.random())
         process.kill()
         process.join()
@@ -210,17 +209,75 @@ def test_no_row_is_lost_while_three_writers_write_at_once_and_one_is_killed(
     assert failed == {} and kills >= 1
     table = Table.open(location, options=OURS | SORTED | {"hoodie.client.heartbeat.tolerable.misses": "1"})
     until(lambda: not (table.rollback_failed().alive), 120)
-    rows = read_by_all(location, hudi, hudi_0_15)
-    values = {name: {rows[key] for key in keys_of(name)} for name in ("ours", "0.15", "1.2")}
-    assert values["0.15"] == values["1.2"] == {str(ROUNDS)}
-    last = max((r["committed"] for r in records(journal) if "committed" in r), default=0)
-    begun = max((r["begins"] for r in records(journal) if "begins" in r), default=0)
+    return journal
+
+
+def assert_last_values(rows: Mapping[str, str], names: Collection[str], journal: Path) -> None:
+    """Assert that the last write of each Hudi writer, and one of the last writes of lakehouse, is stored."""
+    values = {name: {rows[key] for key in keys_of(name)} for name in ("ours", *names)}
+    assert [values[name] for name in names] == [{str(ROUNDS)}] * len(names)
+    last = max((r["committed"] for r in records(str(journal)) if "committed" in r), default=0)
+    begun = max((r["begins"] for r in records(str(journal)) if "begins" in r), default=0)
     assert len(values["ours"]) == 1 and last <= int(next(iter(values["ours"]))) <= begun
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_row_is_lost_while_three_writers_write_at_once_and_one_is_killed(
+    kind: str, hudi: Hudi, hudi_0_15: Hudi, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    create(location, kind)
+    for name in ("ours", "0.15", "1.2"):
+        opened(location).upsert(batch(keys_of(name), 0, "0"))
+    writers = {
+        name: (writer, {**options, **SHARED, TYPE: kind})
+        for name, writer, options in (("0.15", hudi_0_15, OF_0_15), ("1.2", hudi, OF_1_2))
+    }
+    journal = race(location, writers, Random(kind))
+    rows = read_by_all(location, hudi, hudi_0_15)
+    assert_last_values(rows, writers, journal)
     if kind == "MERGE_ON_READ":
         opened(location).services.compaction.run(force=True)
         assert read_by_all(location, hudi, hudi_0_15) == rows
     assert not [i for i in opened(location).timeline if not i.is_completed and i.action is not Action.CLEAN]
     assert opened(location).validate(deep=True).corrupt == ()
+
+
+@pytest.mark.parametrize("version", ["8", "9"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_row_of_a_version_with_metadata_table_is_lost_while_two_writers_write_and_one_is_killed(
+    kind: str, version: str, hudi: Hudi, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    create(location, kind, version)
+    for name in ("ours", "1.2"):
+        opened(location).upsert(batch(keys_of(name), 0, "0"))
+    pinned = {"hoodie.write.table.version": version, "hoodie.metadata.enable": "true", TYPE: kind}
+    journal = race(location, {"1.2": (hudi, {**OF_1_2, **SHARED, **pinned})}, Random(kind + version))
+
+    def rows() -> dict[str, str]:
+        ours = opened(location).scan(["id", "v"]).to_arrow()
+        for listed in ("true", "false"):
+            theirs = hudi.read(location, hoodie__metadata__enable=listed)
+            assert values_of(theirs) == values_of(ours), listed
+        assert values_of(hudi_rs.read(location)) == values_of(ours)
+        return values_of(ours)
+
+    seen = rows()
+    assert_last_values(seen, ("1.2",), journal)
+    if kind == "MERGE_ON_READ":
+        opened(location).services.compaction.run(force=True)
+        assert rows() == seen
+    assert opened(location).config.metadata_partitions
+    assert not [i for i in opened(location).timeline if not i.is_completed and i.action is not Action.CLEAN]
+    assert opened(location).validate(deep=True).corrupt == ()
+
+
+def values_of(rows: pa.Table) -> dict[str, str]:
+    """Return v by id; each id occurs once."""
+    values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+    assert len(values) == rows.num_rows
+    return values
 
 
 def records(journal: str) -> list[dict[str, int]]:

@@ -44,6 +44,8 @@ _TESTS = (
     "tests/spark/test_doc_blocks.py::test_code_blocks_of_a_page_with_spark_run_in_order[docs/how-to/write-a-source.md",
     # Five days of ingestions. The rides of this module are ingested and compacted in CI.
     "tests/spark/test_merge_on_read_specs.py::test_retention_tags_of_five_days_equal_a_naive_count",
+    # 30 tables of two releases of Hudi. The page runs on a smaller lake in tests/unit/test_doc_blocks.py.
+    "tests/interop/test_take_over.py",
     # More ways to lose and to start executors; test_executor_killed_while_it_writes_loses_and_repeats_no_row and
     # test_journey.py run in CI.
     "tests/clusters/test_kills.py::test_worker_killed_with_its_executor_loses_and_repeats_no_row",

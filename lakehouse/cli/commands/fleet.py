@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import Count, DescribedArgument, catalog, flag, output, value
+from lakehouse.cli.parameters import Count, DescribedArgument, catalog, flag, options, output, value
 
 _SCAN = """Find the tables below a place, and report what each one supports; nothing is changed.
 
@@ -37,12 +37,18 @@ COMMANDS: dict[str, click.Command] = {
                         default="",
                     ),
                     flag("--register", "Register the readable tables with the proposed policies."),
+                    options(
+                        "A hoodie.* option of every table that is registered, such as the lock of all writers; "
+                        "repeatable."
+                    ),
                     catalog(),
                     output(),
                 ],
                 examples=(
                     "lakehouse fleet scan s3://lake/warehouse",
                     "lakehouse fleet scan /data/warehouse --register --namespace sales",
+                    "lakehouse fleet scan /data/warehouse --register --option "
+                    "hoodie.write.concurrency.mode=optimistic_concurrency_control",
                 ),
             )
         ],

@@ -191,6 +191,10 @@ _LIST = Command(
     [value("--namespace", "Only the tables of this namespace."), catalog(), output()],
     examples=("lakehouse table list --namespace sales",),
 )
+_SPEC_OPTIONS = (
+    "A hoodie.* option with which the table is opened from now on, such as its lock or its index; repeatable. It "
+    "becomes an option of the table's spec."
+)
 _REGISTER = Command(
     "register",
     "catalog:register",
@@ -200,11 +204,14 @@ _REGISTER = Command(
         table(NAME_TEXT),
         value("--location", "Location of the Hudi table: a path or a URL.", required=True),
         flag("--new-id", _NEW_ID),
+        options(_SPEC_OPTIONS),
         catalog(),
         output(),
     ],
     examples=(
         "lakehouse table register --table sales.orders --location s3://lake/sales/orders",
+        "lakehouse table register --table sales.carts --location s3://lake/sales/carts --option "
+        "hoodie.write.concurrency.mode=optimistic_concurrency_control",
         "lakehouse table register --table test.orders --location s3://lake/copy/orders --new-id",
     ),
 )

@@ -216,6 +216,7 @@ class Catalog(Readable):
         author: str = "",
         new_id: bool = False,
         policies: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> Table:
         """Register an existing Hudi table with a spec derived from its properties.
 
@@ -227,10 +228,11 @@ class Catalog(Readable):
             author: Name of the user.
             new_id: Give the table a new id, because it is a copy of a registered table.
             policies: Settings of the table by service, entered in the same transaction as the table.
+            options: Options with which the table is opened, such as its lock. They become the options of its spec.
 
         Raises:
-            UserError: The catalog contains a table with this name, location or id, the location is not a table, or the
-                policies contradict each other.
+            UserError: The catalog contains a table with this name, location or id, the location is not a table, the
+                options are wrong, or the policies contradict each other.
             RetryableError: Another writer is changing the properties of the table.
         """
         parts = parsed_name(identifier)
@@ -239,8 +241,8 @@ class Catalog(Readable):
         env = Env(storage=open_storage(place))
         refuse_nested(env.storage)
         table = Table.open(place, env=env)
+        spec = spec_of(table.config, identifier=".".join(parts), location=place, options=options)
         identity = self._assigned(parts, place, env, table.config, new_id=new_id)
-        spec = spec_of(table.config, identifier=".".join(parts), location=place)
         self._enter(parts, place, spec, author, identity, policies)
         return self.load_table(identifier)
 

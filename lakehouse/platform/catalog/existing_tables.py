@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -17,8 +19,13 @@ from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 PROPERTIES_SOURCE = "the properties of "
 
 
-def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec:
-    """Return a spec with name `identifier` for the table at `location`; it declares no columns."""
+def spec_of(
+    config: TableConfig, *, identifier: str, location: str, options: Mapping[str, str] = MappingProxyType({})
+) -> TableSpec:
+    """Return a spec with name `identifier` for the table at `location`; it declares no columns.
+
+    Raises UserError for an option that is unknown or wrong, or that contradicts the properties of the table.
+    """
     keys = config.keys
     document: dict[str, Any] = {
         "table": identifier,
@@ -39,6 +46,8 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
             document["index"]["hash_field"] = config.raw[HASH_FIELD].split(",")
         if config.raw.get(MADE_WITH):
             document["index"]["partitions"] = dict(parse_rules(config.raw[MADE_WITH]))
+    if options:
+        document["options"] = dict(options)
     return parse_spec(yaml.safe_dump(document), source=f"{PROPERTIES_SOURCE}{location}")
 
 

@@ -6,6 +6,7 @@ and a later run agree. A table that cannot be opened is described by its propert
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,13 @@ from dataclasses import replace
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.load.table import LoadedTable, load_table
-from lakehouse.core.state.table_config import CDC_ENABLED, CDC_MODE, TableConfig
+from lakehouse.core.state.table_config import CDC_ENABLED, CDC_MODE
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import LakehouseError
+from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.fleet_scan.discover import Place
@@ -29,6 +31,8 @@ from lakehouse.spec.contracts.fleet_scan import Refusal, ScannedTable, TableFeat
 #: The operation of a refusal to register a table.
 REGISTER = "register"
 _METADATA = (".hoodie/", "_delta_log/")
+#: File ids of the bucket index begin with the number of the bucket.
+_BUCKET = re.compile(r"(\d{8})-")
 #: Properties by the name of their feature; the first property with a value counts.
 _PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "payload class": ("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"),
@@ -107,7 +111,7 @@ def _hudi(location: str, place: Place) -> ScannedTable:
 
 
 def _supported(described: ScannedTable, loaded: LoadedTable, support: TableSupport, place: Place) -> ScannedTable:
-    refusals = {**support.refusals, **_refused_registration(loaded.config, described.location)}
+    refusals = {**support.refusals, **_refused_registration(loaded, described.location)}
     writes = loaded.timeline.writes().by_completion()
     keys = loaded.config.keys
     return replace(
@@ -128,12 +132,37 @@ def _supported(described: ScannedTable, loaded: LoadedTable, support: TableSuppo
     )
 
 
-def _refused_registration(config: TableConfig, location: str) -> dict[str, str]:
-    """Return why no spec can be derived from the properties of a table; empty if one can."""
+def bucket_numbers(table: LoadedTable, *, writes: int = 1) -> tuple[int, ...]:
+    """Return the numbers of buckets in the file names of the newest `writes`; empty if they have other names."""
+    numbers: set[int] = set()
+    for instant in table.timeline.writes().by_completion()[-writes:]:
+        try:
+            files = table.store.commit(instant).stats
+        except LakehouseError:
+            # The checks of the table report a damaged commit; it says nothing about buckets.
+            continue
+        matches = [_BUCKET.match(stat.file_id) for stat in files]
+        if not all(matches):
+            return ()
+        numbers |= {int(match[1]) for match in matches if match is not None}
+    return tuple(sorted(numbers))
+
+
+def _refused_registration(table: LoadedTable, location: str) -> dict[str, str]:
+    """Return why no spec can be derived from the properties of a table; empty if one can.
+
+    Hudi does not store the index of a table, but a writer with another index than BUCKET would lose its keys.
+    """
     try:
-        spec_of(config, identifier="scan.table", location=location)
+        spec_of(table.config, identifier="scan.table", location=location)
     except LakehouseError as error:
         return {REGISTER: error.message}
+    if not stored_index_type(table.config.raw).hashes_keys and bucket_numbers(table):
+        return {
+            REGISTER: "the files are named by the bucket index, whose settings are not in the properties. Register the "
+            f"table with `lakehouse table register --option {INDEX_TYPE}=BUCKET --option "
+            "hoodie.bucket.index.num.buckets=<number of its jobs; 256 by default>`"
+        }
     return {}
 
 

@@ -32,9 +32,9 @@ _LONGEST_NAME = 200
 def proposed_policies(table: LoadedTable, services: Sequence[str]) -> tuple[ProposedPolicy, ...]:
     """Return policies for the supported services of a loaded table.
 
-    Reads the metadata of the last clean and of a few replacecommits.
+    Reads the metadata of the last clean and of a few replacecommits, and lists the folder of the archive.
     """
-    proposals = [*_foreign_services(table), *_retention(table)]
+    proposals = [*_foreign_services(table), *_foreign_archive(table), *_retention(table)]
     merged: dict[str, ProposedPolicy] = {}
     for proposal in proposals:
         if proposal.service not in services:
@@ -72,21 +72,33 @@ def _both(first: ProposedPolicy, second: ProposedPolicy) -> ProposedPolicy:
 
 def _foreign_services(table: LoadedTable) -> Iterator[ProposedPolicy]:
     """Propose to disable the services that the program of today runs on the table."""
-    newest: dict[str, Instant] = {}
+    running: dict[str, None] = {}
     for instant in table.timeline:
         service = _service_of(table, instant)
         if service is not None:
-            newest[service] = instant
+            running[service] = None
     replacements = list(table.timeline.where(action=Action.REPLACECOMMIT))[-_REPLACEMENTS:]
-    for instant in replacements:
-        if instant.is_completed and _is_clustering(table, instant):
-            newest["clustering"] = instant
-    for service, instant in newest.items():
+    if any(instant.is_completed and _is_clustering(table, instant) for instant in replacements):
+        running["clustering"] = None
+    for service in running:
         yield ProposedPolicy(
             service=service,
             settings={"enabled": False},
-            reason=f"the timeline shows runs of {service}, the last at {instant.requested}; turn it off in the program "
-            "that runs it, then enable it here",
+            # Without the time of the last run, so that tables with the same reason are shown together.
+            reason=f"the timeline shows runs of {service}; turn it off in the program that runs it, then enable it "
+            "here",
+        )
+
+
+def _foreign_archive(table: LoadedTable) -> Iterator[ProposedPolicy]:
+    """Propose to disable the archive if there is an archived timeline; an archive leaves no instant."""
+    folder = table.store.archived_timeline.directory
+    if table.env.storage.list_dir(folder)[0]:
+        yield ProposedPolicy(
+            service="archive",
+            settings={"enabled": False},
+            reason=f"another program archives the timeline to {folder}; turn it off there "
+            "(hoodie.archive.automatic=false), then enable it here",
         )
 
 

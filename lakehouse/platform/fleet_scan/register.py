@@ -7,7 +7,9 @@ next call skips these and does the rest. Policies of registered tables are not c
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from lakehouse.core.engine.progress import ProgressObserver, Stage, observed_stage
 from lakehouse.errors import LakehouseError
@@ -17,8 +19,10 @@ from lakehouse.spec.contracts.fleet_scan import FleetScan, ScannedTable
 logger = logging.getLogger(__name__)
 
 
-def register_tables(catalog: Catalog, scan: FleetScan, *, author: str) -> FleetScan:
-    """Register the readable tables of a scan that the catalog does not contain.
+def register_tables(
+    catalog: Catalog, scan: FleetScan, *, author: str, options: Mapping[str, str] = MappingProxyType({})
+) -> FleetScan:
+    """Register the readable tables of a scan that the catalog does not contain, with the same `options` each.
 
     Returns the scan with the names of the registered tables. A table that is refused has the reason as its problem, and
     does not stop the others.
@@ -28,15 +32,15 @@ def register_tables(catalog: Catalog, scan: FleetScan, *, author: str) -> FleetS
     registered = {}
     with observed_stage(stage) as running:
         for table in wanted:
-            registered[table.location] = _registered(catalog, table, author)
+            registered[table.location] = _registered(catalog, table, author, options)
             running.report(lambda observer: _advance(stage, observer))
     return replace(scan, tables=tuple(registered.get(table.location, table) for table in scan.tables))
 
 
-def _registered(catalog: Catalog, table: ScannedTable, author: str) -> ScannedTable:
+def _registered(catalog: Catalog, table: ScannedTable, author: str, options: Mapping[str, str]) -> ScannedTable:
     policies = {policy.service: policy.settings for policy in table.policies}
     try:
-        catalog.register_table(table.table, table.location, author=author, policies=policies)
+        catalog.register_table(table.table, table.location, author=author, policies=policies, options=options)
     except LakehouseError as error:
         logger.warning("%s is not registered: %s", table.location, error)
         return replace(table, problem=error.message, next=(f"not registered: {error.message}",))

@@ -105,7 +105,9 @@ class ZookeeperLockOptions(LockOptions):
         "hoodie.write.lock.zookeeper.url", "", "Lock zookeeper: hosts of the ensemble, comma separated.", host=True
     )
     port: int = option(
-        "hoodie.write.lock.zookeeper.port", 2181, "Lock zookeeper: port of the hosts that are given without one."
+        "hoodie.write.lock.zookeeper.port",
+        2181,
+        "Lock zookeeper: port of the hosts that are given without one. Hudi's writers do not read it and use 2181.",
     )
     base_path: str = option(
         "hoodie.write.lock.zookeeper.base_path", "", "Lock zookeeper: parent node of the locks of all tables."

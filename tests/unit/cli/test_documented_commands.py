@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from lakehouse.cli.group import Settings
+from lakehouse.cli.group import DefaultGroup, Settings
 from lakehouse.cli.introspect import command_pages
 from lakehouse.cli.main import program, user_error
 from tests.architecture.sources import ROOT, tracked_files
@@ -40,6 +40,9 @@ def problem(line: str) -> str | None:
     try:
         rest = words
         while isinstance(command, click.Group):
+            if isinstance(command, DefaultGroup) and (not rest or rest[0].startswith("-")):
+                command.default.make_context(command.name, list(rest))
+                return None
             name, below, rest = command.resolve_command(ctx, [word for word in rest if word != "--debug"])
             if below is None:
                 return f"{line}: {name or rest[0]} is unknown"

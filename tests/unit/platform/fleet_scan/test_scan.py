@@ -11,7 +11,8 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.cli.main import main
-from lakehouse.errors import LakehouseError
+from lakehouse.core.operations.services.clean import last_clean
+from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.scans import record_scan, recorded_scans, recorded_tables
 from lakehouse.platform.fleet_scan.proposals import proposed_names
@@ -19,7 +20,7 @@ from lakehouse.platform.fleet_scan.register import register_tables
 from lakehouse.platform.fleet_scan.scan import ScanRequest, scan
 from lakehouse.platform.services.registry import table_service
 from lakehouse.platform.services.support import table_support
-from lakehouse.spec.contracts.fleet_scan import ScannedTable, TableKind
+from lakehouse.spec.contracts.fleet_scan import ProposedPolicy, ScannedTable, TableKind
 from lakehouse.spec.table.services import SERVICES
 from tests.support.fixture_tables import FixtureTable, load_fixture_tables
 from tests.support.shared import fixtures
@@ -139,6 +140,101 @@ def test_table_with_many_writes_and_no_clean_keeps_its_versions(tmp_path: Path) 
     (clean,) = scanned(tmp_path / "lake")["t"].policies
     assert (clean.service, clean.settings) == ("clean", {"enabled": False})
     assert "no clean is on the timeline with 12 writes" in clean.reason
+
+
+def aged(place: Path, writes: int) -> Table:
+    """Create a table of version 6 with one obsolete file, whose last commit is repeated under later times."""
+    table = Table.create(str(place), name="t", record_key="id", options={"hoodie.write.table.version": "6"})
+    table.insert(pa.table({"id": [1]}))
+    table.upsert(pa.table({"id": [1]}))
+    first = max(int(commit.name.partition(".")[0]) for commit in place.glob(".hoodie/*.commit"))
+    for number in range(1, writes - 1):
+        for name in ("commit.requested", "inflight", "commit"):
+            data = (place / f".hoodie/{first}.{name}").read_bytes()
+            (place / f".hoodie/{first + number}.{name}").write_bytes(data)
+    return Table.open(str(place))
+
+
+def proposed(place: Path) -> dict[str, ProposedPolicy]:
+    (table,) = scan(ScanRequest(place=str(place))).tables
+    return {policy.service: policy for policy in table.policies}
+
+
+def test_retention_of_a_clean_that_is_longer_than_the_default_is_proposed(tmp_path: Path) -> None:
+    table = aged(tmp_path / "t", 20)
+    table.with_options({"hoodie.clean.commits.retained": "15"}).services.clean.run(force=True)
+    times = [instant.requested for instant in table.timeline.writes()]
+    last = last_clean(Table.open(table.location).loaded)
+    retained = 0 if last is None else sum(time >= (last.earliest or "") for time in times)
+    assert 10 < retained < 20
+    clean = proposed(tmp_path)["clean"]
+    assert clean.settings == {"enabled": False, "commits_retained": retained}
+    assert f"the last clean kept the newest {retained} commits readable" in clean.reason
+
+
+def test_retention_of_a_clean_that_is_shorter_than_the_default_is_not_proposed(tmp_path: Path) -> None:
+    table = aged(tmp_path / "t", 8)
+    table.with_options({"hoodie.clean.commits.retained": "2"}).services.clean.run(force=True)
+    assert proposed(tmp_path)["clean"].settings == {"enabled": False}
+
+
+def test_long_timeline_is_not_archived_to_fewer_commits_than_today(tmp_path: Path) -> None:
+    aged(tmp_path / "t", 35)
+    policies = proposed(tmp_path)
+    assert policies["archive"].settings == {"min_commits": 35, "max_commits": 45}
+    assert policies["archive"].reason == "the timeline has 35 writes today"
+    assert policies["clean"].settings == {"enabled": False}
+
+
+def test_timeline_of_usual_length_has_no_archive_policy(tmp_path: Path) -> None:
+    aged(tmp_path / "t", 9)
+    assert proposed(tmp_path) == {}
+
+
+def test_policies_of_a_long_timeline_are_accepted_by_the_catalog(tmp_path: Path, catalog: Catalog) -> None:
+    table = aged(tmp_path / "lake/t", 35)
+    table.with_options({"hoodie.clean.commits.retained": "33"}).services.clean.run(force=True)
+    register_tables(catalog, scan(ScanRequest(place=str(tmp_path / "lake"))), author="ann")
+    (entry,) = catalog.list_tables()
+    archive = catalog.settings(entry.identifier, "archive")
+    assert archive.enabled
+    assert archive.options == {"hoodie.keep.min.commits": "35", "hoodie.keep.max.commits": "45"}
+
+
+def test_archive_that_another_program_runs_stays_disabled(lake: Path) -> None:
+    archive = {policy.service: policy for policy in scanned(lake)["sales/mor_v6_h015_archived"].policies}["archive"]
+    assert archive.settings == {"enabled": False}
+    assert "another program archives the timeline to .hoodie/archived" in archive.reason
+
+
+def test_table_whose_buckets_are_not_in_its_properties_is_not_registered_without_options(
+    lake: Path, catalog: Catalog
+) -> None:
+    location = lake / "sales/mor_v6_h015_bucket_index"
+    raw = (location / ".hoodie/hoodie.properties").read_text()
+    assert "hoodie.index.type" not in raw
+    bucket = scanned(lake)["sales/mor_v6_h015_bucket_index"]
+    assert bucket.readable and bucket.table == ""
+    assert "lakehouse table register --option hoodie.index.type=BUCKET" in bucket.next[0]
+    options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"}
+    table = catalog.register_table("sales.bucket", str(location), options=options)
+    assert table.services_as_loaded.policies.index.buckets == 4
+    assert catalog.entry("sales.bucket").spec.options == options
+    with pytest.raises(UserError, match=r"hoodie\.indx\.type"):
+        catalog.register_table("sales.wrong", str(lake / "sales/cow_v6_h015_cdc"), options={"hoodie.indx.type": "x"})
+    assert [entry.identifier for entry in catalog.list_tables()] == ["sales.bucket"]
+
+
+def test_options_of_a_scan_are_stored_in_each_spec(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", f"sqlite:///{tmp_path}/catalog.db")
+    mode = "hoodie.write.concurrency.mode=optimistic_concurrency_control"
+    assert main(["fleet", "scan", str(lake), "--option", mode]) == UserError.exit_code
+    assert "--option is for the tables that --register registers" in capsys.readouterr().err
+    assert main(["fleet", "scan", str(lake), "--register", "--option", mode]) == 0
+    with load_catalog() as catalog:
+        assert catalog.load_table("sales.cdc_15").services_as_loaded.policies.transaction.many_writers
 
 
 def test_registration_is_repeatable_and_enters_policies(lake: Path, catalog: Catalog) -> None:
