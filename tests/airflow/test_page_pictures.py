@@ -317,6 +317,16 @@ DIALOGS = {
     ),
     "savepoint": View(path=f"/table/{REAL}", clicks=(("Savepoint", "button"),), then=("Reason for the savepoint",)),
     "restore": View(path=f"/table/{REAL}", clicks=(("Restore", "td button"),), then=("What would happen",)),
+    **{
+        action.lower(): View(
+            path=f"/table/{REAL}",
+            clicks=((action, "button"), ("Show what would happen", "button")),
+            fill=(("New table version", version),),
+            then=("What would happen",),
+            stubs={"actions/preview": _stub(EFFECTS)},
+        )
+        for action, version in (("Upgrade", "9"), ("Downgrade", "6"))
+    },
     "publish": View(
         path=f"/table/{PUBLISHED}?tab=publication",
         clicks=(("Publish", "td button"),),

@@ -9,12 +9,15 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.version_marks import VersionChangedError, marks_among
 from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.model.instant import Action
+from tests.support.archived import eager
 from tests.support.killed import (
     BASE,
     CALLS,
@@ -49,7 +52,7 @@ FOLDERS = {6: ".hoodie", 8: ".hoodie/timeline", 9: ".hoodie/timeline"}
 
 @cache
 def history(change: Change) -> tuple[Storage, Rows]:
-    """Return a table with a few commits and a crashed write, and its rows."""
+    """Return a table with archived commits, a few active commits and a crashed write, and its rows."""
     kind, version, _ = change
     storage = MemoryStorage()
     table = Table.create(
@@ -67,6 +70,9 @@ def history(change: Change) -> tuple[Storage, Rows]:
     for name in ("delete", "upsert", "insert_overwrite"):
         VERBS[name].run(table)
         rows = VERBS[name].after(rows)
+    eager(table).services.compaction.run(force=True)
+    eager(table).services.clean.run(force=True)
+    assert isinstance(eager(table).services.archive.run(force=True), Archived)
     table.upsert(batch({("a", "a1"): 3}))
     steps = FaultyStorage(copy_of(storage))
     VERBS["upsert"].run(open_as(steps, LOST))
@@ -74,6 +80,13 @@ def history(change: Change) -> tuple[Storage, Rows]:
     with pytest.raises(SimulatedCrash):
         VERBS["upsert"].run(open_as(FaultyStorage(storage, last), LOST))
     return storage, {**rows, ("a", "a1"): 3}
+
+
+@cache
+def archived_keys(change: Change) -> list[tuple[str, Action]]:
+    """Return the archived actions of the history of a change or of its reverse."""
+    first = change if change in CHANGES else (change[0], change[2], change[1])
+    return [i.key for i in open_as(history(first)[0], THIRD).refresh().store.archived_timeline.instants()]
 
 
 def run(storage: Storage, change: Change, pid: int = CRASHED, **options: str) -> object:
@@ -100,6 +113,7 @@ def settled(storage: Storage, change: Change, rows: Rows) -> None:
         assert [name for name in storage.list_names(folder) if parse_instant(name)] == []
     marks = [mark for folder in set(FOLDERS.values()) for mark in marks_among(storage.list_names(folder))]
     assert [mark for mark in marks if mark.is_pending] == []
+    assert [i.key for i in table.refresh().store.archived_timeline.instants()] == archived_keys(change)
     table.upsert(batch(RECOVERY))
     assert rows_of(storage) == {**rows, **RECOVERY}
     assert open_as(storage, THIRD).validate(deep=True).findings == ()
