@@ -10,8 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse import Table
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.rows.stored_names import is_skeleton
+from lakehouse.spark import register
 from tests.support.parquet_folders import regions
 
+pytestmark = pytest.mark.spark
 OPTIONS = {"hoodie.metadata.enable": "false"}
 
 
@@ -35,6 +37,7 @@ def test_spark_reads_writes_and_services_skeleton_files(spark: SparkSession, tmp
         options=OPTIONS,
     )
     expected = {f"k{number:04d}": number for number in range(100)}
+    register(spark)
     frame = spark.read.format("lakehouse").load(table.location)
     assert amounts(frame) == expected
     assert amounts(frame.where("region = 'south' and amount < 62")) == {"k0060": 60, "k0061": 61}

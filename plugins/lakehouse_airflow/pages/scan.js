@@ -63,7 +63,7 @@ const columns = (place) => [
     r.metastore_tables.length ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, `metastore: ${r.metastore_tables.join(', ')}`) : null) },
   { name: 'format', label: 'format', cell: (r) => h(Box, null, KINDS[r.kind] || r.kind, r.version ? ` ${r.version}` : '', h(Text, { fontSize: 'xs', color: 'fg.muted' }, r.type.toLowerCase().replaceAll('_', ' '))) },
   { name: 'size', label: 'size', right: true, help: 'Known if the scan ran with --sizes.', cell: (r) => size(r.bytes) },
-  { name: 'features', label: 'features', cell: (r) => (r.features.length ? h(Box, { minW: '13rem', maxW: '22rem', 'data-text': true }, r.features.map((f) => h(Text, { key: f.feature, fontSize: 'xs' }, `${f.feature}: `, h(Name, { text: f.value.replaceAll(',', ', ') })))) : '-') },
+  { name: 'features', label: 'features', cell: (r) => (r.features.length ? h(Box, { minW: '14rem', maxW: '22rem', 'data-text': true }, r.features.map((f) => h(Text, { key: f.feature, fontSize: 'xs' }, `${f.feature}: `, h(Name, { text: f.value.replaceAll(',', ', ') })))) : '-') },
   { name: 'support', label: 'supported', cell: (r) => h(Box, { maxW: '24rem' }, h(Support, { table: r }),
     r.services.length ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, `${count(r.services.length)} services`) : null,
     reasonsOf(r).map((text) => h(Prose, { key: text, fontSize: 'xs' }, text))) },
