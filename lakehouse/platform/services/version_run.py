@@ -125,7 +125,9 @@ def _recorded(
 ) -> VersionPlan | NothingToDo:
     history, verb = catalog.history, VERSION_CHANGES[not request.upgrade]
     key = RunKey(run_id=leases[0].owner, table_id=entry.id, service=verb)
-    history.end_expired_runs(entry.id, verb, active_run=key.run_id, before_ms=catalog.clock.now_ms())
+    for service in VERSION_CHANGES:
+        active = key.run_id if service == verb else None
+        history.end_expired_runs(entry.id, service, active_run=active, before_ms=catalog.clock.now_ms())
     before = history.run(key.run_id, entry.id, verb)
     try_number = history.start(key.run_id, entry.id, verb, {} if before is None else before.predicted)
     started = catalog.clock.monotonic_s()

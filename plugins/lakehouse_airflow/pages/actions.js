@@ -37,7 +37,7 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
   const send = (to, then) => {
     setBusy(true); setError(null);
     let given;
-    try { given = parameters(); } catch (problem) { setBusy(false); setError(problem); return; }
+    try { given = { ...parameters(), ...(to ? {} : seen(action, shown)) }; } catch (problem) { setBusy(false); setError(problem); return; }
     call(path + to, { method: 'POST', body: { action, parameters: given } })
       .then(then, setError).finally(() => setBusy(false));
   };
@@ -82,6 +82,9 @@ function Field({ field, value, set }) {
     h(Kind, { value, 'aria-label': field.label, placeholder: field.hint, onChange: (e) => set(e.target.value) })),
   field.help ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, field.help) : null);
 }
+
+// A confirmed change of the version is refused if the table has another version than in the plan that was shown.
+const seen = (action, shown) => (['upgrade', 'downgrade'].includes(action) && shown && shown.facts && shown.facts.source ? { from: String(shown.facts.source) } : {});
 
 function parse(fields, values) {
   const found = {};

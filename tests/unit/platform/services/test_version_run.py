@@ -22,12 +22,14 @@ from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
 from lakehouse.platform.fleet_views.table import table_runs
 from lakehouse.platform.services import version_run
+from lakehouse.platform.services.pass_rules import end_crashed_runs
 from lakehouse.platform.services.run import lease_key, run_tables
 from lakehouse.platform.services.service_run import runner
 from lakehouse.platform.services.version_run import run_version_change
 from lakehouse.spec.contracts.job import JobReason
 from lakehouse.spec.contracts.pages import QueueSection
 from lakehouse.spec.job_command import ServiceCommand
+from lakehouse.spec.table.services import SERVICES
 
 NAME = "sales.orders"
 VERSION = "hoodie.write.table.version"
@@ -140,6 +142,14 @@ def test_blocker_ends_the_run_before_anything_is_changed(catalog: Catalog) -> No
         run_version_change(catalog, NAME, upgrade(), run_id="run")
     (run,) = catalog.history.runs(catalog.entry(NAME).id, "upgrade")
     assert run.state is RunState.FAILED and "is pending" in (run.error or "")
+
+
+def test_scheduler_ends_the_record_of_a_change_that_died(catalog: Catalog) -> None:
+    entry = catalog.entry(NAME)
+    catalog.history.start("dead", entry.id, "downgrade")
+    end_crashed_runs(catalog, SERVICES)
+    (run,) = catalog.history.runs(entry.id, "downgrade")
+    assert run.state is RunState.DIED
 
 
 KILLED = """
