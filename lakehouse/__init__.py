@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lakehouse.model.keys import TimestampFormat
     from lakehouse.model.nothing_to_do import NothingToDoReason
     from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+    from lakehouse.platform.export.copies import copy_table, export_to_parquet
 
     progress: Callable[..., AbstractContextManager[None]]
 
@@ -68,6 +69,8 @@ __all__ = [
     "Watermark",
     "WriteCall",
     "__version__",
+    "copy_table",
+    "export_to_parquet",
     "load_catalog",
     "progress",
 ]
@@ -99,6 +102,7 @@ _MODULES = {
     "lakehouse.model.keys": ("TimestampFormat",),
     "lakehouse.model.nothing_to_do": ("NothingToDoReason",),
     "lakehouse.platform.catalog.catalog": ("Catalog", "load_catalog"),
+    "lakehouse.platform.export.copies": ("copy_table", "export_to_parquet"),
     "lakehouse.cli.progress": ("progress",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import cast
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
@@ -14,10 +15,13 @@ from lakehouse.model.display import count_text
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT, is_configured
 from lakehouse.platform.catalog.scans import record_scan
+from lakehouse.platform.fleet_scan.metastore_tables import SCHEME, MetastoreListing, metastore_place, scan_metastore
 from lakehouse.platform.fleet_scan.register import register_tables
 from lakehouse.platform.fleet_scan.scan import ScanRequest
 from lakehouse.platform.fleet_scan.scan import scan as scan_place
+from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.spec.contracts.fleet_scan import FleetScan, ScannedTable, TableKind
+from lakehouse.spec.options.sync import SyncPolicy
 from lakehouse.spec.table.location import resolve
 from lakehouse.spec.table.services import SERVICES
 
@@ -32,10 +36,9 @@ def scan(given: Given) -> int:
     if given.option and not given.register:
         raise UserError("--option is for the tables that --register registers; give both, or none")
     place = resolve(given.place, os.environ, name="PLACE")
-    request = ScanRequest(place=place, depth=given.depth, sizes=given.sizes, namespace=given.namespace)
     with _catalog(given) as catalog:
         registered = {} if catalog is None else {e.identifier: e.location for e in catalog.registered().values()}
-        result = scan_place(request, registered)
+        result = _scanned(place, given, registered)
         if catalog is not None:
             record_scan(catalog.database, result, author(os.environ))
             if given.register:
@@ -47,6 +50,18 @@ def scan(given: Given) -> int:
         count = count_text(len(failed), "folder")
         raise UserError(f"{count} cannot be used, such as {failed[0].location}: {failed[0].problem}")
     return 0
+
+
+def _scanned(place: str, given: Given, registered: Mapping[str, str]) -> FleetScan:
+    if not place.startswith(SCHEME):
+        request = ScanRequest(place=place, depth=given.depth, sizes=given.sizes, namespace=given.namespace)
+        return scan_place(request, registered)
+    if given.sizes:
+        raise UserError("--sizes lists the files below a folder or URL; leave it out for a metastore")
+    metastore = open_metastore(SyncPolicy(), purpose="the scan", override=metastore_place(place).uris)
+    with closing(metastore):
+        listing = cast(MetastoreListing, metastore)
+        return scan_metastore(place, listing, registered, namespace=given.namespace)
 
 
 @contextmanager

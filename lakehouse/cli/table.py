@@ -23,7 +23,7 @@ from lakehouse.cli.progress import terminal_progress
 from lakehouse.cli.specs import author
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
@@ -37,7 +37,7 @@ from lakehouse.platform.catalog.declared_tables import (
 )
 from lakehouse.platform.catalog.open_table import open_table as open_registered
 from lakehouse.spec.contracts.catalog import TableLocation
-from lakehouse.spec.contracts.tables import DeletedRows, VersionChange
+from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
@@ -223,42 +223,6 @@ def delete(given: Given) -> None:
     else:
         result = DeletedRows(dry_run=False, rows=0, reason=outcome.reason)
     show_document(result, given.output)
-
-
-def upgrade(given: Given) -> None:
-    """Change a table to a newer table version, or show the plan."""
-    table = open_table(given.table)
-    with terminal_progress():
-        change = table.upgrade(given.to, dry_run=given.dry_run, grace_s=given.grace_s)
-    _show_change(table, change, given)
-
-
-def downgrade(given: Given) -> None:
-    """Change a table to an older table version, or show the plan."""
-    table = open_table(given.table)
-    with terminal_progress():
-        change = table.downgrade(given.to, dry_run=given.dry_run, grace_s=given.grace_s)
-    _show_change(table, change, given)
-
-
-def _show_change(table: Table, change: Any, given: Given) -> None:
-    version = table.config.version
-    if isinstance(change, NothingToDo):
-        shown = VersionChange(
-            table=table.name, source=version, target=version, is_done=False, warnings=(change.reason,)
-        )
-    else:
-        shown = VersionChange(
-            table=table.name,
-            source=change.source,
-            target=change.target,
-            is_done=change.is_done,
-            steps=change.steps,
-            readers_lost=change.readers_lost,
-            blockers=change.blockers,
-            warnings=change.warnings,
-        )
-    show_document(shown, given.output)
 
 
 def spec_of(name: str) -> TableSpec | None:

@@ -3,6 +3,7 @@
 service actions    request_service, stop_run                                       the catalog, or a task of Airflow
 policies           pause_service, resume_service, edit_policy, remove_policy       write a row of the catalog
 table actions      rollback, rollback_failed, savepoint, restore                   a DAG run does them
+table version      upgrade, downgrade                                              a DAG run does them
 publication        publish, withdraw                                               a DAG run does them
 alarms             silence, end_silence                                            write a row of the catalog
 """
@@ -17,7 +18,7 @@ from typing import Any
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.secrets import has_password
 from lakehouse.spec.table.scheduling import ALL_SERVICES
-from lakehouse.spec.table.services import service_spec
+from lakehouse.spec.table.services import VERSION_CHANGES, service_spec
 
 _Words = tuple[str, ...]
 _SHOWN = 200
@@ -74,6 +75,7 @@ _TABLE = ("--table", "{table}")
 _JSON = ("--output", "json")
 _SCOPE = (*_TABLE, "--namespace", "{namespace}", "--service", "{service}")
 _SET = ("policy", "set", *_SCOPE)
+_VERSIONS = ("--to", "{to}", "--from", "{from}")
 _SCOPES = ("table", "namespace")
 ACTIONS = (
     ActionSpec(
@@ -146,6 +148,17 @@ ACTIONS = (
         required=("instant",),
         command=("restore", "run", *_TABLE, "--to", "{instant}", *_JSON),
         preview=("restore", "run", *_TABLE, "--to", "{instant}", "--dry-run", *_JSON),
+    ),
+    *(
+        ActionSpec(
+            name=verb,
+            text=f"Change the table to {article} table version; stop its writers first.",
+            required=("to",),
+            optional=("from",),
+            command=("table", verb, *_TABLE, *_VERSIONS, *_JSON),
+            preview=("table", verb, *_TABLE, *_VERSIONS, "--dry-run", *_JSON),
+        )
+        for verb, article in zip(VERSION_CHANGES, ("a newer", "an older"), strict=True)
     ),
     ActionSpec(
         name="publish",
@@ -223,7 +236,8 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
     if missing:
         raise UserError(f"{spec.name}: the parameter {missing[0]!r} is missing. {spec.text}")
     of_namespace = "namespace" in spec.subjects and parameters.get("service") == ALL_SERVICES
-    if spec.is_of_service and not of_namespace:
+    stops_change = spec.name == "stop_run" and parameters.get("service") in VERSION_CHANGES
+    if spec.is_of_service and not of_namespace and not stops_change:
         service_spec(str(parameters["service"]))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.spec.table.services import VERSION_CHANGES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
@@ -31,6 +33,10 @@ _INSTANT = {"instant_time": "instant", "commit_time": "instant", "instant": "ins
 #: Values of the argument `op` in Hudi's run_compaction and run_clustering.
 OPERATIONS = {"schedule": "schedule", "run": "run", "execute": "run", "scheduleandexecute": "run"}
 
+#: Names of table versions in Apache Hudi.
+_WORDS = ("ZERO", "ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "NINE")
+VERSION_WORDS: Mapping[str, str] = {word: str(number) for number, word in enumerate(_WORDS)}
+
 ALIASES: Mapping[str, Alias] = {
     "archive_commits": _service("archive", "run"),
     "create_metadata_table": Alias(procedure="metadata", fixed={"op": "rebuild"}),
@@ -43,6 +49,15 @@ ALIASES: Mapping[str, Alias] = {
     "delete_savepoint": Alias(
         procedure="savepoint", positional=("table", "instant"), renamed=_INSTANT, fixed={"op": "delete"}
     ),
+    **{
+        f"{verb}_table": Alias(
+            procedure=verb,
+            positional=("table", "to_version"),
+            renamed={"to_version": "version"},
+            fixed={"op": "run"},
+        )
+        for verb in VERSION_CHANGES
+    },
     "drop_partition": Alias(procedure="drop_partition", positional=("table", "partition")),
     "help": Alias(procedure="help", positional=("cmd",), renamed={"cmd": "procedure"}),
     "init_metadata_table": Alias(procedure="metadata", fixed={"op": "rebuild"}),
@@ -116,7 +131,6 @@ OTHERS: Mapping[str, str] = {
     "delete_marker": "CALL lakehouse.rollback(table => '...', op => 'failed') removes a failed write with its markers",
     "delete_metadata_table": "CALL lakehouse.metadata(table => '...', op => 'rebuild'), or set "
     "'hoodie.metadata.enable' = 'false'",
-    "downgrade_table": "lakehouse table downgrade --table namespace.table --to 6",
     "export_instants": "copy the files below .hoodie/timeline",
     "hdfs_parquet_import": "CREATE TABLE ... USING lakehouse AS SELECT * FROM parquet.`/path`",
     "hive_sync": "lakehouse sync run --table namespace.table",
@@ -142,6 +156,5 @@ OTHERS: Mapping[str, str] = {
     "show_metadata_table_column_stats": "lakehouse table read --table ... --where ... --explain shows pruning",
     "stats_wa": "CALL lakehouse.show_commits(table => '...') has the records and bytes of each commit",
     "sync_validate": "lakehouse sync plan --table namespace.table",
-    "upgrade_table": "lakehouse table upgrade --table namespace.table --to 9",
     "validate_audit_lock": _LOCKS,
 }

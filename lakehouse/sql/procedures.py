@@ -18,9 +18,9 @@ from lakehouse.core.operations.read.timeline_rows import TimelineFilter
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.contracts.document import encode
-from lakehouse.spec.table.services import SERVICE_SPECS
+from lakehouse.spec.table.services import SERVICE_SPECS, VERSION_CHANGES
 from lakehouse.sql.engine import Parameters
-from lakehouse.sql.hudi_procedures import ALIASES, OPERATIONS, OTHERS, Alias
+from lakehouse.sql.hudi_procedures import ALIASES, OPERATIONS, OTHERS, VERSION_WORDS, Alias
 from lakehouse.sql.run_shows import table_of
 from lakehouse.sql.run_writes import outcome_rows
 from lakehouse.sql.session_tables import SessionTables
@@ -370,6 +370,20 @@ def _restore(session: SessionTables, arguments: Arguments) -> pa.Table:
     return _value(table.restore(arguments.required("to"), dry_run=op == "plan", force=arguments.flag("force")))
 
 
+def _version_change(verb: str) -> Callable[[SessionTables, Arguments], pa.Table]:
+    def run(session: SessionTables, arguments: Arguments) -> pa.Table:
+        op = arguments.text("op", "run").lower()
+        if op not in ("run", "plan"):
+            raise UserError(f"CALL lakehouse.{verb}: op => {op!r} must be plan or run", op=op)
+        version = arguments.required("version")
+        table = _table(session, arguments)
+        # Apache Hudi writes versions as words, such as SIX.
+        to = VERSION_WORDS.get(version.upper(), version)
+        return _value(getattr(table, verb)(to, dry_run=op == "plan", spark=session.engine.session))
+
+    return run
+
+
 def _policy(session: SessionTables, arguments: Arguments) -> pa.Table:
     scope, service = arguments.required("table"), arguments.required("service")
     match arguments.text("op", "show").lower():
@@ -499,6 +513,10 @@ PROCEDURES: dict[str, Procedure] = {
     "restore": Procedure(
         _restore, ("table", "to", "op", "force", "options"), "Roll back all writes after a savepoint or commit"
     ),
+    **{
+        verb: Procedure(_version_change(verb), ("table", "op", "version", "options"), f"{text} table version")
+        for verb, text in zip(VERSION_CHANGES, ("Change to a newer", "Change to an older"), strict=True)
+    },
     "policy": Procedure(_policy, ("table", "service", "op", "settings"), "Show, set and remove settings of a service"),
     "ttl_policy": Procedure(
         _ttl_policy,

@@ -1,4 +1,6 @@
-"""The DAG `lakehouse.actions`. It runs actions that users request on pages: rollback, savepoint, restore, publish.
+"""The DAG `lakehouse.actions`. It runs actions that users request on pages.
+
+Actions are rollback, savepoint, restore, upgrade and downgrade of the table version, publish and withdraw.
 
 The params of a run are the number of a recorded action, or a table, an action and its parameters. The catalog records
 the result. Permission to edit this DAG is the permission to act on tables.

@@ -228,6 +228,10 @@ def test_previews_say_what_would_happen_and_change_nothing(server: ApiServer) ->
     )
     assert "0 failed writes would be rolled back" in preview(server, "rollback_failed")
     assert kept in preview(server, "restore", instant=kept)
+    changed = preview(server, "downgrade", to="6")
+    assert "The table changes from version 9 to 6." in changed
+    assert "Step 1: " in changed
+    assert "Nothing to do: the table has version 9." in preview(server, "upgrade", to="9")
     assert server.api(f"{TABLE}/timeline")["instants"] == before
 
 

@@ -226,7 +226,83 @@ REPORTS = {
 }
 ASSET = {"api/v2/assets/7": _stub({"uri": "lakehouse://sales/orders", "name": REAL})}
 
+_SCANNED = {
+    "location": "s3://lake-eu-central-1/marketing/touchpoint_attribution_by_campaign_and_channel",
+    "kind": "hudi",
+    "table": "marketing.touchpoint_attribution_by_campaign_and_channel",
+    "version": 6,
+    "type": "MERGE_ON_READ",
+    "bytes": 38_200_000_000,
+    "features": [
+        {"feature": "payload class", "value": "OverwriteWithLatestAvroPayload"},
+        {"feature": "metadata table", "value": "bloom_filters,column_stats,files"},
+    ],
+    "readable": True,
+    "writable": True,
+    "services": ["compaction", "clustering", "clean", "archive"],
+    "refusals": [{"operation": "index", "reason": "indexes are stored in the metadata table, not maintained here"}],
+    "next": ["lakehouse table validate --table s3://lake-eu-central-1/marketing/touchpoint_attribution --deep"],
+    "registered": "",
+    "problem": "",
+    "metastore_tables": ["marketing.touchpoints_ro", "marketing.touchpoints_rt"],
+}
+_OTHER = {"features": [], "services": [], "metastore_tables": [], "bytes": None, "version": None, "type": ""}
+_PLACES = [
+    {"place": "s3://lake-eu-central-1", "author": "ada", "started_ms": NOW - 7_200_000, "folders": 1204, "tables": 4},
+    {"place": "hms://metastore.example.org:9083", "author": "ada", "started_ms": NOW - 90_000_000, "folders": 12},
+]
+SCAN = {
+    "now_ms": NOW,
+    "scans": _PLACES,
+    "place": "s3://lake-eu-central-1",
+    "totals": {"tables": 4, "hudi": 2, "unreadable": 1, "registered": 1},
+    "total": 4,
+    "offset": 0,
+    "tables": [
+        _SCANNED,
+        {**_SCANNED, "location": "s3://lake-eu-central-1/sales/orders", "registered": REAL, "refusals": []},
+        {
+            **_SCANNED,
+            **_OTHER,
+            "location": "s3://lake-eu-central-1/raw/clicks",
+            "kind": "parquet",
+            "readable": False,
+            "writable": False,
+            "next": ["lakehouse spec suggest s3://lake-eu-central-1/raw/clicks"],
+        },
+        {
+            **_SCANNED,
+            **_OTHER,
+            "location": "s3://lake-eu-central-1/secret",
+            "kind": "unreadable",
+            "readable": False,
+            "writable": False,
+            "problem": "access denied: s3://lake-eu-central-1/secret; the credentials need the permission to list it",
+            "next": [],
+        },
+    ],
+}
+EMPTY_SCAN = {**SCAN, "scans": [], "place": "", "totals": dict.fromkeys(SCAN["totals"], 0), "total": 0, "tables": []}
+NEW_SCAN = {
+    **SCAN,
+    "scans": _PLACES[:1],
+    "totals": {**SCAN["totals"], "registered": 0},
+    "tables": [_SCANNED],
+    "total": 1,
+}
+
 PAGES = {
+    "scan": View(
+        path="/scan",
+        see=("touchpoint_attribution", "read and write", "access denied", "lakehouse spec suggest", "50 % of Hudi's"),
+        stubs={"api/v1/scans": _stub(SCAN)},
+    ),
+    "scan-empty": View(path="/scan", see=("No place was scanned yet", "lakehouse fleet scan s3://lake")),
+    "scan-first-hour": View(
+        path="/scan",
+        see=("No table of this place is registered yet", "--register"),
+        stubs={"api/v1/scans": _stub(NEW_SCAN)},
+    ),
     "fleet": View(path="", see=(REAL, LONG, BROKEN, "hr.unseen")),
     "fleet-empty": View(path="", see=("lakehouse table register",), stubs={"api/v1/tables?": _stub(EMPTY_TABLES)}),
     "fleet-filtered": View(path="?search=none-such", see=("No table matches",)),
@@ -317,6 +393,16 @@ DIALOGS = {
     ),
     "savepoint": View(path=f"/table/{REAL}", clicks=(("Savepoint", "button"),), then=("Reason for the savepoint",)),
     "restore": View(path=f"/table/{REAL}", clicks=(("Restore", "td button"),), then=("What would happen",)),
+    **{
+        action.lower(): View(
+            path=f"/table/{REAL}",
+            clicks=((action, "button"),),
+            fill=(("New table version", version),),
+            then=("What would happen",),
+            stubs={"actions/preview": _stub(EFFECTS)},
+        )
+        for action, version in (("Upgrade", "9"), ("Downgrade", "6"))
+    },
     "publish": View(
         path=f"/table/{PUBLISHED}?tab=publication",
         clicks=(("Publish", "td button"),),

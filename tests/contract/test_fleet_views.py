@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.connect import Database, upgrade
 from lakehouse.platform.catalog.models import AlarmRow, DecisionRow, LeaseRow, PolicyRow, RunRow
+from lakehouse.platform.catalog.scans import record_scan
 from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
 from lakehouse.platform.fleet_views.names import UnknownTableError
@@ -24,10 +25,12 @@ from lakehouse.platform.fleet_views.policies import (
     table_policy_page,
 )
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
+from lakehouse.platform.fleet_views.scans import ScanQuery, scan_page
 from lakehouse.platform.fleet_views.silences import apply_silence, silence_change
 from lakehouse.platform.fleet_views.stopping import AirflowTask, active_run, airflow_task, stop_effects
 from lakehouse.platform.fleet_views.summary import fleet_summary
 from lakehouse.platform.fleet_views.table import table_page, why_page
+from lakehouse.spec.contracts.fleet_scan import FleetScan, ScannedTable, ScanTotals, TableKind
 from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, QueueSection
 from lakehouse.spec.table.services import SERVICES
 from tests.support.fleet_rows import HOUR_MS, FleetTable, add_table, numbers
@@ -161,6 +164,28 @@ def test_fleet_is_filtered_sorted_and_paged_by_the_database(catalog: Database) -
     assert (row.history[-1], len(row.history) in (5, 6)) == (1029, True)
     assert list(row.history) == sorted(row.history)
     assert row.last_run is not None and row.last_run.started_ms == NOW - HOUR_MS
+
+
+def test_scan_page_has_the_tables_of_a_place_with_their_names_in_the_catalog(catalog: Database) -> None:
+    with catalog.reading() as session:
+        assert scan_page(session, ScanQuery(), NOW).scans == ()
+        location = fleet_page(session, FleetQuery(search="t0123"), NOW).rows[0].location
+    found = [ScannedTable(location=location, kind=TableKind.HUDI, version=6)]
+    found += [ScannedTable(location=f"/far/{n}", kind=TableKind.PARQUET, problem="damaged") for n in range(3)]
+    record_scan(catalog, FleetScan(place="/lake", started_ms=NOW, tables=tuple(found)), "ada")
+    record_scan(catalog, FleetScan(place="/old", started_ms=NOW - 1), "oleg")
+    with catalog.reading() as session, counted(catalog.engine) as statements:
+        page = scan_page(session, ScanQuery(paging=Paging(limit=2)), NOW)
+    assert 0 < len(statements) <= 7, statements
+    assert [scan.place for scan in page.scans] == ["/lake", "/old"]
+    assert (page.place, page.total, page.scans[0].author, page.scans[0].tables) == ("/lake", 4, "ada", 4)
+    assert page.totals == ScanTotals(tables=4, hudi=1, unreadable=0, registered=1)
+    assert [(table.location, table.registered) for table in page.tables] == [(location, "n3.t0123"), ("/far/0", "")]
+    with catalog.reading() as session:
+        only = scan_page(session, ScanQuery(place="/lake", kind=TableKind.PARQUET, search="FAR/2"), NOW)
+        assert ([table.location for table in only.tables], only.total) == (["/far/2"], 1)
+        assert scan_page(session, ScanQuery(place="/old"), NOW).tables == ()
+        assert scan_page(session, ScanQuery(place="/none"), NOW).place == "/none"
 
 
 def test_summary_counts_tables_runs_and_due_services(catalog: Database) -> None:

@@ -76,6 +76,12 @@ def table(metastore: Metastore, tmp_path: Path) -> HiveTable:
     return wanted
 
 
+def test_databases_and_tables_are_listed(metastore: MemoryMetastore | HiveMetastore, table: HiveTable) -> None:
+    assert table.database in metastore.databases()
+    assert metastore.table_names(table.database) == (table.name,)
+    assert metastore.table_names(f"{table.database}_missing") == ()
+
+
 def part(table: HiveTable, *values: str, columns: tuple[Column, ...] = COLUMNS) -> HivePartition:
     """Return a partition whose location follows from its name."""
     names = [column.name for column in table.partition_columns]

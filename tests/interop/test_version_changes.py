@@ -8,9 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.version.version_plan import VersionPlan
 from lakehouse.core.table.table import Table
 from tests.support import hudi_rs
+from tests.support.archived import eager
 from tests.support.fixture_tables import canonical_rows
 from tests.support.hudi import Hudi, find_older_jar
 from tests.support.hudi_rs import like
@@ -101,3 +103,33 @@ def test_table_of_hudi_0_15_goes_to_version_9_and_back(kind: str, hudi: Hudi, hu
     expected["a2"] = "ours"
     assert Table.open(location).config.version == 6
     assert rows_of(location, EQUAL_TIMES, hudi_1_2=hudi, hudi_0_15=hudi_0_15) == expected
+
+
+def archived_by_hudi(hudi: Hudi, location: str) -> set[str]:
+    """Return the commits that Hudi reads from the archive."""
+    text = "CALL show_archived_commits(table => '{table}', limit => 100, start_ts => '2020', end_ts => '2099')"
+    return set(hudi.query(text, table=location, **NO_METADATA).column("commit_time").to_pylist())
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_hudi_reads_and_continues_an_archive_that_was_copied(version: int, hudi: Hudi, tmp_path: Path) -> None:
+    location, other = str(tmp_path / "table"), 15 - version
+    options = {"hoodie.write.table.version": str(version), **WITHOUT_METADATA}
+    table = Table.create(location, name="t", record_key="id", partition_by="p", ordering="ts", options=options)
+    for number in range(8):
+        table.upsert(batch(["a1", f"b{number % 3}"], number, f"{number}"))
+    eager(table).services.clean.run(force=True)
+    assert isinstance(eager(table).services.archive.run(force=True), Archived)
+    archived = {instant.requested for instant in table.archived()}
+    changed(location, "upgrade" if version < other else "downgrade", other)
+    assert archived_by_hudi(hudi, location) == archived
+    # Hudi copies the archive back; its downgrade drops every eleventh action.
+    verb = "downgrade_table" if version < other else "upgrade_table"
+    word = {6: "SIX", 9: "NINE"}[version]
+    hudi.sql(f"CALL {verb}(table => '{{table}}', to_version => '{word}')", table=location, **NO_METADATA)
+    again = Table.open(location)
+    assert again.config.version == version
+    assert {instant.requested for instant in again.archived()} == archived
+    commits = again.refresh().store.commits(again.archived())
+    assert sorted(metadata.stats[0].num_writes > 0 for _, metadata in commits) == [True] * len(archived)
+    rows_of(location, EQUAL_TIMES, hudi_1_2=hudi)

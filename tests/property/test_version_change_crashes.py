@@ -9,12 +9,15 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.version_marks import VersionChangedError, marks_among
 from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.model.instant import Action
+from tests.support.archived import eager
 from tests.support.killed import (
     BASE,
     CALLS,
@@ -49,7 +52,7 @@ FOLDERS = {6: ".hoodie", 8: ".hoodie/timeline", 9: ".hoodie/timeline"}
 
 @cache
 def history(change: Change) -> tuple[Storage, Rows]:
-    """Return a table with a few commits and a crashed write, and its rows."""
+    """Return a table with archived commits, a few active commits and a crashed write, and its rows."""
     kind, version, _ = change
     storage = MemoryStorage()
     table = Table.create(
@@ -67,6 +70,10 @@ def history(change: Change) -> tuple[Storage, Rows]:
     for name in ("delete", "upsert", "insert_overwrite"):
         VERBS[name].run(table)
         rows = VERBS[name].after(rows)
+    if table.config.is_merge_on_read:
+        eager(table).services.compaction.run(force=True)
+    eager(table).services.clean.run(force=True)
+    assert isinstance(eager(table).services.archive.run(force=True), Archived)
     table.upsert(batch({("a", "a1"): 3}))
     steps = FaultyStorage(copy_of(storage))
     VERBS["upsert"].run(open_as(steps, LOST))
@@ -74,6 +81,12 @@ def history(change: Change) -> tuple[Storage, Rows]:
     with pytest.raises(SimulatedCrash):
         VERBS["upsert"].run(open_as(FaultyStorage(storage, last), LOST))
     return storage, {**rows, ("a", "a1"): 3}
+
+
+@cache
+def archived_keys(change: Change) -> list[tuple[str, Action]]:
+    """Return the archived actions of the history of a change."""
+    return [i.key for i in open_as(history(change)[0], THIRD).refresh().store.archived_timeline.instants()]
 
 
 def run(storage: Storage, change: Change, pid: int = CRASHED, **options: str) -> object:
@@ -91,15 +104,17 @@ def trace(change: Change) -> tuple[str, ...]:
     return tuple(storage.trace)
 
 
-def settled(storage: Storage, change: Change, rows: Rows) -> None:
-    """Check that the change is complete, and that the table has these rows and can be written."""
+def settled(storage: Storage, change: Change, rows: Rows, *, version: int | None = None) -> None:
+    """Check that the table has the new version, or `version`, with these rows and its archive, and can be written."""
     table = open_as(storage, THIRD, range(LOST, THIRD))
-    assert table.config.version == change[2]
+    present = change[2] if version is None else version
+    assert table.config.version == present
     assert rows_of(storage) == rows
-    for folder in {*FOLDERS.values()} - {FOLDERS[change[2]]}:
+    for folder in {*FOLDERS.values()} - {FOLDERS[present]}:
         assert [name for name in storage.list_names(folder) if parse_instant(name)] == []
     marks = [mark for folder in set(FOLDERS.values()) for mark in marks_among(storage.list_names(folder))]
     assert [mark for mark in marks if mark.is_pending] == []
+    assert [i.key for i in table.refresh().store.archived_timeline.instants()] == archived_keys(change)
     table.upsert(batch(RECOVERY))
     assert rows_of(storage) == {**rows, **RECOVERY}
     assert open_as(storage, THIRD).validate(deep=True).findings == ()
@@ -152,7 +167,7 @@ def test_unfinished_change_is_abandoned_by_a_change_to_the_present_version(chang
         with pytest.raises(RetryableError, match=f"a change to table version {change[2]} is not finished"):
             table.upsert(batch(RECOVERY))
         table.upgrade(change[1], grace_s=0)
-        settled(storage, (change[0], change[2], change[1]), rows)
+        settled(storage, change, rows, version=change[1])
 
 
 def written_by_rival(storage: Storage, number: int, change: Change, monkeypatch: pytest.MonkeyPatch) -> bool:

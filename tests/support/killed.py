@@ -324,6 +324,8 @@ def leftovers(storage: Storage) -> list[str]:
     left = [f"pending {instant.requested}.{instant.action}" for instant in timeline.where(pending=True)]
     left += [f"missing {path}" for path in sorted(named - {file.path for file in storage.list("")})]
     left += strays_of_metadata(storage)
+    archived = table.refresh().store.commits(table.archived())
+    named |= {stat.path for _, metadata in archived for stat in metadata.stats}
     for file in storage.list(""):
         if file.path == DEFINITIONS_PATH or file.path.startswith(f"{METADATA}/"):
             continue

@@ -9,9 +9,10 @@ from lakehouse.cli.parameters import Count, DescribedArgument, catalog, flag, op
 
 _SCAN = """Find the tables below a place, and report what each one supports; nothing is changed.
 
-PLACE is a folder or URL of a storage. Hudi tables of any version, Parquet folders, Delta and Iceberg tables are
-found by their metadata folders, and the root of a table ends the descent. For each Hudi table the command reads
-properties and timeline, and runs the checks of reads, writes and services.
+PLACE is a folder or URL of a storage, or a Hive Metastore: hms://host:9083, or hms://host:9083/database. Hudi tables of
+any version, Parquet folders, Delta and Iceberg tables are found by their metadata folders, and the root of a table ends
+the descent. For each Hudi table the command reads properties and timeline, and runs the checks of reads, writes and
+services.
 
 The result contains the commands to run next, and policies that keep the behaviour of today: a service that another
 program runs stays disabled, and nothing is deleted earlier. With --register the readable tables are registered with
@@ -27,7 +28,9 @@ COMMANDS: dict[str, click.Command] = {
                 "fleet:scan",
                 _SCAN,
                 [
-                    DescribedArgument("place", "A folder or URL, such as s3://bucket/lake.", metavar="PLACE"),
+                    DescribedArgument(
+                        "place", "A folder or URL, such as s3://bucket/lake, or hms://host:9083.", metavar="PLACE"
+                    ),
                     value("--depth", "Maximum number of levels below the place.", type=Count(0), default=12),
                     flag("--sizes", "Also list all files of each table, to report their number and size."),
                     value(
@@ -49,6 +52,7 @@ COMMANDS: dict[str, click.Command] = {
                     "lakehouse fleet scan /data/warehouse --register --namespace sales",
                     "lakehouse fleet scan /data/warehouse --register --option "
                     "hoodie.write.concurrency.mode=optimistic_concurrency_control",
+                    "lakehouse fleet scan hms://metastore:9083/sales",
                 ),
             )
         ],

@@ -137,13 +137,15 @@ _DELETE = Command(
     examples=("lakehouse table delete --table sales.orders --where \"rider_id = 'r7'\" --dry-run",),
 )
 _GRACE = "Seconds for which the old timeline stays readable for reads that began before the change."
+_FROM = "The version for which the plan was made; a table of another version is not changed. Default: any."
 _UPGRADE = Command(
     "upgrade",
-    "table:upgrade",
+    "version:upgrade",
     "Change a table to a newer table version, or continue an upgrade that failed. Stop the writers first.",
     [
         table(),
         value("--to", "The new table version.", type=OneOf(("8", "9")), default="9"),
+        value("--from", _FROM),
         flag("--dry-run", "Show the steps, the readers that are lost and the blockers; change nothing."),
         value("--grace-s", _GRACE, type=Count(0), default=10),
         output(),
@@ -152,11 +154,12 @@ _UPGRADE = Command(
 )
 _DOWNGRADE = Command(
     "downgrade",
-    "table:downgrade",
+    "version:downgrade",
     "Change a table to an older table version, or continue a downgrade that failed. Stop the writers first.",
     [
         table(),
         value("--to", "The older table version.", type=OneOf(("6", "8")), required=True),
+        value("--from", _FROM),
         flag("--dry-run", "Show the steps, the readers that are lost and the blockers; change nothing."),
         value("--grace-s", _GRACE, type=Count(0), default=10),
         output(),

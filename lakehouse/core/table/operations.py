@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.undo.rollback import roll_back_expired_writes, rollback
     from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
     from lakehouse.core.operations.validate.validate import validate
-    from lakehouse.core.operations.version.change_version import VersionRequest, change_version
+    from lakehouse.core.operations.version.change_version import change_version
+    from lakehouse.core.operations.version.version_plan import VersionRequest
     from lakehouse.core.operations.write.write import write
     from lakehouse.core.table.bootstrap import BootstrapRequest, bootstrap
     from lakehouse.core.table.input_rows import InputRules, has_rows, input_batch
@@ -61,7 +62,8 @@ _MODULES = {
     "lakehouse.core.operations.undo.rollback": ("roll_back_expired_writes", "rollback"),
     "lakehouse.core.operations.undo.savepoint": ("create_savepoint", "delete_savepoint"),
     "lakehouse.core.operations.validate.validate": ("validate",),
-    "lakehouse.core.operations.version.change_version": ("VersionRequest", "change_version"),
+    "lakehouse.core.operations.version.change_version": ("change_version",),
+    "lakehouse.core.operations.version.version_plan": ("VersionRequest",),
     "lakehouse.core.operations.write.write": ("write",),
     "lakehouse.core.table.alter": ("AlterBuilder",),
     "lakehouse.core.table.bootstrap": ("BootstrapRequest", "bootstrap"),

@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from lakehouse.core.operations.read.health import TableHealth
     from lakehouse.core.operations.undo.restore import Restored
     from lakehouse.core.operations.undo.rollback import FailedWrites
-    from lakehouse.core.operations.version.change_version import VersionRequest
-    from lakehouse.core.operations.version.version_plan import VersionPlan
+    from lakehouse.core.operations.version.version_plan import VersionPlan, VersionRequest
     from lakehouse.core.table.alter import AlterBuilder
     from lakehouse.core.table.inspection import TableInspection
     from lakehouse.core.table.metadata import TableMetadata

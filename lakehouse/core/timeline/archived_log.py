@@ -15,16 +15,18 @@ from typing import TypeVar
 from lakehouse.core.format.timeline.archive_log import (
     DEFAULT_FOLDER,
     StateFile,
+    encode_actions,
     encode_log,
     log_name,
     parse_log_name,
     read_actions,
+    read_changes,
     read_instants,
 )
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, Storage
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, RetryableError
 from lakehouse.model.archive import ArchivedAction, HistoryFile
-from lakehouse.model.instant import Instant
+from lakehouse.model.instant import Action, Instant
 
 _Item = TypeVar("_Item")
 _READERS = 8
@@ -73,14 +75,29 @@ class ArchivedLog:
         """
         wanted = frozenset(requested)
 
+        return {action.instant.requested: action for action in self.each(wanted, containing)} if wanted else {}
+
+    def each(self, requested: Iterable[str], containing: bytes = b"") -> list[ArchivedAction]:
+        """Return all actions with these requested times; an action may be there several times. See `actions`."""
+        wanted = frozenset(requested)
+
         def of_file(file: FileInfo) -> list[ArchivedAction]:
             here = wanted & {instant.requested for instant in self._read(file)}
             return list(self._actions(file, here, containing)) if here else []
 
-        actions = (
-            self._reading(lambda files: [a for some in self._each(of_file, files) for a in some]) if wanted else []
-        )
-        return {action.instant.requested: action for action in actions}
+        return self._reading(lambda files: [action for some in self._each(of_file, files) for action in some])
+
+    def changes(self) -> dict[tuple[str, Action], str]:
+        """Return the time of the last change of each archived action that has one, by its key."""
+
+        def of_file(file: FileInfo) -> dict[tuple[str, Action], str]:
+            try:
+                return read_changes(self._storage.get(file.path))
+            except CorruptTableError as error:
+                raise self._damaged(file, error) from error
+
+        each = self._reading(lambda files: list(self._each(of_file, files)))
+        return {key: time for changes in each for key, time in changes.items()}
 
     def files(self) -> list[HistoryFile]:
         """Return the files of the archive, by the instants in them; empty if nothing was archived yet."""
@@ -97,7 +114,13 @@ class ArchivedLog:
 
         `check` raises if the lock was lost. Raises RetryableError if another archive run creates the same file.
         """
-        data = b"".join(encode_log(files))
+        self._append(b"".join(encode_log(files)), check)
+
+    def append_actions(self, actions: Iterable[ArchivedAction], check: Callable[[], None]) -> None:
+        """Write actions with commits in JSON as a new file, one record each; see `append`."""
+        self._append(b"".join(encode_actions(actions)), check)
+
+    def _append(self, data: bytes, check: Callable[[], None]) -> None:
         numbers = [number for file in self._list() if (number := parse_log_name(file.name)) is not None]
         path = f"{self.directory}/{log_name(max(numbers, default=0) + 1)}"
         check()

@@ -57,6 +57,8 @@ class ArchivedTimeline:
         #: The folder of the archive, relative to the table.
         self.directory = directory
         self._instants: dict[HistoryFile, list[Instant]] = {}
+        # The bounds of files whose names do not contain them, by name.
+        self._bounds: dict[str, tuple[str, str]] = {}
 
     def instants(
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
@@ -105,6 +107,19 @@ class ArchivedTimeline:
 
         return self._reading(read) if wanted else {}
 
+    def each(self, requested: Iterable[str]) -> list[ArchivedAction]:
+        """Return all actions with these requested times; an action may be there several times."""
+        wanted = frozenset(requested)
+
+        def read(files: list[HistoryFile]) -> list[ArchivedAction]:
+            actions: list[ArchivedAction] = []
+            for file in files:
+                here = frozenset(time for time in wanted if file.first <= time <= file.last)
+                actions.extend(self._actions(file, here) if here else ())
+            return actions
+
+        return self._reading(read)
+
     def files(self) -> list[HistoryFile]:
         """Return the files of the current manifest; empty if nothing was archived yet."""
         for _ in range(_TRIES):
@@ -112,7 +127,7 @@ class ArchivedTimeline:
             if number is None:
                 return []
             try:
-                return list(decode_manifest(self._storage.get(self._path(manifest_name(number)))))
+                return self._bounded(decode_manifest(self._storage.get(self._path(manifest_name(number)))))
             except NotFoundError:
                 # The manifest was replaced and deleted after its number was read.
                 continue
@@ -179,6 +194,21 @@ class ArchivedTimeline:
             f"{self._storage.root}: a file of the archive is missing: {lost}", path=lost.path
         ) from lost
 
+    def _bounded(self, files: Iterable[HistoryFile]) -> list[HistoryFile]:
+        """Return the files with the times of their actions.
+
+        An upgrade by Hudi copies the newest archive file first, and puts the first and the last action of a batch in
+        the name, so these are not the smallest and the largest times (V6-12.2).
+        """
+        bounded = []
+        for file in files:
+            if file.first > file.last and file.name not in self._bounds:
+                times = [instant.requested for instant in self._read(file)]
+                self._bounds[file.name] = (min(times, default=file.last), max(times, default=file.first))
+            first, last = self._bounds.get(file.name, (file.first, file.last))
+            bounded.append(replace(file, first=first, last=last))
+        return bounded
+
     def _read(self, file: HistoryFile) -> list[Instant]:
         if file not in self._instants:
             with self._readable(file), self._storage.open_input(self._path(file.name)) as source:
@@ -242,7 +272,7 @@ class ArchivedTimeline:
                 if current != number or VERSION_FILE not in names:
                     check()
                     self._storage.put(self._path(VERSION_FILE), str(number).encode())
-                return list(files)
+                return self._bounded(files)
             if number == current:
                 raise CorruptTableError(
                     f"{self._storage.root}: {self._path(manifest_name(number))} is damaged, or files that it lists are "

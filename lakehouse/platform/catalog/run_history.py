@@ -356,6 +356,11 @@ class RunHistory:
                 )
                 mark_changed(session, [table_id], self._clock.now_ms())
 
+    def predict(self, run_id: str, table_id: int, service: str, predicted: Mapping[str, Any]) -> None:
+        """Record the plan of an active run that no decision predicted."""
+        with self._database.session() as session:
+            session.execute(update(RunRow).where(_is(run_id, table_id, service)).values(predicted=dict(predicted)))
+
     def progress(self, run_id: str, table_id: int, service: str, progress: Mapping[str, Any]) -> None:
         """Record the progress of an active run; the progress of a run that has ended is not changed."""
         mine = _is(run_id, table_id, service) & (RunRow.state == RunState.RUNNING)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
 
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import ScannedTableRow, ScanRow, TableRow
@@ -50,20 +52,25 @@ def record_scan(database: Database, scan: FleetScan, author: str) -> None:
 def recorded_scans(database: Database) -> tuple[RecordedScan, ...]:
     """Return the recorded scans, the newest first."""
     with database.session() as session:
-        counts = select(ScannedTableRow.place, func.count()).group_by(ScannedTableRow.place)
-        tables = {place: count for place, count in session.execute(counts)}
-        rows = session.scalars(select(ScanRow).order_by(ScanRow.started_ms.desc(), ScanRow.place))
-        return tuple(
-            RecordedScan(
-                place=row.place,
-                author=row.author,
-                started_ms=row.started_ms,
-                seconds=row.seconds,
-                folders=row.folders,
-                tables=tables.get(row.place, 0),
-            )
-            for row in rows
+        return scans(session)
+
+
+def scans(session: Session) -> tuple[RecordedScan, ...]:
+    """Return the recorded scans of a session, the newest first."""
+    counts = select(ScannedTableRow.place, func.count()).group_by(ScannedTableRow.place)
+    tables = {place: count for place, count in session.execute(counts)}
+    rows = session.scalars(select(ScanRow).order_by(ScanRow.started_ms.desc(), ScanRow.place))
+    return tuple(
+        RecordedScan(
+            place=row.place,
+            author=row.author,
+            started_ms=row.started_ms,
+            seconds=row.seconds,
+            folders=row.folders,
+            tables=tables.get(row.place, 0),
         )
+        for row in rows
+    )
 
 
 def recorded_tables(
@@ -73,11 +80,16 @@ def recorded_tables(
     with database.session() as session:
         query = select(ScannedTableRow).filter_by(place=place).order_by(ScannedTableRow.number).offset(offset)
         tables = [decode(ScannedTable, row.document) for row in session.scalars(query.limit(limit))]
-        places = [end for table in tables for end in _spellings(table.location)]
-        registered = {
-            row.location.rstrip("/"): f"{row.namespace}.{row.name}"
-            for row in session.scalars(select(TableRow).where(TableRow.location.in_(places)))
-        }
+        return with_registrations(session, tables)
+
+
+def with_registrations(session: Session, tables: Sequence[ScannedTable]) -> tuple[ScannedTable, ...]:
+    """Return scanned tables with the names that they have in the catalog now."""
+    places = [end for table in tables for end in _spellings(table.location)]
+    registered = {
+        row.location.rstrip("/"): f"{row.namespace}.{row.name}"
+        for row in session.scalars(select(TableRow).where(TableRow.location.in_(places)))
+    }
     return tuple(replace(table, registered=registered.get(table.location.rstrip("/"), "")) for table in tables)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,8 +55,9 @@ def scan(request: ScanRequest, registered: Mapping[str, str] | None = None, *, c
     # An error of the place itself is the error of the command.
     storage.list_dir("")
     discovery = discover(storage, depth=request.depth)
+    taken = registered or {}
     tables = _examined(storage, discovery.places, sizes=request.sizes)
-    named = _named(tables, storage.root, request.namespace, registered or {})
+    named = with_names(tables, proposed_names(_places(tables), storage.root, request.namespace, taken), taken)
     return FleetScan(
         place=storage.root,
         started_ms=started,
@@ -91,10 +92,14 @@ def _advance(stage: Stage, observer: ProgressObserver) -> None:
     observer.advanced(stage, 1, 0)
 
 
-def _named(tables: list[ScannedTable], root: str, namespace: str, registered: Mapping[str, str]) -> list[ScannedTable]:
-    """Return the tables with names for the catalog and the commands to run next."""
-    places = {table.location: table.table for table in tables if _can_be_registered(table)}
-    names = proposed_names(places, root, namespace, registered)
+def _places(tables: Sequence[ScannedTable]) -> dict[str, str]:
+    return {table.location: table.table for table in tables if can_be_registered(table)}
+
+
+def with_names(
+    tables: Sequence[ScannedTable], names: Mapping[str, str], registered: Mapping[str, str]
+) -> list[ScannedTable]:
+    """Return the tables with their names for the catalog, by location, and the commands to run next."""
     locations = {location.rstrip("/"): name for name, location in registered.items()}
     named = []
     for table in tables:
@@ -104,7 +109,8 @@ def _named(tables: list[ScannedTable], root: str, namespace: str, registered: Ma
     return named
 
 
-def _can_be_registered(table: ScannedTable) -> bool:
+def can_be_registered(table: ScannedTable) -> bool:
+    """Return whether a catalog accepts a table."""
     refused = any(refusal.operation == REGISTER for refusal in table.refusals)
     return table.kind is TableKind.HUDI and table.readable and not refused
 

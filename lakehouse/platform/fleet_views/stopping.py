@@ -14,6 +14,7 @@ from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.fleet_views.fleet import full_name_column
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.actions import Effects
+from lakehouse.spec.table.services import VERSION_CHANGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,15 @@ def stop_effects(active: ActiveRun, table: str, is_finished: bool) -> Effects:
         return Effects.none(f"the {active.task.text} has ended; the run ends when its lease expires")
     others = [name for name in active.tables if name != table]
     shared = (f"The same job works on {some(others)}; these runs stop, too.",) if others else ()
+    if active.service in VERSION_CHANGES:
+        return Effects(
+            sentences=(
+                f"The {active.task.text} is marked failed without a retry, and its processes end.",
+                "Readers see the table in the former version or in the new one. If the change has begun, writers are "
+                f"refused until it is requested again: {active.service} to the new version continues it, and to the "
+                "present version abandons it.",
+            )
+        )
     sentences = (
         f"The {active.task.text} is marked failed without a retry, and its processes end.",
         *shared,

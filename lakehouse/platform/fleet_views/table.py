@@ -36,7 +36,7 @@ from lakehouse.spec.contracts.pages import (
     TableRuns,
     WhyPage,
 )
-from lakehouse.spec.table.services import SERVICES, service_spec
+from lakehouse.spec.table.services import SERVICES, VERSION_CHANGES, service_spec
 
 _SPECS, _RUNS, _DECISIONS, _ALL_RUNS = 50, 50, 50, 1000
 _GROWTH_MS, _STEP_MS = 30 * 86_400_000, 4 * 3_600_000
@@ -135,7 +135,7 @@ def _enabled(service: str, settings: Mapping[str, Any]) -> bool:
 
 def _active_runs(session: Session, identifier: str, now_ms: int) -> dict[str, str]:
     """Return the runs that hold a lease on the table, by service."""
-    keys = [f"{identifier}/{service}" for service in SERVICES]
+    keys = [f"{identifier}/{service}" for service in (*SERVICES, *VERSION_CHANGES)]
     query = select(LeaseRow.key, LeaseRow.owner).where(LeaseRow.key.in_(keys), LeaseRow.expires_ms > now_ms)
     return {key.rpartition("/")[2]: owner for key, owner in session.execute(query)}
 

@@ -68,6 +68,16 @@ class HiveMetastore:
             raise UserError(f"{self._name}: {database!r} is not a valid database name: {error.message}") from error
         return True
 
+    def databases(self) -> tuple[str, ...]:
+        """Return the names of all databases, sorted."""
+        names: list[str] = self._client.call(lambda c: c.get_all_databases())
+        return tuple(sorted(names))
+
+    def table_names(self, database: str) -> tuple[str, ...]:
+        """Return the names of all tables and views of a database, sorted; empty if it does not exist."""
+        names: list[str] = self._client.call(lambda c: c.get_all_tables(database))
+        return tuple(sorted(names))
+
     def table(self, database: str, name: str) -> HiveTable | None:
         """See `Metastore.table`."""
         table = self._table(database, name)

@@ -48,6 +48,14 @@ class MemoryMetastore:
 
         return self._request("create_database", create)
 
+    def databases(self) -> tuple[str, ...]:
+        """Return the names of all databases, sorted."""
+        return self._request("databases", lambda: tuple(sorted(self._databases)))
+
+    def table_names(self, database: str) -> tuple[str, ...]:
+        """Return the names of all tables of a database, sorted; empty if it does not exist."""
+        return self._request("table_names", lambda: tuple(sorted(n for d, n in self._tables if d == database.lower())))
+
     def table(self, database: str, name: str) -> HiveTable | None:
         """See `Metastore.table`."""
         return self._request("table", lambda: deepcopy(self._tables.get(_key(database, name))))

@@ -16,7 +16,7 @@ from lakehouse.platform.services.assess import Assessment
 from lakehouse.platform.services.budgets import Budget, Limits, Refusal, Slots
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.decision_text import elapsed_text, work_text
-from lakehouse.spec.table.services import SERVICES, service_spec
+from lakehouse.spec.table.services import SERVICES, VERSION_CHANGES, service_spec
 
 __all__ = [
     "AssessedService",
@@ -247,6 +247,9 @@ def _clash(assessed: AssessedService, running: Collection[RunningService]) -> Re
     for run in sorted(running, key=lambda run: run.service):
         if run.service == assessed.service:
             return _same_service(run)
+        if run.service in VERSION_CHANGES:
+            text = f"{run.service} {_HOLDS[run.stage]}, and no service runs beside a change of the table version"
+            return Refusal(code=DecisionReason.FILE_GROUPS_HELD, text=text)
         if not (service_spec(run.service).holds_file_groups and service_spec(assessed.service).holds_file_groups):
             continue
         if mine and run.partitions and set(mine).isdisjoint(run.partitions):

@@ -16,7 +16,7 @@ from lakehouse.platform.services.choose import Rules, RunningService, RunStage
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.contracts.fleet import RunBounds
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits, parse_scheduling
-from lakehouse.spec.table.services import SERVICES
+from lakehouse.spec.table.services import SERVICES, VERSION_CHANGES
 
 _HOUR_MS = 3_600_000
 
@@ -35,7 +35,8 @@ def end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
     """Record runs without a lease as died, so that their requests are open again."""
     # Runs that begin after this moment are ignored, because their leases may not be listed below.
     before_ms = catalog.clock.now_ms()
-    open_runs = [run for run in catalog.history.open_runs() if run.service in services]
+    ended = {*services, *VERSION_CHANGES}
+    open_runs = [run for run in catalog.history.open_runs() if run.service in ended]
     names = catalog.states.names({run.table_id for run in open_runs})
     keys = {lease_key(names[run.table_id], run.service): run for run in open_runs if run.table_id in names}
     for key in sorted(keys.keys() - catalog.leases.held_keys(keys)):

@@ -17,6 +17,7 @@ from lakehouse.platform.services.assess import Assessment, assess, log_fault, un
 from lakehouse.platform.services.choose import AssessedService, Choice, Limits, Load, choose
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.table.service_settings import ServiceSettings
+from lakehouse.spec.table.services import VERSION_CHANGES
 
 _HOUR_MS = 3_600_000
 _READERS = 8
@@ -185,7 +186,8 @@ def _end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
     """Record crashed runs, so that their requests are open again."""
     # Runs that begin after this moment are ignored, because their leases may not be listed below.
     before_ms = catalog.clock.now_ms()
-    running = [pair for pair in catalog.history.running() if pair[1] in services]
+    ended = {*services, *VERSION_CHANGES}
+    running = [pair for pair in catalog.history.running() if pair[1] in ended]
     names = catalog.states.names({table for table, _ in running})
     keys = {lease_key(names[table], service): (table, service) for table, service in running if table in names}
     for key in sorted(keys.keys() - set(catalog.leases.held_keys(keys))):

@@ -21,6 +21,8 @@ class TableKind(StrEnum):
     DELTA = "delta"
     #: An Iceberg table, which is not read.
     ICEBERG = "iceberg"
+    #: A table of a metastore in another format, such as ORC or text, which is not read.
+    OTHER = "other"
     #: A folder that cannot be listed.
     UNREADABLE = "unreadable"
 
@@ -120,3 +122,48 @@ class FleetScan(Document):
     tables: tuple[ScannedTable, ...] = field(default=())
     other_folders: tuple[str, ...] = ()
     cut_folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSummary:
+    """The newest scan of a place: its author, begin in UTC milliseconds, duration, and the numbers of its result."""
+
+    place: str
+    author: str = ""
+    started_ms: int = 0
+    seconds: float = 0.0
+    folders: int = 0
+    tables: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanTotals:
+    """Numbers over all tables of a scan: tables of Hudi, folders that cannot be read, tables in the catalog now."""
+
+    tables: int = 0
+    hudi: int = 0
+    unreadable: int = 0
+    registered: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPage(Document):
+    """One page of the tables of a scan, and all recorded scans, the newest first.
+
+    Attributes:
+        now_ms: Time of the answer in UTC milliseconds.
+        scans: The newest scan of each place.
+        place: The place of the tables; empty if no scan is recorded.
+        totals: Numbers over all tables of the place.
+        total: Number of tables that match the filters.
+        offset: Number of matching tables before the first one of this page.
+        tables: The tables, by location.
+    """
+
+    now_ms: int
+    scans: tuple[ScanSummary, ...] = ()
+    place: str = ""
+    totals: ScanTotals = field(default_factory=ScanTotals)
+    total: int = 0
+    offset: int = 0
+    tables: tuple[ScannedTable, ...] = ()

@@ -130,13 +130,15 @@ class VersionChange(Document):
 
     `source` and `target` are table versions, and `steps` sentences in their order. `is_done` is False for a dry run
     and for a table that has the version already. `readers_lost` are the engines that cannot read the target; `blockers`
-    are the reasons that prevent the change, and `warnings` its other effects.
+    are the reasons that prevent the change, and `warnings` its other effects. `run` is the id of the run in the
+    catalog; empty for a dry run and for a table that is given by its location.
     """
 
     table: str
     source: int
     target: int
     is_done: bool
+    run: str = ""
     steps: tuple[str, ...] = ()
     readers_lost: tuple[str, ...] = ()
     blockers: tuple[str, ...] = ()

@@ -228,6 +228,8 @@ SERVICE_SPECS = (
 )
 #: The names of all services, in the same order.
 SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
+#: Changes of the table version. They run on request, once, without policy and DAG, and the catalog records their runs.
+VERSION_CHANGES = ("upgrade", "downgrade")
 #: The names of the services that can be limited to some partitions.
 BY_PARTITION = tuple(spec.name for spec in SERVICE_SPECS if spec.by_partition)
 

@@ -12,6 +12,7 @@ from airflow.configuration import conf
 from airflow.models import DagModel
 from fastapi import Depends, HTTPException, Request
 
+from lakehouse.spec.table.services import VERSION_CHANGES
 from lakehouse_airflow.dags_actions import DAG_ID
 
 #: The DAG that runs user actions. Permission to edit this DAG is the permission to act on tables.
@@ -25,7 +26,7 @@ User = GetUserDep
 
 def service_dag(service: str) -> str:
     """Return the id of the DAG that a user must be allowed to edit for an action on a service."""
-    return f"services.{service}"
+    return ACTIONS_DAG if service in VERSION_CHANGES else f"services.{service}"
 
 
 def require_edit(user: Any, dag_id: str) -> None:

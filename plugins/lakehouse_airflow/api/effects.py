@@ -8,10 +8,15 @@ from typing import Any
 from lakehouse.model.display import count_text, size_text, some
 from lakehouse.spec.actions import Effects
 from lakehouse.spec.decision_text import work_text
+from lakehouse.spec.table.services import VERSION_CHANGES
 
 
 def effects_of(action: str, document: Mapping[str, Any], parameters: Mapping[str, Any]) -> Effects:
     """Describe the effects of an action from the document of its dry run."""
+    if action in VERSION_CHANGES and not document.get("steps"):
+        return Effects.none(next(iter(document.get("warnings") or ()), "the table has this version"))
+    if action in VERSION_CHANGES and document.get("blockers"):
+        return Effects(sentences=_version_change(document, parameters), nothing_to_do=True)
     if document.get("reason") and not document.get("target") and not document.get("savepoint"):
         return Effects.none(str(document["reason"]))
     effects = {
@@ -22,6 +27,7 @@ def effects_of(action: str, document: Mapping[str, Any], parameters: Mapping[str
         "restore": _restore,
         "publish": _publish,
         "withdraw": _withdraw,
+        **dict.fromkeys(VERSION_CHANGES, _version_change),
     }
     return Effects(sentences=effects[action](document, parameters))
 
@@ -83,6 +89,17 @@ def _restore(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tupl
         f"The table goes back to {document.get('target')}.",
         f"{count_text(len(reverted), 'write')} would be rolled back{f': {writes}' if reverted else ''}.",
         f"{count_text(files, 'file')} would be deleted; their rows cannot be read afterwards.",
+    )
+
+
+def _version_change(document: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    lost = document.get("readers_lost") or ()
+    return (
+        *(f"This prevents the change: {blocker}." for blocker in document.get("blockers") or ()),
+        f"The table changes from version {document.get('source')} to {document.get('target')}.",
+        *(f"Step {number}: {step}." for number, step in enumerate(document["steps"], start=1)),
+        *((f"These engines cannot read the table afterwards: {', '.join(lost)}.",) if lost else ()),
+        *(f"Note: {warning}." for warning in document.get("warnings") or ()),
     )
 
 

@@ -1,4 +1,4 @@
-"""Endpoints for the pages Queue and Alarms."""
+"""Endpoints for the pages Queue, Alarms and Fleet scan."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
 from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
+from lakehouse.platform.fleet_views.scans import ScanQuery, scan_page
+from lakehouse.spec.contracts.fleet_scan import ScanPage, TableKind
 from lakehouse.spec.contracts.pages import AlarmsPage, QueuePage, QueueSection, RulesPage
 from lakehouse.spec.table.alarm_file import alarm_file
 from lakehouse_airflow.api.access import READS, User
@@ -40,6 +42,24 @@ def queue(
     del user
     query = QueueQuery(section=section, search=search, service=service, paging=Paging(offset=offset, limit=limit))
     return answer(request, lambda session, now_ms: queue_page(session, query, now_ms))
+
+
+# parameters: the query parameters of the endpoint
+@router.get("/scans", responses={200: {"model": ScanPage}}, summary="List scans of places and the tables of one scan")
+@in_pool(CATALOG)
+def scans(
+    request: Request,
+    user: User,
+    place: str = "",
+    search: str = "",
+    kind: TableKind | None = None,
+    offset: Offset = 0,
+    limit: Limit = 50,
+) -> Any:
+    """Return one page of the tables that `lakehouse fleet scan` found below a place, by default the newest one."""
+    del user
+    query = ScanQuery(place=place, search=search, kind=kind, paging=Paging(offset=offset, limit=limit))
+    return answer(request, lambda session, now_ms: scan_page(session, query, now_ms))
 
 
 @router.get("/alarms/rules", responses={200: {"model": RulesPage}}, summary="List the rules of alarms and health")

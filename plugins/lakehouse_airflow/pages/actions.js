@@ -8,11 +8,11 @@ const { Box, Button, Dialog, Portal, Text, Input, Textarea, Spinner } = UI;
 export const LABELS = {
   request_service: 'Request', pause_service: 'Pause', resume_service: 'Resume', edit_policy: 'Edit policy', rollback: 'Roll back',
   rollback_failed: 'Roll back failed writes', savepoint: 'Savepoint', restore: 'Restore', publish: 'Publish', withdraw: 'Withdraw',
-  stop_run: 'Stop', remove_policy: 'Remove policy', silence: 'Silence', end_silence: 'End silence',
+  stop_run: 'Stop', upgrade: 'Upgrade', downgrade: 'Downgrade', remove_policy: 'Remove policy', silence: 'Silence', end_silence: 'End silence',
 };
 
-// They delete data, or end the work of others; the others can be undone with a click.
-const HARMFUL = ['rollback', 'rollback_failed', 'restore', 'withdraw', 'stop_run'];
+// They delete data, end the work of others, or make engines fail; the others can be undone with a click.
+const HARMFUL = ['rollback', 'rollback_failed', 'restore', 'withdraw', 'stop_run', 'upgrade', 'downgrade'];
 
 // fields: [{name, label, value, kind}] are asked before the dry run; fixed parameters are given. `path` is the place of an
 // action that is about no table.
@@ -37,7 +37,7 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
   const send = (to, then) => {
     setBusy(true); setError(null);
     let given;
-    try { given = parameters(); } catch (problem) { setBusy(false); setError(problem); return; }
+    try { given = { ...parameters(), ...(to ? {} : seen(action, shown)) }; } catch (problem) { setBusy(false); setError(problem); return; }
     call(path + to, { method: 'POST', body: { action, parameters: given } })
       .then(then, setError).finally(() => setBusy(false));
   };
@@ -63,7 +63,7 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
 }
 
 // The DAGs that do an action.
-const BY_DAG = ['rollback', 'rollback_failed', 'savepoint', 'restore', 'publish', 'withdraw'];
+const BY_DAG = ['rollback', 'rollback_failed', 'savepoint', 'restore', 'publish', 'withdraw', 'upgrade', 'downgrade'];
 function dagsOf(action, fixed) {
   if (action === 'request_service') return { services: [fixed.service] };
   return { dags: BY_DAG.includes(action) ? ['lakehouse.actions'] : [] };
@@ -82,6 +82,9 @@ function Field({ field, value, set }) {
     h(Kind, { value, 'aria-label': field.label, placeholder: field.hint, onChange: (e) => set(e.target.value) })),
   field.help ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, field.help) : null);
 }
+
+// A confirmed change of the version is refused if the table has another version than in the plan that was shown.
+const seen = (action, shown) => (['upgrade', 'downgrade'].includes(action) && shown && shown.facts && shown.facts.source ? { from: String(shown.facts.source) } : {});
 
 function parse(fields, values) {
   const found = {};

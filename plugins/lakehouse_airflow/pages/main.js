@@ -8,6 +8,7 @@ const PAGES = {
   queue: lazyPage('./queue.js', 'Queue'),
   alarms: lazyPage('./alarms.js', 'Alarms'),
   activity: lazyPage('./activity.js', 'Activity'),
+  scan: lazyPage('./scan.js', 'Scan'),
   table: lazyPage('./table.js', 'TablePage'),
 };
 

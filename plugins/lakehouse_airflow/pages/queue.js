@@ -33,7 +33,8 @@ const EMPTY = {
   running: 'No service runs now.', done: 'No run ended in the last day.',
 };
 const tableCell = (r) => h(Go, { to: pagePath('table', r.table) }, h(Name, { text: r.table }));
-const whyCell = (r) => h(Go, { to: `${pagePath('table', r.table)}?tab=services&service=${r.service}` }, r.service);
+// A change of the table version is no service, so no decision explains it.
+const whyCell = (r) => (!SERVICES.includes(r.service) ? r.service : h(Go, { to: `${pagePath('table', r.table)}?tab=services&service=${r.service}` }, r.service));
 
 export function cost(predicted) {
   if (!predicted || predicted.bytes === undefined) return '-';

@@ -12,6 +12,7 @@ import { Services } from './services.js';
 import { Policies } from './policies.js';
 
 const { Box, Flex, Text, Heading, Table, Code, Badge, SimpleGrid } = UI;
+const VERSIONS = [['upgrade', '9'], ['downgrade', '6']];
 const Timeline = lazyPage('./timeline.js', 'Timeline');
 const Lineage = lazyPage('./lineage-view.js', 'Lineage');
 const TABS = [['overview', 'Overview'], ['timeline', 'Timeline'], ['partitions', 'Partitions'], ['services', 'Services'], ['publication', 'Publication'], ['lineage', 'Lineage'],
@@ -69,6 +70,9 @@ function Overview({ table, data, may, reload }) {
       h(Panel, { title: 'Savepoints', actions: h(ActionButton, { table, action: 'savepoint', disabled: !may.table, onDone: reload,
         fields: [{ name: 'comment', label: 'Reason for the savepoint' }, { name: 'instant', label: 'Instant, empty for the newest commit' }] }) },
       h(Loaded, { read: described }, (found) => h(Savepoints, { found, table, may, reload }))),
+      h(Panel, { title: 'Table version', actions: h(Flex, { gap: 2 }, VERSIONS.map(([action, hint]) => h(ActionButton, { key: action, table, action, disabled: !may.table, onDone: reload,
+        fields: [{ name: 'to', label: 'New table version', hint, help: 'Stop the writers first. Services of the table wait for the change.' }] }))) },
+      h(Loaded, { read: described }, (found) => h(Text, null, found.type))),
       h(Panel, { title: 'Versions of the spec' }, h(Specs, { specs: data.specs, now }))));
 }
 

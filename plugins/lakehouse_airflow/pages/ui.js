@@ -7,7 +7,7 @@ export function Go({ to, children, ...more }) {
   return h(UI.Link, { asChild: true, color: 'fg.info', ...more }, h(Router.Link, { to }, children));
 }
 
-const PAGES = [['', 'Fleet'], ['queue', 'Queue'], ['alarms', 'Alarms'], ['activity', 'Activity']];
+const PAGES = [['', 'Fleet'], ['queue', 'Queue'], ['alarms', 'Alarms'], ['activity', 'Activity'], ['scan', 'Fleet scan']];
 
 export function Frame({ page, children, stale, error, title }) {
   useEffect(() => { document.title = `${title || 'Lakehouse'} - Airflow`; }, [title]);

@@ -49,6 +49,7 @@ _COUNT = struct.Struct(">i")
 _BATCH = 10
 #: Fields of an entry that identify the state of an instant, with the instant time first.
 _TIMES = ("commitTime", "actionType", "actionState")
+_CHANGED = "stateTransitionTime"
 _COMMITS = ("commit", "deltacommit", "logcompaction")
 _METADATA = "hoodieCommitMetadata"
 _REPLACE = "hoodieReplaceCommitMetadata"
@@ -64,6 +65,13 @@ _PLANS: Mapping[str, Schema] = {
     "hoodieCleanerPlan": CLEANER_PLAN,
     "hoodieCompactionPlan": COMPACTION_PLAN,
     "hoodieRequestedReplaceMetadata": REQUESTED_REPLACE_METADATA,
+}
+#: The field of the plan in the one record of an action, by its completed action.
+_PLAN_OF: Mapping[str, str] = {
+    "clean": "hoodieCleanerPlan",
+    "commit": "hoodieCompactionPlan",
+    "deltacommit": "hoodieCompactionPlan",
+    "replacecommit": "hoodieRequestedReplaceMetadata",
 }
 _EMPTY_COMMIT: Mapping[str, Any] = {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UNKNOWN"}
 
@@ -105,6 +113,42 @@ def encode_log(files: Iterable[StateFile]) -> Iterator[bytes]:
         yield encode_block(BlockType.AVRO_DATA, headers, _content(records))
 
 
+def encode_actions(actions: Iterable[ArchivedAction]) -> Iterator[bytes]:
+    """Yield the blocks of an archive file with one completed record for each action, as a downgrade by Hudi writes it.
+
+    Args:
+        actions: The actions, with commits in JSON. The completion time becomes the time of the last change.
+
+    Raises:
+        CorruptTableError: The content of an action does not fit its kind.
+    """
+    headers = {BlockHeader.SCHEMA: json.dumps(_schema(), separators=(",", ":"))}
+    records: list[bytes] = []
+    for action in actions:
+        records.append(_encoded(_entry_of_action(action)))
+        if len(records) == _BATCH:
+            yield encode_block(BlockType.AVRO_DATA, headers, _content(records))
+            records = []
+    if records:
+        yield encode_block(BlockType.AVRO_DATA, headers, _content(records))
+
+
+def _entry_of_action(action: ArchivedAction) -> dict[str, Any]:
+    name = str(action.instant.action.completed_as)
+    content = action.metadata or b""
+    file = StateFile(instant=action.instant, action=name, content=content, changed=action.instant.completion)
+    entry = entry_of(file)
+    field = _PLAN_OF.get(name)
+    if field is not None and action.plan:
+        try:
+            entry[field] = read_record(action.plan, _PLANS[field])
+        except CorruptTableError:
+            # A write that replaces file groups has its inflight commit in place of a plan, which version 6 omits.
+            if name != Action.REPLACECOMMIT:
+                raise
+    return entry
+
+
 def _content(records: Sequence[bytes]) -> bytes:
     framed = (part for record in records for part in (_COUNT.pack(len(record)), record))
     return b"".join((_COUNT.pack(_VERSION), _COUNT.pack(len(records)), *framed))
@@ -117,7 +161,7 @@ def entry_of(file: StateFile) -> dict[str, Any]:
         "actionType": file.action,
         "actionState": file.instant.state.name,
         "version": None,
-        "stateTransitionTime": file.changed,
+        _CHANGED: file.changed,
     }
     field = _field_of(file)
     if field is not None:
@@ -181,6 +225,20 @@ def read_instants(data: bytes) -> list[Instant]:
     return [
         instant for record, read in _records(data) if (instant := _completed(read(record, _identities()))) is not None
     ]
+
+
+def read_changes(data: bytes) -> dict[tuple[str, Action], str]:
+    """Return the time of the last change of each completed action in an archive file, as an instant time.
+
+    Releases before 0.13 stored no such times; these actions are omitted. Raises CorruptTableError as `read_instants`.
+    """
+    changes: dict[tuple[str, Action], str] = {}
+    for record, read in _records(data):
+        entry = read(record, _changes())
+        instant = _completed(entry)
+        if instant is not None and entry.get(_CHANGED):
+            changes[instant.key] = entry[_CHANGED]
+    return changes
 
 
 def read_actions(
@@ -322,7 +380,17 @@ def _parsed() -> Any:
 @cache
 def _identities() -> Any:
     """Return the schema of an entry with only the fields that identify it."""
-    fields = [field for field in _schema()["fields"] if field["name"] in _TIMES]
+    return _narrow(_TIMES)
+
+
+@cache
+def _changes() -> Any:
+    """Return the schema of an entry with the fields that identify it, and the time of its last change."""
+    return _narrow((*_TIMES, _CHANGED))
+
+
+def _narrow(names: Sequence[str]) -> Any:
+    fields = [field for field in _schema()["fields"] if field["name"] in names]
     return fastavro.parse_schema({**_schema(), "fields": fields})
 
 

@@ -1,7 +1,8 @@
 """Upgrade or downgrade a table to another version (V6-12).
 
-    failed writes rolled back   merge-on-read: all log files compacted
-    under the lock   pending mark   metadata table dropped   copies of the timeline   switch of the properties
+    metadata table of version 6 dropped   failed writes rolled back   merge-on-read: all log files compacted
+    under the lock   pending mark   metadata table dropped   copies of the archive and of the timeline   switch of the
+    properties
     grace time, in which readers that loaded the table earlier finish
     under the lock   old timeline deleted
     metadata table built again, with the index partitions that the new version has
@@ -14,8 +15,9 @@ may miss commits meanwhile; here readers see the old timeline or the new one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.layout.protocol import TableLayout
@@ -32,6 +34,7 @@ from lakehouse.core.operations.undo.rollback import roll_back_expired_writes
 from lakehouse.core.operations.version.version_plan import (
     NOTED_PARTITIONS,
     VersionPlan,
+    VersionRequest,
     blocking_instants,
     logged_groups,
     plan_version,
@@ -39,9 +42,13 @@ from lakehouse.core.operations.version.version_plan import (
     target_layout,
 )
 from lakehouse.core.planning.table_version import completion_times, is_compaction, needs_compaction
+from lakehouse.core.state.table_config import parse_table_config
+from lakehouse.core.timeline.archive_conversion import convert_archive
+from lakehouse.core.timeline.archived_log import ArchivedLog
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import PROPERTIES, read_properties, update_properties
+from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.core.timeline.version_change import (
     Folders,
     abandon_change,
@@ -67,23 +74,6 @@ _TRIES = 3
 _COMPACTIONS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRequest:
-    """The parameters of a change.
-
-    Attributes:
-        to: The new table version.
-        upgrade: Whether the version must not be older than the present one; otherwise it must not be newer.
-        dry_run: Return the plan, and write nothing.
-        grace_s: Seconds between the switch and the deletion of the old timeline.
-    """
-
-    to: int | str
-    upgrade: bool
-    dry_run: bool = False
-    grace_s: int = 0
-
-
 def change_version(
     table: LoadedTable, engine: Engine, policies: Policies, request: VersionRequest
 ) -> VersionPlan | NothingToDo:
@@ -92,7 +82,8 @@ def change_version(
     A change to the present version abandons an unfinished change to another version.
 
     Raises:
-        UserError: The version is not supported, or the other verb changes to it; an action is pending.
+        UserError: The version is not supported, or the other verb changes to it; an action is pending; the table has
+            neither the version of the plan nor the new one.
         UnsupportedError: A feature of the table prevents the change; the message names it and the way out.
         RetryableError: A writer is active or commits meanwhile, or a restore is not finished.
     """
@@ -100,6 +91,12 @@ def change_version(
     target = target_layout(request.to, current=source, root=root, upgrade=request.upgrade)
     if source == target:
         return _settle(table, policies, request)
+    if request.source is not None and str(request.source) != str(source.version):
+        raise UserError(
+            f"{root} has table version {source.version}, but the plan was made for version {request.source}; look at "
+            "the plan again with --dry-run",
+            version=str(source.version),
+        )
     plan = plan_version(table, target)
     if request.dry_run:
         return plan
@@ -110,7 +107,7 @@ def change_version(
         require_plan(table, target)
         table = _prepared(table, engine, policies, target)
         try:
-            mark = _changed(table, policies, target)
+            mark = _changed(table, policies, target, request.confirm)
             break
         except _CommittedMeanwhileError as error:
             if attempt == _TRIES - 1:
@@ -208,11 +205,12 @@ def _compacted(table: LoadedTable, engine: Engine, policies: Policies) -> Loaded
     return table
 
 
-def _changed(table: LoadedTable, policies: Policies, target: TableLayout) -> VersionMark:
+def _changed(table: LoadedTable, policies: Policies, target: TableLayout, confirm: Callable[[], None]) -> VersionMark:
     """Change the version under the lock, and return the mark of the change."""
     env = table.env
     with table_lock(env, policies.transaction) as lock:
         now = table.refresh()
+        confirm()
         _abandon(now, lock)
         folders = folders_of(now.config, target)
         mark = begin_change(env, folders.source, target.version, lock)
@@ -228,7 +226,8 @@ def _changed(table: LoadedTable, policies: Policies, target: TableLayout) -> Ver
             rebuilt = maintained_names(noted.split(","), target)
             if rebuilt:
                 raw[REBUILD_KEY] = ",".join(rebuilt)
-            names = _copied(now, target, folders, lock)
+            names = _copied(now, target, folders, raw, lock)
+            confirm()
             switch(env, f"{folders.source}/{mark.name}", names, raw, data_tag, lock)
         except LakehouseError:
             # The reply of the switch may be lost. Without the switch the mark must not refuse the writers.
@@ -240,13 +239,19 @@ def _changed(table: LoadedTable, policies: Policies, target: TableLayout) -> Ver
     return mark
 
 
-def _copied(table: LoadedTable, target: TableLayout, folders: Folders, lock: TableLock) -> tuple[str, ...]:
-    """Copy the timeline, and return the names of the copied files. The list is empty if the timeline stays."""
+# parameters: the table, the new layout, both folders, the new properties and the lock
+def _copied(
+    table: LoadedTable, target: TableLayout, folders: Folders, raw: Mapping[str, str], lock: TableLock
+) -> tuple[str, ...]:
+    """Copy the timeline and its archive, and return the names of the copied files; empty if the timeline stays."""
     if folders.are_equal:
         return ()
     env, source = table.env, table.config.layout
     files = timeline_files(env, folders.source)
-    completions = _completions(table) if not source.has_completion_times else {}
+    archive = table.store.archived_timeline
+    completions = _completions(table, archive) if isinstance(archive, ArchivedLog) else {}
+    changed = parse_table_config(raw, table.config.name, allowed_functions=table.config.allowed_functions)
+    convert_archive(archive, TimelineStore(env, changed).archived_timeline, target, completions, lock.check)
     copy_timeline(env, files, (source, target), folders, completions, lock)
     names = tuple(file.name for file in files)
     now = tuple(file.name for file in timeline_files(env, folders.source))
@@ -258,15 +263,18 @@ def _copied(table: LoadedTable, target: TableLayout, folders: Folders, lock: Tab
     return names
 
 
-def _completions(table: LoadedTable) -> dict[Instant, str]:
-    """Return the completion times of the completed actions, from the modification times of their files."""
+def _completions(table: LoadedTable, archive: ArchivedLog) -> dict[Instant, str]:
+    """Return the completion times of the completed actions, from the modification times of their files.
+
+    The archive stores the modification times of its actions, except for those of old releases of Hudi.
+    """
     files = [f for f in timeline_files(table.env, _folder(table)) if f.instant.is_completed]
+    changes = archive.changes()
+    modified = {instant: changes.get(instant.key, instant.requested) for instant in archive.instants()}
+    modified |= {file.instant: table.store.time_text(file.modified_ms) for file in files}
     merge_on_read = table.config.is_merge_on_read
-    return completion_times(
-        [file.instant for file in files],
-        {file.instant: table.store.time_text(file.modified_ms) for file in files},
-        [f.instant.requested for f in files if is_compaction(f.instant, merge_on_read=merge_on_read)],
-    )
+    compactions = [i.requested for i in modified if is_compaction(i, merge_on_read=merge_on_read)]
+    return completion_times(modified, modified, compactions)
 
 
 def _require_quiet(table: LoadedTable, policies: Policies, target: TableLayout) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lakehouse.core.layout.protocol import TableLayout
@@ -35,6 +36,28 @@ _COMMANDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRequest:
+    """The parameters of a change.
+
+    Attributes:
+        to: The new table version.
+        upgrade: Whether the version must not be older than the present one; otherwise it must not be newer.
+        dry_run: Return the plan, and write nothing.
+        grace_s: Seconds between the switch and the deletion of the old timeline.
+        source: The version for which a user saw the plan; None for any version.
+        confirm: Called before the pending mark and before the switch. It raises RetryableError if the run may not go
+            on, for example because it lost its leases.
+    """
+
+    to: int | str
+    upgrade: bool
+    dry_run: bool = False
+    grace_s: int = 0
+    source: int | str | None = None
+    confirm: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPlan(Readable):
     """The plan for a change of the table version, or the report about one that took place.
 
@@ -43,6 +66,7 @@ class VersionPlan(Readable):
         target: The new version.
         steps: The steps in their order, as sentences.
         timeline_files: The number of timeline files that are written again; 0 if the timeline stays where it is.
+        archived_actions: The number of archived actions that are copied to the archive of the new version.
         compacted_groups: The number of file groups whose log files are compacted first.
         dropped_partitions: The index partitions of the metadata table that is dropped.
         rebuilt_partitions: The index partitions that are built again afterwards.
@@ -57,6 +81,7 @@ class VersionPlan(Readable):
     target: int
     steps: tuple[str, ...] = ()
     timeline_files: int = 0
+    archived_actions: int = 0
     compacted_groups: int = 0
     dropped_partitions: tuple[str, ...] = ()
     rebuilt_partitions: tuple[str, ...] = ()
@@ -101,11 +126,16 @@ def plan_version(table: LoadedTable, target: TableLayout) -> VersionPlan:
     blockers += blocking_instants(table, compacts=needs_compaction(config, target))
     failed = tuple(i.requested for i in table.timeline.where(pending=True) if is_rolled_back(i))
     groups = logged_groups(table) if needs_compaction(config, target) else 0
-    moved = len(timeline_files(table.env, _folder(table))) if moves_timeline(source, target) else 0
+    is_moved = moves_timeline(source, target)
+    moved = len(timeline_files(table.env, _folder(table))) if is_moved else 0
+    archived = len(table.store.archived_timeline.instants()) if is_moved else 0
     steps = [
         f"drop the metadata table with {', '.join(dropped)}" if dropped else "",
         f"roll back failed writes: {', '.join(failed)}" if failed else "",
         f"compact {count_text(groups, 'file group')} with log files" if groups else "",
+        f"copy {count_text(archived, 'archived action')} to the archive of version {target.version}"
+        if archived
+        else "",
         f"copy {count_text(moved, 'timeline file')} to the names and encodings of version {target.version}"
         if moved
         else "",
@@ -118,6 +148,7 @@ def plan_version(table: LoadedTable, target: TableLayout) -> VersionPlan:
         target=target.version,
         steps=tuple(step for step in steps if step),
         timeline_files=moved,
+        archived_actions=archived,
         compacted_groups=groups,
         dropped_partitions=dropped,
         rebuilt_partitions=rebuilt,
@@ -203,10 +234,6 @@ def _warnings(
             "Hudi 0.15, Trino and Athena read wrong rows of merge-on-read file groups as of instants before the "
             "downgrade, because the older log files keep their names; lakehouse and Hudi 1.x read them right"
         )
-    if is_moved and is_older:
-        warnings.append("archived actions stay in .hoodie/timeline/history, which version 6 does not read")
-    if is_moved and not is_older and table.env.storage.list_names(".hoodie/archived"):
-        warnings.append("actions that Apache Hudi archived in .hoodie/archived are not converted; the files stay there")
     lost = [name for name in dropped if name not in maintained_names(dropped, target)]
     if lost:
         warnings.append(

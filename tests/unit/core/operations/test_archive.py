@@ -321,6 +321,35 @@ def test_archive_replaces_the_leftovers_of_an_interrupted_archive(tmp_path: Path
     assert len(table.archived()) == 4 and storage.get(f"{HISTORY}/_version_") == b"4"
 
 
+def test_actions_are_found_in_a_file_whose_name_is_not_in_order() -> None:
+    # An upgrade by Hudi names a file after the first and the last action of its batch, with the newest actions first.
+    table = eager(make_table())
+    written(table, range(8))
+    archived(table)
+    store, storage = table.refresh().store, table.refresh().env.storage
+    history = store.archived_timeline
+    assert isinstance(history, ArchivedTimeline)
+    actions = history.each(i.requested for i in history.instants())
+    middle = len(actions) // 2
+    batch_of_hudi = [*actions[middle:], *actions[:middle]]
+    (file,) = [name for name in names(table, HISTORY) if name.endswith(".parquet")]
+    storage.delete_many([f"{HISTORY}/{name}" for name in names(table, HISTORY)])
+    first, last = batch_of_hudi[0].instant.requested, batch_of_hudi[-1].instant.requested
+    assert first > last and file != f"{first}_{last}_0.parquet"
+    history.append(batch_of_hudi, first, last, lambda: None)
+    again = Table.open(storage.root, env=table.refresh().env).refresh().store.archived_timeline
+    times = [action.instant.requested for action in actions]
+    assert [i.requested for i in again.instants(requested_from=times[-1])] == times[-1:]
+    assert [i.requested for i in again.instants(requested_up_to=times[0])] == times[:1]
+    assert sorted(again.actions(times)) == times
+    # A merge of the file has the right times in its name.
+    table = eager(Table.open(storage.root, env=table.refresh().env))
+    written(table, range(8, 12))
+    archived(table)
+    merged = [name for name in names(table, HISTORY) if name.endswith("_1.parquet")]
+    assert [name.split("_")[0] for name in merged] == times[:1]
+
+
 def test_damaged_archive_raises_an_error() -> None:
     table = eager(make_table())
     written(table, range(6))

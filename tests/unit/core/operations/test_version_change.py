@@ -10,12 +10,15 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.cli.main import main
+from lakehouse.core.format.timeline import archive_log
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.version import version_plan
 from lakehouse.core.operations.version.version_plan import VersionPlan
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
+from tests.support.archived import eager
 
 ROWS = pa.table({"id": ["a", "b"], "day": ["x", "y"], "at": [1, 1], "status": ["new", "new"]})
 
@@ -51,6 +54,41 @@ def test_rows_and_writes_continue_in_the_other_version(
     assert (again.config.version, statuses(again)) == (second, {"a": "paid", "b": "new"})
     again.upsert(pa.table({"id": ["b"], "day": ["y"], "at": [3], "status": ["sent"]}))
     assert statuses(Table.open(table.location)) == {"a": "paid", "b": "sent"}
+    assert again.validate(deep=True).findings == ()
+
+
+def archived(table: Table) -> list[tuple[str, str, str, str]]:
+    """Return requested time, action, operation and first inserted file of the archived writes."""
+    store = table.refresh().store
+    writes = store.commits(table.archived())
+    return [(i.requested, str(i.action), str(m.operation), sorted(s.path for s in m.stats)[0]) for i, m in writes]
+
+
+@pytest.mark.parametrize(("first", "verb", "second"), [(6, "upgrade", 9), (9, "downgrade", 6)])
+def test_archive_is_copied_once_with_its_times_in_both_directions(
+    tmp_path: Path, first: int, verb: str, second: int
+) -> None:
+    table = created(tmp_path / "t", first, "COPY_ON_WRITE")
+    for number in range(3, 9):
+        table.upsert(pa.table({"id": ["a"], "day": ["x"], "at": [number], "status": [f"{number}"]}))
+    eager(table).services.clean.run(force=True)
+    assert isinstance(eager(table).services.archive.run(force=True), Archived)
+    before = archived(table)
+    plan = getattr(table, verb)(second, grace_s=0)
+    assert plan.archived_actions == len(table.refresh().store.archived_timeline.instants()) >= len(before) > 4
+    assert archived(Table.open(table.location)) == before
+    times = [i.completion for i in Table.open(table.location).archived()]
+    back = "upgrade" if verb == "downgrade" else "downgrade"
+    getattr(Table.open(table.location), back)(first, grace_s=0)
+    getattr(Table.open(table.location), verb)(second, grace_s=0)
+    again = Table.open(table.location)
+    assert (archived(again), [i.completion for i in again.archived()]) == (before, times)
+    logs = [archive_log.read_instants(p.read_bytes()) for p in (tmp_path / "t/.hoodie/archived").glob(".commits*")]
+    assert len([i for some in logs for i in some]) == len({i.key for some in logs for i in some})
+    again.upsert(pa.table({"id": ["b"], "day": ["y"], "at": [99], "status": ["last"]}))
+    eager(again).services.clean.run(force=True)
+    assert isinstance(eager(again).services.archive.run(force=True), Archived)
+    assert archived(again)[: len(before)] == before and len(archived(again)) > len(before)
     assert again.validate(deep=True).findings == ()
 
 

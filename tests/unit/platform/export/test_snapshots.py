@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
+import lakehouse
 from lakehouse import CorruptTableError, Table, UserError
 from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultyStorage
@@ -155,3 +157,19 @@ def test_exports_refuse_places_with_other_files(tmp_path: Path) -> None:
         export_hudi(table.refresh(), Env(storage=target))
     with pytest.raises(UserError, match="contain each other"):
         _export(table, LocalStorage(str(tmp_path / "table/out")))
+
+
+def test_exports_from_python_have_the_rows_of_the_table(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", table_type="MERGE_ON_READ")
+    table.insert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
+    table.upsert(pa.table({"id": ["a"], "v": [2]}))
+    exported = lakehouse.export_to_parquet(table, tmp_path / "files")
+    newest = table.refresh().timeline.writes().by_completion()[-1].requested
+    assert (exported.rows, exported.instant) == (2, newest)
+    rows = pq.read_table(tmp_path / "files").sort_by("id")
+    assert rows.select(["id", "v"]).to_pylist() == [{"id": "a", "v": 2}, {"id": "b", "v": 1}]
+    assert lakehouse.copy_table(table, tmp_path / "copy").rows == 2
+    copied = Table.open(tmp_path / "copy").scan(columns=["id", "v"]).to_arrow().sort_by("id")
+    assert copied.to_pylist() == rows.select(["id", "v"]).to_pylist()
+    with pytest.raises(UserError, match="is not empty"):
+        lakehouse.export_to_parquet(table, tmp_path / "copy")

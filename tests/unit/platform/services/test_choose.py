@@ -116,6 +116,13 @@ def test_choose_holds_file_groups_for_a_submitted_run_and_names_its_stage() -> N
     assert waits.reason.startswith("compaction was chosen for this table by an earlier pass, and its job has not begun")
 
 
+def test_choose_starts_no_service_beside_a_change_of_the_table_version() -> None:
+    run = RunningService(table="a.b", service="upgrade")
+    (waits,) = choose_runs([assessed("a.b", "clean")], Rules(running=[run]), now_ms=NOW)
+    assert (waits.chosen, waits.code) == (False, DecisionReason.FILE_GROUPS_HELD)
+    assert waits.reason == "upgrade runs on this table, and no service runs beside a change of the table version"
+
+
 def test_choose_respects_the_limits_of_runs_and_bytes() -> None:
     four = [assessed(f"a.t{n}", benefit=9 - n) for n in range(4)]
     assert chosen(*four, limits=Limits(runs=2)) == ["a.t0", "a.t1"]

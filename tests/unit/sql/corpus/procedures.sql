@@ -153,7 +153,33 @@ CALL hive_sync(table => 'p.t');
 -- ! lakehouse sync run
 
 CALL upgrade_table(table => 'p.t', to_version => 'EIGHT');
--- ! lakehouse table upgrade
+-- ! lakehouse table downgrade
+
+CREATE TABLE p.old (id INT, v INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = '6');
+
+INSERT INTO p.old VALUES (1, 10);
+
+CALL lakehouse.upgrade(table => 'p.old', op => 'plan', version => '9');
+
+CALL lakehouse.upgrade(table => 'p.old', op => 'try', version => '9');
+-- ! must be plan or run
+
+CALL lakehouse.upgrade(table => 'p.old');
+-- ! needs version
+
+CALL lakehouse.downgrade(table => 'p.old', version => '7');
+-- ! 7
+
+CALL upgrade_table(table => 'p.old', to_version => 'EIGHT', options => 'hoodie.metadata.enable=true');
+
+INSERT INTO p.old VALUES (2, 20);
+
+CALL downgrade_table('p.old', 'SIX');
+
+CALL lakehouse.upgrade(table => 'p.old', version => '9');
+
+SELECT id, v FROM p.old ORDER BY id;
+-- > [[1, 10], [2, 20]]
 
 CALL repair_deduplicate(table => 'p.t');
 -- ! lakehouse.validate
