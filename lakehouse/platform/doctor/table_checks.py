@@ -282,7 +282,6 @@ def check_metadata(facts: TableFacts) -> Iterator[TableFinding]:
     off = tuple(writer.name for writer in facts.hudis if not writer.uses_metadata)
     using = tuple(writer.name for writer in facts.hudis if writer.uses_metadata)
     exists = bool(facts.config.metadata_partitions)
-    maintains = facts.config.layout.writes_metadata_table
     if off and (exists or using):
         yield TableFinding(
             check="metadata",
@@ -292,19 +291,7 @@ def check_metadata(facts: TableFacts) -> Iterator[TableFinding]:
             + ("the table has a metadata table" if exists else f"{_named(using)} builds one"),
             consequence="one deletes the metadata table while others write to it or read listings from it, so "
             "committed files can be missing in listings and index look-ups",
-            advice="set the same hoodie.metadata.enable in all writers"
-            + ("" if maintains else "; it has to be false for a table of this version that lakehouse writes"),
-        )
-    elif using and not maintains:
-        yield TableFinding(
-            check="metadata",
-            risk=Risk.WARNING,
-            writers=using,
-            problem="hoodie.metadata.enable is true, the default",
-            consequence=f"Hudi maintains a metadata table, which lakehouse does not write for version "
-            f"{facts.config.version}, so writes and services here are refused",
-            advice="set hoodie.metadata.enable=false in all jobs of Hudi, and remove an existing metadata table: "
-            f"`lakehouse metadata rebuild --table {facts.name} --option hoodie.metadata.enable=false`",
+            advice="set the same hoodie.metadata.enable in all writers",
         )
 
 

@@ -91,7 +91,6 @@ def test_jobs_with_one_lock_and_services_in_one_program_have_no_finding(tmp_path
         ("failed_writes", {"hoodie.write.concurrency.mode": ""}, "rolled back eagerly"),
         ("heartbeats", {"hoodie.client.heartbeat.interval_in_ms": "600000"}, "lakehouse counts a heartbeat as expired"),
         ("services", {"hoodie.clean.automatic": ""}, "clean runs in job0, by default, and here"),
-        ("metadata", {"hoodie.metadata.enable": ""}, "hoodie.metadata.enable is true, the default"),
         ("version", {"hoodie.write.auto.upgrade": ""}, "auto.upgrade is true, the default"),
         ("version", {"hoodie.write.table.version": "8"}, "hoodie.write.table.version=8, but the table has version 6"),
         (
