@@ -24,7 +24,7 @@ from lakehouse.spec.options.policies import Policies
 _LOCKS = "org.apache.hudi.client.transaction.lock."
 PROVIDER = "hoodie.write.lock.provider"
 OURS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
-#: A job of Hudi without a finding beside `OURS` on a table of version 6 without metadata table.
+#: A job of Hudi without a finding beside `OURS` on a table of version 6.
 SAFE = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     PROVIDER: _LOCKS + "FileSystemBasedLockProvider",
@@ -32,7 +32,7 @@ SAFE = {
     "hoodie.archive.automatic": "false",
     "hoodie.compact.inline": "false",
     "hoodie.datasource.compaction.async.enable": "false",
-    "hoodie.metadata.enable": "false",
+    "hoodie.metadata.enable": "true",
     "hoodie.write.auto.upgrade": "false",
 }
 ZOOKEEPER = {
