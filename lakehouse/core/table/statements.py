@@ -18,9 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.expressions.evaluate import evaluate
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.metadata.read.table import RECORD_INDEX
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.read_rows import SET_COLUMNS_KEY, ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
@@ -175,8 +178,9 @@ class StatementRun:
         return any(clause.when == "not matched by source" for clause in self.statement.clauses)
 
     def _batches(self, loaded: LoadedTable, policies: Policies, reads: ReadRows, counts: Counts) -> Iterator[pa.Table]:
-        """Yield an empty table with the columns of the result, then the changed rows for each part of the source."""
-        yield ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
+        """Yield an empty table with the columns to write, then the changed rows for each part of the source."""
+        empty = ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
+        yield empty.drop_columns(list(self.statement.places))
         for number, source in self.source.parts():
             yield from self._of_part(loaded, policies, reads, ChangedRows(self.statement, source, counts), number)
 
@@ -196,7 +200,7 @@ class StatementRun:
         for target in _joined_batches(scan, least, most_bytes):
             result = changes.of_batch(self.source.rows_of_part(number, target) if self._reads_all else target)
             yield result
-            changed.append(result.select(identity))
+            changed.append(result.select([*identity, *self.statement.places] if identity else []))
             if sum(keys.nbytes for keys in changed) > most_bytes:
                 is_whole = False
                 self._require_one_row_per_key(changed, loaded)
@@ -223,23 +227,31 @@ class StatementRun:
     ) -> None:
         """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
 
-        A delete may remove all rows of a key. `is_whole` means that all rows of the table are changed.
+        A delete may remove all rows of a key, but a record index has the place of one of them. `is_whole` means that
+        all rows of the table are changed.
         """
-        identity = self._identity(loaded)
+        identity, places = self._identity(loaded), list(self.statement.places)
         keys = pa.concat_tables(changed) if identity and changed else pa.table({})
         if not keys.num_rows:
             return
         counted = keys.group_by(identity).aggregate([([], "count_all")])
-        if not self.statement.only_deletes:
+        if places or not self.statement.only_deletes:
             _refuse_repeated_keys(counted.filter(pc.greater(counted.column("count_all"), 1)))
         if is_whole:
             return
         parts = tuple(_one_of(name, keys.column(name).drop_null()) for name in identity if not keys[name].null_count)
-        request = ScanRequest(query=SNAPSHOT, columns=tuple(identity), where=And(parts))
+        request = ScanRequest(query=SNAPSHOT, columns=(*identity, *places), where=And(parts))
         pieces = [
-            pa.Table.from_batches([batch]).select(identity).join(counted, keys=identity, join_type="left semi")
+            pa.Table.from_batches([batch]).select([*identity, *places]).join(counted, identity, join_type="left semi")
             for batch in plan_row_read(loaded, SNAPSHOT, request).batches()
         ]
+        if places:
+            # This read finds rows by the record index. A changed row that it does not find has another row's key.
+            indexed = pa.concat_tables(pieces) if pieces else keys.slice(0, 0)
+            at = [*identity, *places]
+            _refuse_repeated_keys(
+                _filled(keys, places).join(_filled(indexed, places), at, join_type="left anti").select(identity)
+            )
         if pieces:
             stored = pa.concat_tables(pieces).group_by(identity).aggregate([([], "count_all")])
             both = stored.join(counted, keys=identity, join_type="inner", right_suffix="_changed")
@@ -277,6 +289,23 @@ class StatementRun:
                     f"MERGE inserts the key {stored_rows.slice(0, 1).to_pylist()[0]}, which is stored in a row that "
                     "the condition `on` does not match. Add the record key to `on`, or leave the row out"
                 )
+
+
+def located(statement: Statement, loaded: LoadedTable) -> Statement:
+    """Return the statement with the files of its rows, if a record index of the table has one place for each key."""
+    metadata = metadata_of(loaded)
+    if metadata is None or RECORD_INDEX not in metadata.usable or statement.generates_keys:
+        return statement
+    schema = statement.schema.append(pa.field(META_COLUMNS[4], pa.string()))
+    return replace(statement, schema=schema, places=(META_COLUMNS[4],))
+
+
+def _filled(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows without nulls in some string columns, because nulls never equal each other in a join."""
+    for name in names:
+        values = pc.fill_null(rows.column(name).cast(pa.string()), "")
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+    return rows
 
 
 def _is_unique_in_table(loaded: LoadedTable) -> bool:
