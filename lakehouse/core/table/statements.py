@@ -30,7 +30,7 @@ from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.queries import SNAPSHOT, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, plan_row_read
 from lakehouse.core.planning.changed_rows import ChangedRows, Counts, Statement, assigned
-from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names
+from lakehouse.core.planning.statement import SOURCE, Clause, Join, Names, Verb
 from lakehouse.core.rows.keys import encoded_partition_paths
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.merge_source import NO_SOURCE, MergeSource
@@ -131,7 +131,9 @@ class StatementRun:
         columns = {*statement.target_columns(), *statement.output.names, *statement.roots(of_condition)}
         identity = {*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)}
         # Merged values may depend on any column of both versions, and each write of a row changes its meta columns.
-        reads_all = statement.rule.mixes or not columns <= {*statement.schema.names}
+        # With non-blocking writers a delete may be merged before an update that was committed earlier.
+        deletes = any(clause.verb is Verb.DELETE for clause in statement.clauses)
+        reads_all = statement.rule.mixes or deletes or not columns <= {*statement.schema.names}
         return ReadRows(columns=None if reads_all else frozenset(columns - identity), identity=frozenset(identity))
 
     def _changes(self) -> dict[str, str]:
