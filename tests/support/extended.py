@@ -94,6 +94,7 @@ _SAMPLED = (
     "tests/property/test_mor_crashes.py",
     "tests/property/test_restore_crashes.py",
     "tests/property/test_service_runs.py",
+    "tests/property/test_statement_races.py",
     "tests/property/test_storage_errors.py",
     "tests/property/test_ttl_crashes.py",
     "tests/property/test_validate.py",

@@ -45,6 +45,7 @@ class Statement:
         clauses: The clauses in order.
         join: The condition of a MERGE; None for a statement without a source.
         orders_deletes: Whether deletes have ordering values, so that older rows which arrive later stay deleted.
+        places: Columns of `schema` that say where a row is stored. They are part of the result, and are not written.
     """
 
     schema: pa.Schema
@@ -54,13 +55,14 @@ class Statement:
     clauses: tuple[Clause, ...]
     join: Join | None = None
     orders_deletes: bool = False
+    places: tuple[str, ...] = ()
 
     @property
     def fixed(self) -> tuple[str, ...]:
         """The columns that every changed row has: key, partition and ordering columns, and those that need a value."""
         of_groups = (group.ordering for group in self.rule.groups)
         required = () if self.only_deletes else (column.name for column in self.schema if not column.nullable)
-        names = (*self.keys, *self.partitions, *self._ordering, *of_groups, *required)
+        names = (*self.keys, *self.partitions, *self._ordering, *of_groups, *required, *self.places)
         return tuple(dict.fromkeys(name for name in names if name in self.schema.names))
 
     @property

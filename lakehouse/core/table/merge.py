@@ -31,6 +31,7 @@ from lakehouse.core.table.statements import (
     TableAccess,
     is_new_by_join,
     literal_values,
+    located,
     with_ignored,
 )
 from lakehouse.errors import UserError
@@ -131,7 +132,7 @@ class MergeBuilder:
             source = merge_source(stream, names, statement, limit, stack)
             if is_upsert:
                 return self._upserted(source, loaded, policies, call, statement)
-            run = StatementRun(table=self.table, names=names, statement=statement, source=source)
+            run = StatementRun(table=self.table, names=names, statement=located(statement, loaded), source=source)
             return run.execute(loaded, policies, call)
 
     # parameters: the kinds of row and action, and the three parts of a clause
@@ -284,7 +285,7 @@ def without_source(
     target = table_schema(loaded)
     assert target is not None, "the caller checks that the table has columns"
     names = Names(target=target, target_alias=loaded.config.name)
-    statement = statement_of(loaded, policies, (clause,), names, None)
+    statement = located(statement_of(loaded, policies, (clause,), names, None), loaded)
     condition = None
     if where is not None:
         condition = predicate_of(rename_columns(parse_expression(where), lambda name: spelled(name, target)))

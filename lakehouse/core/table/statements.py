@@ -19,16 +19,19 @@ import pyarrow.compute as pc
 
 from lakehouse.core.expressions.evaluate import evaluate
 from lakehouse.core.expressions.literals import ArrowValues
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.metadata.read.table import RECORD_INDEX
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.read_rows import SET_COLUMNS_KEY, ReadRows
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.queries import SNAPSHOT, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, plan_row_read
 from lakehouse.core.planning.changed_rows import ChangedRows, Counts, Statement, assigned
-from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Names
+from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Names, Verb
 from lakehouse.core.rows.keys import encoded_partition_paths
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.merge_source import NO_SOURCE, MergeSource
@@ -130,7 +133,9 @@ class StatementRun:
         columns = {*statement.target_columns(), *statement.output.names, *statement.roots(of_condition)}
         identity = {*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)}
         # Merged values may depend on any column of both versions, and each write of a row changes its meta columns.
-        reads_all = statement.rule.mixes or not columns <= {*statement.schema.names}
+        # With non-blocking writers a delete may be merged before an update that was committed earlier.
+        deletes = any(clause.verb is Verb.DELETE for clause in statement.clauses)
+        reads_all = statement.rule.mixes or deletes or not columns <= {*statement.schema.names}
         return ReadRows(columns=None if reads_all else frozenset(columns - identity), identity=frozenset(identity))
 
     def _changes(self) -> dict[str, str]:
@@ -177,8 +182,9 @@ class StatementRun:
         return any(clause.when == "not matched by source" for clause in self.statement.clauses)
 
     def _batches(self, loaded: LoadedTable, policies: Policies, reads: ReadRows, counts: Counts) -> Iterator[pa.Table]:
-        """Yield an empty table with the columns of the result, then the changed rows for each part of the source."""
-        yield ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
+        """Yield an empty table with the columns to write, then the changed rows for each part of the source."""
+        empty = ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
+        yield empty.drop_columns(list(self.statement.places))
         for number, source in self.source.parts():
             yield from self._of_part(loaded, policies, reads, ChangedRows(self.statement, source, counts), number)
 
@@ -192,7 +198,7 @@ class StatementRun:
         reads.groups = (reads.groups or frozenset()).union(groups)
         least = max(_LEAST_ROWS, changes.source.num_rows)
         most_bytes = scan.context.budget_bytes // _PARTS_OF_BUDGET
-        keys = _KeyCounts(self._identity(loaded))
+        keys = _KeyCounts(self._identity(loaded), self.statement.places)
         compares_keys = self._compares_keys(keys.identity)
         is_whole = self.where is None and self.statement.join is None
         for target in _joined_batches(scan, least, most_bytes):
@@ -203,12 +209,12 @@ class StatementRun:
                 keys.add_stored(target.take(pa.array(changes.compared_rows)))
             elif keys.nbytes > most_bytes:
                 is_whole = False
-                self._require_one_row_per_key(keys.changed(), loaded)
-                keys = _KeyCounts(keys.identity)
+                self._require_one_row_per_key(keys, loaded)
+                keys = _KeyCounts(keys.identity, keys.places)
         if compares_keys:
             self._refuse_partly_changed(keys.changed(), keys.stored())
         else:
-            self._require_one_row_per_key(keys.changed(), loaded, is_whole=is_whole)
+            self._require_one_row_per_key(keys, loaded, is_whole=is_whole)
         rows = changes.inserted()
         if rows.num_rows:
             self._require_new_keys(rows, loaded)
@@ -232,30 +238,38 @@ class StatementRun:
         them has to be read again.
         """
         join = self.statement.join
-        if join is None or not identity or self._reads_all:
+        # A record index has the place of one row of a key, so the read by key is needed to know this row.
+        if join is None or not identity or self._reads_all or self.statement.places:
             return False
         used = {name.removeprefix(TARGET) for target, _ in join.pairs for name in columns_in(target)}
         compared = used & join.equal_columns().keys()
         return set(self.statement.keys) <= compared and used <= set(identity)
 
-    def _require_one_row_per_key(self, counted: pa.Table, loaded: LoadedTable, *, is_whole: bool = False) -> None:
+    def _require_one_row_per_key(self, keys: _KeyCounts, loaded: LoadedTable, *, is_whole: bool = False) -> None:
         """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
 
-        A delete may remove all rows of a key. `is_whole` means that all rows of the table are changed.
+        A delete may remove all rows of a key, but a record index has the place of one of them. `is_whole` means that
+        all rows of the table are changed.
         """
+        counted, identity, places = keys.changed(), keys.identity, keys.places
         if not counted.num_rows:
             return
-        if not self.statement.only_deletes:
+        if places or not self.statement.only_deletes:
             _refuse_repeated_keys(counted.filter(pc.greater(counted.column(_COUNT), 1)))
         if is_whole:
             return
-        identity = counted.column_names[:-1]
         parts = tuple(_one_of(name, counted.column(name)) for name in identity if not counted.column(name).null_count)
-        request = ScanRequest(query=SNAPSHOT, columns=tuple(identity), where=And(parts))
-        stored = _KeyCounts(identity)
+        request = ScanRequest(query=SNAPSHOT, columns=(*identity, *places), where=And(parts))
+        stored = _KeyCounts(identity, places)
         for batch in plan_row_read(loaded, SNAPSHOT, request).batches():
-            rows = pa.Table.from_batches([batch]).select(identity)
+            rows = pa.Table.from_batches([batch]).select([*identity, *places])
             stored.add_stored(rows.join(counted, keys=identity, join_type="left semi"))
+        if places:
+            # This read finds rows by the record index. A changed row that it does not find has another row's key.
+            changed = pa.concat_tables(keys.placed)
+            indexed = pa.concat_tables([changed.slice(0, 0), *stored.placed])
+            others = changed.join(indexed, [*identity, *places], join_type="left anti")
+            _refuse_repeated_keys(others.select(identity))
         self._refuse_partly_changed(counted, stored.stored())
 
     def _refuse_partly_changed(self, counted: pa.Table, stored: pa.Table) -> None:
@@ -317,12 +331,29 @@ def _refuse_repeated_keys(rows: pa.Table) -> None:
         )
 
 
-class _KeyCounts:
-    """Counts the changed rows and the stored rows by key; without columns of a key it counts nothing."""
+def located(statement: Statement, loaded: LoadedTable) -> Statement:
+    """Return the statement with the files of its rows, if a record index of the table has one place for each key."""
+    metadata = metadata_of(loaded)
+    if metadata is None or RECORD_INDEX not in metadata.usable or statement.generates_keys:
+        return statement
+    schema = statement.schema.append(pa.field(META_COLUMNS[4], pa.string()))
+    return replace(statement, schema=schema, places=(META_COLUMNS[4],))
 
-    def __init__(self, identity: Sequence[str]) -> None:
-        self.identity = list(identity)
+
+class _KeyCounts:
+    """Counts the changed rows and the stored rows by key; without columns of a key it counts nothing.
+
+    Attributes:
+        identity: The columns of the key.
+        places: The string columns with the place of a row.
+        placed: Key and place of each row, if there are places. An empty string stands for null, because nulls never join.
+        nbytes: The size of the counts.
+    """
+
+    def __init__(self, identity: Sequence[str], places: Sequence[str]) -> None:
+        self.identity, self.places = list(identity), list(places)
         self.nbytes = 0
+        self.placed: list[pa.Table] = []
         self._changed: list[pa.Table] = []
         self._stored: list[pa.Table] = []
 
@@ -346,6 +377,13 @@ class _KeyCounts:
         if self.identity and rows.num_rows:
             counts.append(rows.select(self.identity).group_by(self.identity).aggregate([([], _COUNT)]))
             self.nbytes += counts[-1].nbytes
+            if self.places:
+                placed = rows.select([*self.identity, *self.places])
+                for name in self.places:
+                    texts = pc.fill_null(placed.column(name).cast(pa.string()), "")
+                    placed = placed.set_column(placed.schema.get_field_index(name), name, texts)
+                self.placed.append(placed)
+                self.nbytes += placed.nbytes
 
     def _sum(self, counts: list[pa.Table]) -> pa.Table:
         if not counts:

@@ -571,7 +571,8 @@ def nothing_to_do(
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> IngestReport:
     if isinstance(outcome, NothingToDo):
         nothing = nothing_to_do(run, outcome.reason, bad_records=batch.bad_records)
-        return replace(nothing, late_rows_dropped=outcome.late_rows_dropped, duplicates_dropped=batch.duplicates)
+        duplicates = batch.duplicates + outcome.duplicates_dropped
+        return replace(nothing, late_rows_dropped=outcome.late_rows_dropped, duplicates_dropped=duplicates)
     stats = outcome.metadata.stats
     report = IngestReport(
         status=JobStatus.COMMITTED,
@@ -585,7 +586,7 @@ def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) 
         bytes=sum(stat.size_bytes for stat in stats),
         bad_records=batch.bad_records,
         late_rows_dropped=outcome.late_rows_dropped,
-        duplicates_dropped=batch.duplicates,
+        duplicates_dropped=batch.duplicates + outcome.duplicates_dropped,
         conflicts=outcome.conflicts,
         drift=outcome.drift,
     )

@@ -177,3 +177,32 @@ def test_delete_from_a_bucket_refuses_a_repeated_key_and_deletes_others(tmp_path
     table.insert_overwrite_table(batch(["a"], 1))
     deleted(table)
     assert rows(table) == []
+
+
+@pytest.mark.parametrize("kind", ["COW", "MOR"])
+def test_statement_on_a_row_that_the_record_index_does_not_find_is_refused(kind: str) -> None:
+    """The index has the place of the row that was inserted last, so a write by key would change that one."""
+    options = NO_SMALL_FILES | {
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.global.record.level.index.enable": "true",
+        "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+    }
+    location = f"memory://repeated/{next(NUMBERS)}"
+    table = Table.create(location, name="t", record_key="id", table_type=kind, options=options)
+    table.insert(batch(["a", "b"], 1, 2))
+    table.insert(batch(["a", "c"], 7, 3))
+    source = pa.table({"w": [1]})
+    for change in (
+        lambda: table.update({"v": "0"}, "v = 1"),
+        lambda: table.update({"v": "0"}),
+        lambda: table.delete_where("v = 1"),
+        lambda: table.delete_where("v > 0"),
+        lambda: table.merge(source, "target.v = source.w").when_matched_update({"v": "0"}).execute(),
+    ):
+        with pytest.raises(UserError, match="several rows have the key"):
+            change()
+    before = [("a", 1), ("a", 7), ("b", 2), ("c", 3)]
+    assert rows(table) == before
+    table.update({"v": "v + 10"}, "v < 4 AND id <> 'a'")
+    table.delete_where("id = 'c'")
+    assert rows(table) == [("a", 1), ("a", 7), ("b", 12)]
