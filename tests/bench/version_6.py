@@ -42,6 +42,7 @@ def run(setting: Setting) -> list[Comparison]:
             best = {version: min(samples[version]) for version in _VERSIONS}
             ratio = best["6"] / best["9"]
             verdict = "" if ratio <= _TARGET else f"above {_TARGET}"
+            print(f"    {kind}: {what} {ratio:.2f}", flush=True)
             lines.append((what, kind, f"{ratio:.2f}", f"{best['6']:.3f}", f"{best['9']:.3f}", verdict))
     show_lines(lines)
     return [*_against_hudi(setting, "COPY_ON_WRITE"), *_against_hudi(setting, "MERGE_ON_READ")]
