@@ -15,6 +15,7 @@ BENCHES = (
     "upsert",
     "indexes",
     "hudi",
+    "version_6",
     "one_row",
     "sql_statement",
     "memory",
