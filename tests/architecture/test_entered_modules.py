@@ -58,7 +58,7 @@ def two_rows(ts: int) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("options", "upsert", "scan", "opened"),
-    [({}, 160, 61, 76), (WITHOUT_METADATA, 133, 48, 62)],
+    [({}, 161, 61, 76), (WITHOUT_METADATA, 133, 48, 62)],
     ids=["metadata", "no metadata"],
 )
 # parameters: the allowed numbers of modules; `opened` is the number of an opened table that is scanned

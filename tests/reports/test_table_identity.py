@@ -462,14 +462,15 @@ def test_id_that_the_catalog_cannot_store_is_refused_and_replaced_by_a_new_one(p
 
 
 def test_version_6_table_is_registered_by_name_and_key_and_its_properties_stay(place: Path) -> None:
-    """apache/iceberg#652: a table without id that is read and not written, because of its metadata table."""
+    """apache/iceberg#652: a table without id that is read and not written, because of its change logs."""
     stored = {"hoodie.table.version": "6", "hoodie.timeline.layout.version": "1", TABLE_ID: None}
+    stored |= {"hoodie.table.cdc.enabled": "true", "hoodie.table.type": "MERGE_ON_READ"}
     made(place)
     update_properties(Env(storage=LocalStorage(str(place))), stored)
     data = (place / PROPERTIES).read_bytes()
     with load_catalog() as catalog:
         assert catalog.register_table(NAME, str(place)).config.version == 6
-        with pytest.raises(UserError, match="can be read but not maintained"):
+        with pytest.raises(UserError, match="change logs of merge-on-read tables are not written"):
             catalog.accept_table(NAME, new_id=True)
         assert (place / PROPERTIES).read_bytes() == data
         replaced(place, name="crm.customers")

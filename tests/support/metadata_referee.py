@@ -33,6 +33,7 @@ _OPTIONS = {
     "record_index": "hoodie.metadata.global.record.level.index.enable",
 }
 _META_COLUMNS = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
+_OPTIONAL = (["_hoodie_commit_seqno"], ["_hoodie_file_name"])
 _LOCATION = ("partitionName", "fileIdHighBits", "fileIdLowBits", "fileIndex", "fileId", "fileIdEncoding")
 _RANGE = ("fileName", "columnName", "valueCount", "nullCount", "isDeleted", "valueType")
 
@@ -83,8 +84,10 @@ class MetadataReferee:
 
         Secondary and expression indexes are not compared, because they are not built by options.
         """
-        compared = {"files", *_OPTIONS} & set(_listed(Path(location.removeprefix("file:"))))
         stored, built = self.records(location), self.built(location)
+        if _table_version(Path(location.removeprefix("file:"))):
+            stored, built = _comparable(stored), _comparable(built)
+        compared = {"files", *_OPTIONS} & set(_listed(Path(location.removeprefix("file:"))))
         found = []
         for place in sorted(stored.keys() | built.keys()):
             if place[0] in compared and stored.get(place) != built.get(place):
@@ -101,6 +104,19 @@ def metadata_referee(hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> Me
 def _listed(table: Path) -> tuple[str, ...]:
     properties = parse_properties((table / ".hoodie" / "hoodie.properties").read_bytes())
     return tuple(name for name in properties.get(LISTED, "").split(",") if name)
+
+
+def _comparable(records: Records) -> Records:
+    """Return the records of version 6 that each release builds.
+
+    Only Hudi 0.15 has statistics of all meta columns, and Hudi 1.2 builds none of log files.
+    """
+
+    def differs(held: Any) -> bool:
+        is_range = isinstance(held, list) and len(held) == len(_RANGE) + 2
+        return is_range and (held[1:2] in _OPTIONAL or str(held[0]).startswith("."))
+
+    return {place: held for place, held in records.items() if not differs(held)}
 
 
 def _table_version(table: Path) -> str:

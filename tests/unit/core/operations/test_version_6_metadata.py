@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.core.format.log.blocks import scan_blocks
@@ -108,6 +109,25 @@ def test_deletes_in_logs_leave_the_record_index(planned: bool, tmp_path: Path) -
     table.upsert(batch(["a2"], 5, "again"))
     check_metadata(table)
     assert values(table).keys() == {"a1", "a2", "a3", "b1"}
+    assert_valid(table)
+
+
+@each_kind
+@pytest.mark.parametrize("planned", [False, True])
+def test_record_that_moves_to_another_partition_has_its_new_place(kind: str, planned: bool, tmp_path: Path) -> None:
+    index = {"hoodie.index.type": "RECORD_INDEX", "hoodie.record.index.update.partition.path": "true"}
+    table = created(tmp_path, kind, options=INDEXES | index)
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    if planned and kind == "MERGE_ON_READ":
+        table.upsert(batch(["a2", "b1"], 2, "y"))
+        table.services.compaction.schedule(force=True)
+    moved = batch(["a1"], 3, "moved").set_column(1, "p", pa.array(["b"]))
+    table.upsert(moved)
+    check_metadata(table)
+    rows = Table.open(table.location).scan(["id", "p", "v"]).to_arrow().to_pylist()
+    assert {row["id"]: row["p"] for row in rows} == {"a1": "b", "a2": "a", "b1": "b"}
+    table.upsert(batch(["a1"], 4, "back"))
+    check_metadata(table)
     assert_valid(table)
 
 
