@@ -34,8 +34,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.read.bounded_query import BoundedQuery, with_bound
+from lakehouse.core.operations.read.commit_range import last_settled
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
 from lakehouse.core.table.write_jobs import SaveMode

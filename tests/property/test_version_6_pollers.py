@@ -13,8 +13,8 @@ from typing import TypeVar
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.read.bounded_query import with_bound
+from lakehouse.core.operations.read.commit_range import last_settled
 from lakehouse.core.operations.read.queries import Incremental
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage

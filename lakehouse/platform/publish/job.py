@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.core.operations.load.listing import list_data_files
-from lakehouse.core.operations.load.settled import settled
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.commit_range import settled
 from lakehouse.core.operations.read.event_time import EventVersions, event_span, watermark
 from lakehouse.core.planning.event_time import milliseconds
 from lakehouse.core.planning.partition_time import partition_time

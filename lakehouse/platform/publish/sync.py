@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.operations.load.renamed_files import require_present_names
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.settled import hole
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.commit_range import hole
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.table.table import Table

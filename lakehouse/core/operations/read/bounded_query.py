@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.commit_range import last_settled
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.queries import (
     EARLIEST,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.settled import last_settled
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.commit_range import last_settled
 from lakehouse.core.planning.event_time import (
     PAST_KEY,
     EventCommit,

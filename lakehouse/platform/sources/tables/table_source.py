@@ -6,7 +6,7 @@
 
 The first run, and a full refresh, read the whole tables. The checkpoint contains, per table, the completion time of the
 newest commit that was read. Completion times are assigned in order, so no later commit can precede it. A table without
-completion times is read up to its oldest pending write (`load.settled`).
+completion times is read up to its oldest pending write (`operations.read.commit_range`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from functools import partial
 from typing import Protocol
 
 from lakehouse.core.operations.load.commits import with_archived_writes
-from lakehouse.core.operations.load.settled import last_settled, settled
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.commit_range import commits_in_range
+from lakehouse.core.operations.read.commit_range import commits_in_range, last_settled, settled
 from lakehouse.core.operations.read.queries import instant_text
 from lakehouse.core.planning.cdc import UNCHANGING
 from lakehouse.core.table.opened_tables import OpenedTables

@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
+from lakehouse.core.operations.commit.results import Committed, Conflict
+from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.platform.sources.tables.table_reader import open_tables
@@ -19,7 +22,9 @@ from lakehouse.platform.sources.tables.table_source import (
     check_tables_source,
     table_source_of,
 )
+from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
+from tests.support.version_6 import MANY_WRITERS, batch, committed, created
 
 
 def spec(ingest: str, **more: str) -> TableSpec:
@@ -108,6 +113,40 @@ def test_plan_counts_commits_that_change_rows_and_refuses_open_intervals(tmp_pat
     )
     with pytest.raises(UserError, match="is not over"):
         timed.plan(None, (now - timedelta(hours=1), now + timedelta(hours=1)), full_refresh=False)
+
+
+def test_checkpoint_does_not_pass_a_pending_write_without_completion_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(tmp_path, "COPY_ON_WRITE", options=MANY_WRITERS)
+    first = committed(table.insert(batch(["a1", "b1"], 1, "x"))).requested
+    declared = spec(f"source: table, tables: {{a: {table.location}}}, deletes: ignore")
+    settings = table_source_of(declared)
+    session: Any = None
+    source = TablesSource(
+        spec=declared,
+        settings=settings,
+        locations=settings.tables,
+        storage_options={},
+        reader=partial(open_tables, session),
+    )
+    begin = source.plan(None, None, full_refresh=False).checkpoint
+    assert begin is not None and TableCheckpoint.from_json(begin).commits == {"a": first}
+
+    def late(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
+        monkeypatch.setattr(write, "complete_commit", complete_commit)
+        committed(Table.open(table.location).upsert(batch(["b1"], 2, "early")))
+        assert source.plan(begin, None, full_refresh=False).units == 0
+        whole = source.plan(None, None, full_refresh=True)
+        assert whole.checkpoint == begin and whole.units == 1
+        return complete_commit(candidate, policy)
+
+    monkeypatch.setattr(write, "complete_commit", late)
+    passed = committed(table.upsert(batch(["a1"], 2, "late"))).requested
+    newest = max(instant.requested for instant in table.timeline.writes())
+    after = source.plan(begin, None, full_refresh=False)
+    assert newest > passed and after.units == 2
+    assert after.checkpoint is not None and TableCheckpoint.from_json(after.checkpoint).commits == {"a": newest}
 
 
 def test_checkpoints_round_trip_and_refuse_other_texts() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.core.operations.load.settled import hole, last_settled, settled
-from lakehouse.core.operations.read.commit_range import settled_range
+from lakehouse.core.operations.read.commit_range import hole, last_settled, settled, settled_range
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
