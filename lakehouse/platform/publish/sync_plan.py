@@ -141,17 +141,17 @@ def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Presen
     wanted = wanted_tables(facts, policy)
     for table in wanted:
         there = present.get(table.name)
-        kept = table.format
+        format = table.format
         if policy.skip_ro_suffix and policy.snapshot_with_table_name and there is not None:
-            kept = _format_that_hudi_left(table, wanted[-1].format, there.table)
-        planned = _plan_table(replace(table, format=kept), there, facts, named, table.format)
+            format = _format_that_hudi_left(table, wanted[-1].format, there.table)
+        planned = _plan_table(replace(table, format=format), there, facts, named, table.format)
         changes_more = not replace(planned, stamp={}).is_empty
         tables.append(planned if changes_more or not policy.conditional else replace(planned, stamp={}))
     return SyncPlan(database=policy.target_database.lower(), tables=tuple(tables), skipped=named.skipped)
 
 
 def _format_that_hudi_left(table: HiveTable, all_rows: Format, there: HiveTable) -> Format:
-    """Return the format of the table of base files, or the one for all rows if the metastore shows that.
+    """Return the format for base files, or the format for all rows if the metastore shows that one.
 
     From its second sync on, Hudi's own sync with `skip_ro_suffix` gives this table the format for all rows, and leaves
     its partitions as they are. Engines that read the table must not see other rows after a change of the sync.
@@ -391,7 +391,7 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
 
 
 def _merged_parameters(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Return the wanted parameters with the ones of other programs; parts of an earlier schema are removed."""
+    """Return the wanted parameters, and the parameters of other programs; parts of an earlier schema are removed."""
     # Whether a table is managed or external was decided when it was created.
     own = {key: value for key, value in wanted.items() if key != "EXTERNAL"}
     if _is_same_for_spark(own, there):
