@@ -19,6 +19,8 @@ from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.platform.publish.sync import plan, sync
 from lakehouse.platform.publish.sync_plan import LAST_COMMIT
+from lakehouse.platform.services.metastore_sync import Synced
+from lakehouse.platform.services.registry import table_service
 
 TOOL = "hoodie.meta.sync.client.tool.class"
 GLUE = {TOOL: "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool", "hoodie.aws.glue.region": "eu-west-1"}
@@ -124,7 +126,9 @@ def test_merge_on_read_tables_and_own_names(tmp_path: Path, options: dict[str, s
         "hoodie.datasource.meta.sync.glue.table_name": "rides",
         "hoodie.datasource.meta.sync.glue.metadata_file_listing": "true",
     }
-    synced(make(tmp_path, {**options, **own}, table_type="MERGE_ON_READ"))
+    table = make(tmp_path, {**options, **own}, table_type="MERGE_ON_READ")
+    done = table_service(table.services, "sync").run()
+    assert isinstance(done, Synced) and done.metastore == f"AWS Glue at {options['hoodie.aws.glue.endpoint']}"
     tables = {table["Name"]: table for table in client.get_tables(DatabaseName="other")["TableList"]}
     assert sorted(tables) == ["rides", "rides_ro", "rides_rt"]
     assert {table["Parameters"]["hudi.metadata-listing-enabled"] for table in tables.values()} == {"TRUE"}

@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def open_glue(policy: SyncPolicy) -> GlueMetastore:
-    """Return a client for the region and the endpoint of a policy, or of the environment of the AWS client.
+    """Return a client for the region and the endpoint in a policy, or in the environment of the AWS client.
 
     Raises UserError if no region is configured. Credentials are read by the first request.
     """
@@ -128,10 +128,10 @@ class GlueMetastore:
         present = self._require(database, name)
         if of_table(present).columns != table.columns:
             self._cascade(database, name, table.columns)
-        kept = {key: value for key, value in present.items() if key in TABLE_FIELDS}
+        input_fields = {key: value for key, value in present.items() if key in TABLE_FIELDS}
         request: dict[str, Any] = {
             "DatabaseName": database,
-            "TableInput": to_table(table, kept),
+            "TableInput": to_table(table, input_fields),
             "SkipArchive": self._skip_archive,
         }
         if present.get("VersionId"):

@@ -247,7 +247,7 @@ def _planned(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, list
         require_present_names(loaded, "a metastore sync without lakehouse.sync.renamed.columns=true")
     facts = _facts(loaded, force=listing.force, save=listing.save)
     if policy.is_glue:
-        # Glue lists no files, so it needs no sizes. Athena knows the scheme s3 only.
+        # Glue lists no files, so it needs no sizes. Athena supports the scheme s3 only.
         facts = replace(facts, sizes={}, location=_S3.sub("s3://", facts.location))
     wanted = {table.name: table for table in wanted_tables(facts, policy)}
     stored = {name: metastore.table(table.database, name) for name, table in wanted.items()}

@@ -141,17 +141,17 @@ def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Presen
     wanted = wanted_tables(facts, policy)
     for table in wanted:
         there = present.get(table.name)
-        kept = table.format
+        format = table.format
         if policy.skip_ro_suffix and policy.snapshot_with_table_name and there is not None:
-            kept = _format_that_hudi_left(table, wanted[-1].format, there.table)
-        planned = _plan_table(replace(table, format=kept), there, facts, named, table.format)
+            format = _format_that_hudi_left(table, wanted[-1].format, there.table)
+        planned = _plan_table(replace(table, format=format), there, facts, named, table.format)
         changes_more = not replace(planned, stamp={}).is_empty
         tables.append(planned if changes_more or not policy.conditional else replace(planned, stamp={}))
     return SyncPlan(database=policy.target_database.lower(), tables=tuple(tables), skipped=named.skipped)
 
 
 def _format_that_hudi_left(table: HiveTable, all_rows: Format, there: HiveTable) -> Format:
-    """Return the format of the table of base files, or the one for all rows if the metastore shows that.
+    """Return the format for base files, or the format for all rows if the metastore shows that one.
 
     From its second sync on, Hudi's own sync with `skip_ro_suffix` gives this table the format for all rows, and leaves
     its partitions as they are. Engines that read the table must not see other rows after a change of the sync.
@@ -213,36 +213,46 @@ def _plan_table(
     wanted: HiveTable, present: Present | None, facts: SyncFacts, named: NamedPartitions, format: Format
 ) -> TablePlan:
     """Plan one table; `format` is the format of its partitions."""
-    stamp = {LAST_COMMIT: facts.last_requested, LAST_COMPLETION: facts.last_completed}
-    stamp = {key: value for key, value in stamp.items() if value}
+    stamp = _stamp(facts, None if present is None else present.table)
+    shown = replace(wanted, format=format)
     if present is None:
-        added = tuple(
-            _partition(replace(wanted, format=format), facts, values, path) for values, path in named.by_name.values()
-        )
+        added = tuple(_partition(shown, facts, values, path) for values, path in named.by_name.values())
         return TablePlan(wanted=wanted, create=True, add=added, stamp=stamp)
     _require_ours(wanted, present.table)
     merged, changes = _merged(wanted, present.table)
     details = dict(zip(_names(wanted, present.partitions), present.partitions, strict=True))
-    if not facts.has_completion_times and present.table.parameters.get(LAST_COMMIT) == facts.last_requested:
-        # Hudi 0.15 stores when it completed the same write, which only the modification time of a file shows.
-        stamp.pop(LAST_COMPLETION, None)
     existing = frozenset(present.names)
-    partitions = dict(_wanted_partitions(replace(wanted, format=format), facts, named, existing, details))
-    # Partitions share column tuples, so each tuple is compared once. A change of the table's columns cascades to them.
-    shared = {id(there.columns): there.columns for there in present.partitions if "columns" not in changes}
-    outdated = {key for key, columns in shared.items() if _types(columns) != _types(wanted.columns)}
+    partitions = dict(_wanted_partitions(shown, facts, named, existing, details))
     return TablePlan(
         wanted=merged,
         changes=changes,
         add=tuple(_added(merged, partition) for name, partition in partitions.items() if name not in existing),
-        alter=tuple(
-            replace(partitions[name], parameters=there.parameters)
-            for name, there in details.items()
-            if name in partitions and (id(there.columns) in outdated or _differs(partitions[name], there))
-        ),
+        alter=tuple(_altered(partitions, details, () if "columns" in changes else wanted.columns)),
         drop=tuple(name for name in present.names if name not in partitions),
-        stamp={key: value for key, value in stamp.items() if present.table.parameters.get(key) != value},
+        stamp=stamp,
     )
+
+
+def _stamp(facts: SyncFacts, there: HiveTable | None) -> dict[str, str]:
+    """Return the parameters for the newest write that a table does not contain yet."""
+    parameters = {} if there is None else there.parameters
+    stamp = {LAST_COMMIT: facts.last_requested, LAST_COMPLETION: facts.last_completed}
+    if not facts.has_completion_times and parameters.get(LAST_COMMIT) == facts.last_requested:
+        # Hudi 0.15 stores when it completed the same write, which only the modification time of a file shows.
+        del stamp[LAST_COMPLETION]
+    return {key: value for key, value in stamp.items() if value and parameters.get(key) != value}
+
+
+def _altered(
+    wanted: Mapping[str, HivePartition], there: Mapping[str, HivePartition], columns: Sequence[Column]
+) -> Iterator[HivePartition]:
+    """Yield the partitions that differ; a change of the table's columns cascades, so that `columns` is empty then."""
+    # Partitions share column tuples, so each tuple is compared once.
+    shared = {id(partition.columns): partition.columns for partition in there.values() if columns}
+    outdated = {key for key, present in shared.items() if _types(present) != _types(columns)}
+    for name, partition in there.items():
+        if name in wanted and (id(partition.columns) in outdated or _differs(wanted[name], partition)):
+            yield replace(wanted[name], parameters=partition.parameters)
 
 
 def _wanted_partitions(
@@ -381,7 +391,7 @@ def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, 
 
 
 def _merged_parameters(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Return the wanted parameters with the ones of other programs; parts of an earlier schema are removed."""
+    """Return the wanted parameters, and the parameters of other programs; parts of an earlier schema are removed."""
     # Whether a table is managed or external was decided when it was created.
     own = {key: value for key, value in wanted.items() if key != "EXTERNAL"}
     if _is_same_for_spark(own, there):

@@ -21,7 +21,7 @@ SYNC_ENABLE = f"{_PREFIX}.enable"
 VERIFY_HOURS = "lakehouse.sync.verify.hours"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 _LONGEST_TIMEOUT_S = 86_400
-#: Longest value of a parameter in the database of a Hive Metastore.
+#: Maximum length of a parameter value that the database of a Hive Metastore stores.
 _LONGEST_VALUE = 4000
 _LARGEST_BATCH = 32_767
 ALL, RO, RT = "ALL", "RO", "RT"

@@ -217,8 +217,8 @@ SERVICE_SPECS = (
     ServiceSpec(
         name="sync",
         options="sync",
-        text="Register a table with its partitions in a Hive Metastore",
-        doc="Sync: declares a table with its partitions in a Hive Metastore, so that engines find it by name.\n\n"
+        text="Register a table with its partitions in a Hive Metastore or AWS Glue",
+        doc="Sync: declares a table with its partitions in a Hive Metastore or AWS Glue, so that engines find it.\n\n"
         "A table whose spec sets `hoodie.datasource.hive_sync.enable: true` is due after each write that was not "
         "synced. A run compares all partitions, so a second run changes nothing.",
         work="writes the partitions and columns to the metastore{time}",

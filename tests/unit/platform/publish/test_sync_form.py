@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakehouse import Table
 from lakehouse.core.timeline.service_log import read_last_run, record_run
@@ -40,6 +42,8 @@ def struct(*fields: str) -> str:
     return f'{{"type":"struct","fields":[{",".join(fields)}]}}'
 
 
+#: Partition values that no path escapes.
+_VALUES = st.text("ab0-. ü", min_size=1).filter(lambda value: value.strip(".") == value)
 META_FIELDS = tuple(field(f"_hoodie_{name}") for name in META)
 
 
@@ -113,6 +117,23 @@ def test_extractor_returns_the_values_of_hudis_class(
     )
     assert [there for there, _ in named.by_name.values()] == ([] if values is None else [values])
     assert list(named.skipped) == ([path] if values is None else [])
+
+
+@given(paths=st.lists(st.tuples(_VALUES, _VALUES), unique=True), hive_style=st.booleans())
+def test_default_values_equal_the_ones_of_the_extractor_for_plain_values(
+    paths: list[tuple[str, str]], hive_style: bool
+) -> None:
+    keys = KeyConfig(
+        generator=KeyGeneratorType.COMPLEX,
+        record_key_fields=("id",),
+        partition_fields=("p", "q"),
+        hive_style=hive_style,
+    )
+    written = [f"p={p}/q={q}" if hive_style else f"{p}/{q}" for p, q in paths]
+    multiple = SyncPolicy(partition_extractor=f"{HIVE}MultiPartKeysValueExtractor")
+    named = named_partitions(written, keys, SyncPolicy())
+    assert named == named_partitions(written, keys, multiple) and not named.skipped
+    assert {there: path for there, path in named.by_name.values()} == dict(zip(paths, written, strict=True))
 
 
 def test_non_partitioned_extractor_declares_no_partitions_and_warns_once() -> None:
