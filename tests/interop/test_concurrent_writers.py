@@ -332,12 +332,14 @@ def test_lock_excludes_hudi_and_lakehouse_from_each_other(
 ) -> None:
     hosts = request.getfixturevalue("zookeeper_hosts") if lock == "zookeeper" else ""
     with shared_table("copy-on-write", lock, tmp_path, hosts=hosts) as both:
-        policy = parse_options({**OURS, **both.options, "hoodie.write.lock.wait_time_ms": "700"}).transaction
+        options = {**OURS, **both.options}
+        patient = parse_options(options).transaction
+        hasty = parse_options({**options, "hoodie.write.lock.wait_time_ms": "700"}).transaction
         env = Env(storage=open_storage(both.table.location))
         for _ in range(2):
-            with table_lock(env, policy):
+            with table_lock(env, patient):
                 assert not hudi.lock(both.hudi_lock_class, both.hudi_options, wait_ms=1500)
             assert hudi.lock(both.hudi_lock_class, both.hudi_options, wait_ms=5000)
-            with pytest.raises(RetryableError, match="lock"), table_lock(env, policy):
+            with pytest.raises(RetryableError, match="lock"), table_lock(env, hasty):
                 pass
             hudi.unlock()
