@@ -60,11 +60,11 @@ class TableFacts:
         name: The name with which commands address the table.
         ours: The settings of lakehouse.
         hudis: The settings of Hudi's jobs.
-        is_registered: Whether a catalog says which services run here. Otherwise all could.
+        is_registered: Whether a catalog contains the table with its services. Otherwise all services could run.
         failed: Pending writes without a valid heartbeat.
-        ahead_s: By how many seconds the newest instant is ahead of the clock of this host; 0 if it is not.
+        ahead_s: Seconds by which the newest instant is ahead of this host's clock; 0 if it is not.
         recorded_lock: The lock in `.hoodie/shared_lock.json`; None if no lock is recorded.
-        buckets: Numbers of buckets in the names of the newest files; empty if the files have other names.
+        buckets: Bucket numbers in the names of the newest files; empty if the files have other names.
     """
 
     config: TableConfig
@@ -85,7 +85,7 @@ class TableFacts:
 
 
 def check_concurrency(facts: TableFacts) -> Iterator[TableFinding]:
-    """Each of several writers knows that there are others, and none uses a mode that the version does not have."""
+    """Each of several writers expects other writers, and none uses a mode that the version does not have."""
     alone = tuple(writer.name for writer in facts.writers if not writer.is_shared)
     ours = LAKEHOUSE in alone
     if alone:
@@ -170,7 +170,7 @@ def check_lock(facts: TableFacts) -> Iterator[TableFinding]:
 
 
 def _lock_of(facts: TableFacts, writer: Writer, lock: Lock) -> Iterator[TableFinding]:
-    """Yield the problems of the lock of one writer."""
+    """Yield the problems of one writer's lock."""
     registered = LOCK_PROVIDERS.get(lock.provider)
     problem, consequence, risk = "", "", Risk.UNSAFE
     if registered is None:

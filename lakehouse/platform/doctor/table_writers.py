@@ -36,7 +36,7 @@ from lakehouse.spec.table.bucket_rules import HASH_FIELD, NUM_BUCKETS
 
 LAKEHOUSE = "lakehouse"
 SINGLE, NON_BLOCKING = "SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"
-#: Number of buckets of Hudi's jobs by default.
+#: Default number of buckets in Hudi's jobs.
 _HUDIS_BUCKETS = "256"
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 _LOCK = "hoodie.write.lock."
@@ -54,7 +54,7 @@ _SERVICES: Mapping[str, Mapping[str, bool]] = {
         "hoodie.datasource.clustering.async.enable": False,
     },
 }
-#: Settings of the merge: a title, and the properties of the table and options of writers that contain it.
+#: Merge settings: a title, and the table properties and writer options that contain it.
 MERGE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "payload class": (
         "hoodie.datasource.write.payload.class",
@@ -143,7 +143,7 @@ class Writer:
         return self.concurrency != SINGLE
 
     def setting(self, names: tuple[str, ...]) -> str:
-        """Return the value of the first of several options that is set; empty if none is."""
+        """Return the first value that is set among these options; empty if none is."""
         return next((self.options[name].strip() for name in names if self.options.get(name, "").strip()), "")
 
 
@@ -167,14 +167,14 @@ def our_writer(policies: Policies, config: TableConfig, root: str, services: Col
 
 
 def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root: str) -> Writer:
-    """Return the settings of a job of Hudi with these properties.
+    """Return the settings of a Hudi job with these properties.
 
     Raises UserError for a number that is none.
     """
     concurrency = (options.get(CONCURRENCY, "").strip() or SINGLE).upper()
     is_shared = concurrency != SINGLE
     policies = [options[key].strip().upper() for key in FAILED_WRITES_KEYS if options.get(key)]
-    # Each release knows one of the two names, so both have to be lazy.
+    # Hudi 0.15 ignores the newer name, Hudi 1.2 accepts both.
     is_eager = not is_shared and options.get(FAILED_WRITES_KEYS[1], "").strip().upper() != "LAZY"
     services, inferred = _services(options, config)
     interval = _number(name, options, "hoodie.client.heartbeat.interval_in_ms", 60_000) / 1000
@@ -201,7 +201,7 @@ def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root
 
 
 def read_writer_properties(path: str) -> dict[str, str]:
-    """Return the properties in a file of a Hudi job, with those of the files that it includes.
+    """Return the properties in a Hudi job's file and in the files that it includes.
 
     Raises UserError if a file cannot be read, or includes itself.
     """
@@ -225,7 +225,7 @@ def _read(path: Path, including: tuple[Path, ...]) -> dict[str, str]:
 
 
 def _services(options: Mapping[str, str], config: TableConfig) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the services that a job of Hudi runs, and those of them that no option names."""
+    """Return the services that a Hudi job runs, and which of these run by a default."""
     running, inferred = set(), set()
     for service, names in _SERVICES.items():
         if service == "logcompaction" and not config.is_merge_on_read:

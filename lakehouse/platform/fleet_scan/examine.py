@@ -139,7 +139,7 @@ def bucket_numbers(table: LoadedTable, *, writes: int = 1) -> tuple[int, ...]:
         try:
             files = table.store.commit(instant).stats
         except LakehouseError:
-            # The checks of the table report a damaged commit; it says nothing about buckets.
+            # The checks of the table report a damaged commit; it is no evidence of buckets.
             continue
         matches = [_BUCKET.match(stat.file_id) for stat in files]
         if not all(matches):
