@@ -69,6 +69,31 @@ INDEX_TYPES: Mapping[str, IndexType] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLookup:
+    """How a writer finds the file group of a key: writers with equal ways, buckets and columns find each other's rows.
+
+    Attributes:
+        label: The name of the index for people.
+        way: Equal for indexes that find the same file group.
+        buckets: The number of buckets as a string; empty without bucket index.
+        columns: The hashed columns; empty without bucket index.
+    """
+
+    label: str
+    way: tuple[bool, ...]
+    buckets: str = ""
+    columns: tuple[str, ...] = ()
+
+
+def key_lookup(index: IndexType, *, is_partitioned: bool, buckets: str, columns: tuple[str, ...]) -> KeyLookup:
+    """Return the look-up of an index; `buckets` and `columns` count for a bucket index only."""
+    way = (index.hashes_keys, index.has_ring, index.is_global and is_partitioned)
+    if not index.hashes_keys:
+        return KeyLookup(label=index.label, way=way)
+    return KeyLookup(label=index.label, way=way, buckets=buckets, columns=columns)
+
+
 def index_type(name: str, engine: str = "") -> IndexType:
     """Return the index type called `name`, in any case, with the bucket engine `engine`.
 

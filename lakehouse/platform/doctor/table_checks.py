@@ -10,7 +10,6 @@ from types import MappingProxyType
 from lakehouse.core.layout.registry import NEWEST, is_newer
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.display import some
-from lakehouse.model.index_type import SIMPLE
 from lakehouse.platform.doctor.table_writers import LAKEHOUSE, MERGE_SETTINGS, NON_BLOCKING, Lock, Writer
 from lakehouse.spec.contracts.table_doctor import Risk, TableFinding
 from lakehouse.spec.options.lock_providers import LOCK_PROVIDERS
@@ -60,11 +59,11 @@ class TableFacts:
         name: The name with which commands address the table.
         ours: The settings of lakehouse.
         hudis: The settings of Hudi's jobs.
-        is_registered: Whether a catalog says which services run here. Otherwise all could.
+        is_registered: Whether a catalog contains the table with its services. Otherwise all services could run.
         failed: Pending writes without a valid heartbeat.
-        ahead_s: By how many seconds the newest instant is ahead of the clock of this host; 0 if it is not.
+        ahead_s: Seconds by which the newest instant is ahead of this host's clock; 0 if it is not.
         recorded_lock: The lock in `.hoodie/shared_lock.json`; None if no lock is recorded.
-        buckets: Numbers of buckets in the names of the newest files; empty if the files have other names.
+        buckets: Bucket numbers in the names of the newest files; empty if the files have other names.
     """
 
     config: TableConfig
@@ -85,7 +84,7 @@ class TableFacts:
 
 
 def check_concurrency(facts: TableFacts) -> Iterator[TableFinding]:
-    """Each of several writers knows that there are others, and none uses a mode that the version does not have."""
+    """Each of several writers expects other writers, and none uses a mode that the version does not have."""
     alone = tuple(writer.name for writer in facts.writers if not writer.is_shared)
     ours = LAKEHOUSE in alone
     if alone:
@@ -170,7 +169,7 @@ def check_lock(facts: TableFacts) -> Iterator[TableFinding]:
 
 
 def _lock_of(facts: TableFacts, writer: Writer, lock: Lock) -> Iterator[TableFinding]:
-    """Yield the problems of the lock of one writer."""
+    """Yield the problems of one writer's lock."""
     registered = LOCK_PROVIDERS.get(lock.provider)
     problem, consequence, risk = "", "", Risk.UNSAFE
     if registered is None:
@@ -344,27 +343,24 @@ def check_merge(facts: TableFacts) -> Iterator[TableFinding]:
 
 def check_index(facts: TableFacts) -> Iterator[TableFinding]:
     """All writers find the file group of a key in the same way."""
-    types = {writer.name: writer.index or SIMPLE for writer in facts.writers}
-    is_partitioned = facts.config.is_partitioned
-    ways = {(kind.hashes_keys, kind.has_ring, kind.is_global and is_partitioned) for kind in types.values()}
+    types = {writer.name: writer.lookup.label for writer in facts.writers}
+    ways = {writer.lookup.way for writer in facts.writers}
     if len(ways) > 1:
         yield TableFinding(
             check="index",
             risk=Risk.UNSAFE,
             writers=tuple(types),
-            problem="different indexes: " + ", ".join(f"{name} {kind.label}" for name, kind in types.items()),
+            problem="different indexes: " + ", ".join(f"{name} {label}" for name, label in types.items()),
             consequence="a writer does not find the rows of another one, and inserts their keys a second time",
             advice="set the same hoodie.index.type, and hoodie.index.bucket.engine, for all writers",
         )
     for writer in facts.writers or (facts.ours,):
-        hashes = types.get(writer.name, writer.index or SIMPLE).hashes_keys
-        if facts.buckets and not hashes:
+        if facts.buckets and not writer.lookup.buckets:
             yield TableFinding(
                 check="index",
                 risk=Risk.UNSAFE if writer.is_hudi else Risk.WARNING,
                 writers=(writer.name,),
-                problem=f"the files have names of the bucket index, but {writer.name} uses "
-                f"{(writer.index or SIMPLE).label}",
+                problem=f"the files have names of the bucket index, but {writer.name} uses {writer.lookup.label}",
                 consequence="new rows go to files without a bucket, where writers with the bucket index do not find "
                 "them"
                 if writer.is_hudi
@@ -375,7 +371,7 @@ def check_index(facts: TableFacts) -> Iterator[TableFinding]:
 
 def check_buckets(facts: TableFacts) -> Iterator[TableFinding]:
     """All writers with the bucket index use one number of buckets and the same columns."""
-    numbers = {writer.name: writer.buckets for writer in facts.writers if writer.buckets}
+    numbers = {writer.name: writer.lookup.buckets for writer in facts.writers if writer.lookup.buckets}
     if len(set(numbers.values())) > 1:
         yield TableFinding(
             check="buckets",
@@ -396,7 +392,7 @@ def check_buckets(facts: TableFacts) -> Iterator[TableFinding]:
                 consequence="keys in the higher buckets are not found, and are inserted a second time",
                 advice="set hoodie.bucket.index.num.buckets to the number with which the table was created",
             )
-    columns = {writer.name: ",".join(writer.hashed) for writer in facts.writers if writer.hashed}
+    columns = {writer.name: ",".join(writer.lookup.columns) for writer in facts.writers if writer.lookup.columns}
     if len(set(columns.values())) > 1:
         yield TableFinding(
             check="buckets",

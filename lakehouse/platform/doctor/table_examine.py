@@ -31,8 +31,8 @@ def examine_table(
     Args:
         table: The table, opened with the options of lakehouse's writers.
         writers: The properties of each job of Hudi, by its name.
-        services: The services that lakehouse runs on the table; None if no catalog says so.
-        name: The name of the table in a catalog.
+        services: The services that lakehouse runs on the table; None if no catalog contains it.
+        name: The table's name in a catalog.
 
     Raises:
         UserError: A property of a job is not a number where one is needed.
@@ -77,7 +77,7 @@ def _facts(
 
 
 def _ahead_s(table: LoadedTable) -> float:
-    """Return by how many seconds the newest instant is ahead of the clock of this host."""
+    """Return the seconds by which the newest instant is ahead of this host's clock; 0 if it is not."""
     newest = table.timeline.latest_time()
     ahead_ms = instant_ms(newest, table.config.timezone) - table.env.clock.now_ms() if newest else 0
     return max(0.0, ahead_ms / 1000)

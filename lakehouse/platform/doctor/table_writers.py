@@ -19,7 +19,7 @@ from pathlib import Path
 from lakehouse.core.format.properties import parse_properties
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import LakehouseError, UserError
-from lakehouse.model.index_type import IndexType, stored_index_type
+from lakehouse.model.index_type import INDEX_TYPE, KeyLookup, key_lookup, stored_index_type
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import (
     PROVIDER_KEY,
@@ -36,7 +36,7 @@ from lakehouse.spec.table.bucket_rules import HASH_FIELD, NUM_BUCKETS
 
 LAKEHOUSE = "lakehouse"
 SINGLE, NON_BLOCKING = "SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"
-#: Number of buckets of Hudi's jobs by default.
+#: Default number of buckets in Hudi's jobs.
 _HUDIS_BUCKETS = "256"
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 _LOCK = "hoodie.write.lock."
@@ -54,7 +54,7 @@ _SERVICES: Mapping[str, Mapping[str, bool]] = {
         "hoodie.datasource.clustering.async.enable": False,
     },
 }
-#: Settings of the merge: a title, and the properties of the table and options of writers that contain it.
+#: Merge settings: a title, and the table properties and writer options that contain it.
 MERGE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "payload class": (
         "hoodie.datasource.write.payload.class",
@@ -111,9 +111,7 @@ class Writer:
         beat_s: Time in seconds between its own heartbeats; 0 for a writer without heartbeats.
         upgrades: Whether it may upgrade the table.
         early: Whether early conflict detection is on.
-        index: The index type; None if it is not set.
-        buckets: Number of buckets as a string; empty without bucket index.
-        hashed: Columns whose hash is the bucket; empty without bucket index.
+        lookup: How it finds the file group of a key.
     """
 
     name: str
@@ -128,9 +126,7 @@ class Writer:
     beat_s: float = 0.0
     upgrades: bool = False
     early: bool = False
-    index: IndexType | None = None
-    buckets: str = ""
-    hashed: tuple[str, ...] = ()
+    lookup: KeyLookup = field(default_factory=lambda: KeyLookup(label="simple", way=()))
 
     @property
     def is_hudi(self) -> bool:
@@ -143,14 +139,13 @@ class Writer:
         return self.concurrency != SINGLE
 
     def setting(self, names: tuple[str, ...]) -> str:
-        """Return the value of the first of several options that is set; empty if none is."""
+        """Return the first value that is set among these options; empty if none is."""
         return next((self.options[name].strip() for name in names if self.options.get(name, "").strip()), "")
 
 
 def our_writer(policies: Policies, config: TableConfig, root: str, services: Collection[str]) -> Writer:
     """Return the settings of lakehouse; `services` are the services that it runs on the table."""
     transaction = policies.transaction
-    index = stored_index_type(config.raw, policies.index.type)
     return Writer(
         name=LAKEHOUSE,
         concurrency=transaction.concurrency,
@@ -160,27 +155,30 @@ def our_writer(policies: Policies, config: TableConfig, root: str, services: Col
         heartbeat_s=transaction.heartbeat_lease_ms / 1000,
         beat_s=transaction.heartbeat_interval_ms / 1000,
         early=transaction.early_detection,
-        index=index,
-        hashed=_columns(policies.index.hash_fields, config) if index.hashes_keys else (),
-        buckets=str(policies.index.buckets) if index.hashes_keys else "",
+        lookup=policies.index.lookup(config.keys.record_key_fields, is_partitioned=config.is_partitioned),
     )
 
 
 def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root: str) -> Writer:
-    """Return the settings of a job of Hudi with these properties.
+    """Return the settings of a Hudi job with these properties.
 
     Raises UserError for a number that is none.
     """
     concurrency = (options.get(CONCURRENCY, "").strip() or SINGLE).upper()
     is_shared = concurrency != SINGLE
     policies = [options[key].strip().upper() for key in FAILED_WRITES_KEYS if options.get(key)]
-    # Each release knows one of the two names, so both have to be lazy.
+    # Hudi 0.15 ignores the newer name, Hudi 1.2 accepts both.
     is_eager = not is_shared and options.get(FAILED_WRITES_KEYS[1], "").strip().upper() != "LAZY"
     services, inferred = _services(options, config)
     interval = _number(name, options, "hoodie.client.heartbeat.interval_in_ms", 60_000) / 1000
     misses = _number(name, options, "hoodie.client.heartbeat.tolerable.misses", 2)
-    index = stored_index_type(options) if options.get("hoodie.index.type", "").strip() else None
-    hashes = index is not None and index.hashes_keys
+    lookup = key_lookup(
+        # An unset option is "", for which Hudi uses its default SIMPLE.
+        stored_index_type({**options, INDEX_TYPE: options.get(INDEX_TYPE, "").strip() or "SIMPLE"}),
+        is_partitioned=config.is_partitioned,
+        buckets=options.get(NUM_BUCKETS, "").strip() or _HUDIS_BUCKETS,
+        columns=_columns(options.get(HASH_FIELD, "")) or config.keys.record_key_fields,
+    )
     return Writer(
         name=name,
         options=options,
@@ -194,14 +192,12 @@ def hudi_writer(name: str, options: Mapping[str, str], config: TableConfig, root
         beat_s=interval if is_shared or "LAZY" in policies else 0.0,
         upgrades=_is_true(options, "hoodie.write.auto.upgrade", True),
         early=_is_true(options, "hoodie.write.concurrency.early.conflict.detection.enable", False),
-        index=index,
-        buckets=(options.get(NUM_BUCKETS, "").strip() or _HUDIS_BUCKETS) if hashes else "",
-        hashed=_columns(options.get(HASH_FIELD, ""), config) if hashes else (),
+        lookup=lookup,
     )
 
 
 def read_writer_properties(path: str) -> dict[str, str]:
-    """Return the properties in a file of a Hudi job, with those of the files that it includes.
+    """Return the properties in a Hudi job's file and in the files that it includes.
 
     Raises UserError if a file cannot be read, or includes itself.
     """
@@ -225,7 +221,7 @@ def _read(path: Path, including: tuple[Path, ...]) -> dict[str, str]:
 
 
 def _services(options: Mapping[str, str], config: TableConfig) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the services that a job of Hudi runs, and those of them that no option names."""
+    """Return the services that a Hudi job runs, and which of these run by a default."""
     running, inferred = set(), set()
     for service, names in _SERVICES.items():
         if service == "logcompaction" and not config.is_merge_on_read:
@@ -283,9 +279,8 @@ def _lock_of(policy: LockPolicy, root: str) -> Lock:
     return Lock(provider=policy.provider, place=place, expire_minutes=expire)
 
 
-def _columns(text: str, config: TableConfig) -> tuple[str, ...]:
-    """Return the columns in a list; the record key if it is empty."""
-    return tuple(part.strip() for part in text.split(",") if part.strip()) or config.keys.record_key_fields
+def _columns(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _is_true(options: Mapping[str, str], name: str, default: bool) -> bool:

@@ -20,7 +20,7 @@ from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import LakehouseError
-from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
+from lakehouse.model.index_type import INDEX_TYPE
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.fleet_scan.discover import Place
@@ -139,7 +139,7 @@ def bucket_numbers(table: LoadedTable, *, writes: int = 1) -> tuple[int, ...]:
         try:
             files = table.store.commit(instant).stats
         except LakehouseError:
-            # The checks of the table report a damaged commit; it says nothing about buckets.
+            # The checks of the table report a damaged commit; it is no evidence of buckets.
             continue
         matches = [_BUCKET.match(stat.file_id) for stat in files]
         if not all(matches):
@@ -157,7 +157,7 @@ def _refused_registration(table: LoadedTable, location: str) -> dict[str, str]:
         spec_of(table.config, identifier="scan.table", location=location)
     except LakehouseError as error:
         return {REGISTER: error.message}
-    if not stored_index_type(table.config.raw).hashes_keys and bucket_numbers(table):
+    if not table.config.raw.get(INDEX_TYPE, "").strip() and bucket_numbers(table):
         return {
             REGISTER: "the files are named by the bucket index, whose settings are not in the properties. Register the "
             f"table with `lakehouse table register --option {INDEX_TYPE}=BUCKET --option "

@@ -32,7 +32,7 @@ _LONGEST_NAME = 200
 def proposed_policies(table: LoadedTable, services: Sequence[str]) -> tuple[ProposedPolicy, ...]:
     """Return policies for the supported services of a loaded table.
 
-    Reads the metadata of the last clean and of a few replacecommits, and lists the folder of the archive.
+    Reads the metadata of the last clean and of a few replacecommits, and lists the archive's folder.
     """
     proposals = [*_foreign_services(table), *_foreign_archive(table), *_retention(table)]
     merged: dict[str, ProposedPolicy] = {}

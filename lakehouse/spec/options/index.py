@@ -15,7 +15,9 @@ from lakehouse.model.index_type import (
     SIMPLE,
     SIMPLE_MOVES,
     IndexType,
+    KeyLookup,
     index_type,
+    key_lookup,
 )
 from lakehouse.spec.options.option import option
 from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
@@ -122,6 +124,11 @@ class IndexPolicy:
     def hashed_fields(self) -> tuple[str, ...]:
         """The key fields that the bucket index hashes; empty for all."""
         return tuple(name.strip() for name in self.hash_fields.split(",") if name.strip())
+
+    def lookup(self, record_key: tuple[str, ...], *, is_partitioned: bool) -> KeyLookup:
+        """Return how a writer with these options finds the file group of a key in a table with this record key."""
+        columns = self.hashed_fields or record_key
+        return key_lookup(self.index_type, is_partitioned=is_partitioned, buckets=str(self.buckets), columns=columns)
 
     @property
     def moves_rows(self) -> bool:
