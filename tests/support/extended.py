@@ -97,6 +97,7 @@ _SAMPLED = (
     "tests/reports/test_unused_text.py",
     "tests/reports/test_value_representations.py",
     "tests/s3/test_journey.py",
+    "tests/s3/test_version_changes.py",
     "tests/simulation/test_pairs.py",
     "tests/simulation/test_planted_bugs.py",
     "tests/spark/test_attached_catalog.py::test_statements_of_the_corpus_return_the_same_rows_as_duckdb",
