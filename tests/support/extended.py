@@ -109,6 +109,7 @@ _SAMPLED = (
     "tests/reports/test_unused_text.py",
     "tests/reports/test_value_representations.py",
     "tests/s3/test_journey.py",
+    "tests/s3/test_version_changes.py",
     "tests/simulation/test_known_losses.py::test_known_loss_does_not_happen_in_any_order",
     "tests/simulation/test_pairs.py",
     "tests/simulation/test_planted_bugs.py",

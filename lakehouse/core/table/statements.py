@@ -346,7 +346,7 @@ class _KeyCounts:
     Attributes:
         identity: The columns of the key.
         places: The string columns with the place of a row.
-        placed: Key and place of each row, if there are places. An empty string stands for null, because nulls never join.
+        placed: Key and place of each row, if there are places, with empty strings for nulls, which never join.
         nbytes: The size of the counts.
     """
 

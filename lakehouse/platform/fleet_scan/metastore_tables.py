@@ -2,7 +2,7 @@
 
 Several tables of a metastore have one location, such as the tables `_ro` and `_rt` of a merge-on-read table: they are
 one table of the scan. Views and tables without a location are skipped. Partitions of a Hive table may be anywhere, so
-their number and columns are those of the metastore.
+their number and columns come from the metastore.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def metastore_place(place: str) -> MetastorePlace:
     )
 
 
-# parameters: the place, its client, and those of `scan`
+# parameters: the place with its client, and the parameters of a scan
 def scan_metastore(
     place: str,
     metastore: MetastoreListing,

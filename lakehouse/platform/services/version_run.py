@@ -71,12 +71,15 @@ def run_version_change(
         planned = changed(catalog.load_table(entry.identifier), request, spark)
         return RecordedChange(run_id="", outcome=_with_spec(entry, planned))
     earlier = None if run_id is None else catalog.history.run(run_id, entry.id, verb)
+    if earlier is not None and str(earlier.predicted.get(_TARGET)) != str(request.to):
+        # Another change of the same job.
+        earlier = None
     if earlier is not None and earlier.state is RunState.COMMITTED:
         # The table may have been changed again since.
         reason = f"the run {owner} changed the version earlier"
         return RecordedChange(run_id=owner, outcome=NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason))
     with _fence(catalog, entry, owner) as leases:
-        outcome = _recorded(catalog, entry, _continued(request, earlier), leases, spark)
+        outcome = _recorded(_Run(catalog, entry, leases, earlier), _continued(request, earlier), spark)
     return RecordedChange(run_id=owner, outcome=_with_spec(entry, outcome))
 
 
@@ -119,26 +122,35 @@ def _fence(catalog: Catalog, entry: TableEntry, owner: str) -> Iterator[tuple[Ru
         yield tuple(leases)
 
 
-# parameters: the catalog, the table, the request, the leases of the run and the session
-def _recorded(
-    catalog: Catalog, entry: TableEntry, request: VersionRequest, leases: tuple[RunLease, ...], spark: Any
-) -> VersionPlan | NothingToDo:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run: its catalog and table, its leases, and its earlier try, if there is one."""
+
+    catalog: Catalog
+    entry: TableEntry
+    leases: tuple[RunLease, ...]
+    earlier: Run | None
+
+
+def _recorded(run: _Run, request: VersionRequest, spark: Any) -> VersionPlan | NothingToDo:
+    catalog, entry = run.catalog, run.entry
     history, verb = catalog.history, VERSION_CHANGES[not request.upgrade]
-    key = RunKey(run_id=leases[0].owner, table_id=entry.id, service=verb)
+    key = RunKey(run_id=run.leases[0].owner, table_id=entry.id, service=verb)
     for service in VERSION_CHANGES:
         active = key.run_id if service == verb else None
         history.end_expired_runs(entry.id, service, active_run=active, before_ms=catalog.clock.now_ms())
-    before = history.run(key.run_id, entry.id, verb)
-    try_number = history.start(key.run_id, entry.id, verb, {} if before is None else before.predicted)
+    predicted = {} if run.earlier is None else run.earlier.predicted
+    try_number = history.start(key.run_id, entry.id, verb, predicted)
     started = catalog.clock.monotonic_s()
     try:
         table = catalog.load_table(entry.identifier)
-        predicted = _predicted(table, request)
-        if before is None or not before.predicted:
+        plan = _predicted(table, request)
+        if not predicted:
+            predicted = plan
             history.predict(key.run_id, entry.id, verb, predicted)
-        confirmed = replace(request, confirm=partial(_confirm, catalog, leases))
+        confirmed = replace(request, confirm=partial(_confirm, catalog, run.leases))
         with also_observing(RecordedProgress(partial(history.progress, key.run_id, entry.id, verb), catalog.clock)):
-            outcome = changed(table, confirmed, spark)
+            outcome = _with_earlier(changed(table, confirmed, spark), predicted)
     except Exception as error:
         record_end(catalog, key, _failed(entry.identifier, error), try_number=try_number)
         raise
@@ -146,6 +158,20 @@ def _recorded(
     record_end(catalog, key, _report(entry.identifier, outcome, seconds), try_number=try_number)
     catalog.states.mark_changed([entry.id])
     return outcome
+
+
+def _with_earlier(outcome: VersionPlan | NothingToDo, predicted: Mapping[str, Any]) -> VersionPlan | NothingToDo:
+    """Return the plan of the first try if this try found its version: an earlier try switched it, and was killed."""
+    if not isinstance(outcome, NothingToDo) or not predicted:
+        return outcome
+    return VersionPlan(
+        source=predicted[_SOURCE],
+        target=predicted[_TARGET],
+        steps=tuple(predicted.get("steps", ())),
+        timeline_files=predicted.get("files", 0),
+        compacted_groups=predicted.get("groups", 0),
+        is_done=True,
+    )
 
 
 def _predicted(table: Table, request: VersionRequest) -> Mapping[str, Any]:

@@ -148,7 +148,7 @@ class ScanTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPage(Document):
-    """One page of the tables of a scan, and all recorded scans, the newest first.
+    """One page of scanned tables, and all recorded scans, the newest first.
 
     Attributes:
         now_ms: Time of the answer in UTC milliseconds.

@@ -266,7 +266,7 @@ def _copied(
 def _completions(table: LoadedTable, archive: ArchivedLog) -> dict[Instant, str]:
     """Return the completion times of the completed actions, from the modification times of their files.
 
-    The archive stores the modification times of its actions, except for those of old releases of Hudi.
+    The archive stores the modification times of its actions; old releases of Hudi did not store them.
     """
     files = [f for f in timeline_files(table.env, _folder(table)) if f.instant.is_completed]
     changes = archive.changes()

@@ -26,7 +26,7 @@ from lakehouse.platform.services.pass_rules import end_crashed_runs
 from lakehouse.platform.services.run import lease_key, run_tables
 from lakehouse.platform.services.service_run import runner
 from lakehouse.platform.services.version_run import run_version_change
-from lakehouse.spec.contracts.job import JobReason
+from lakehouse.spec.contracts.job import JobReason, ServiceReport
 from lakehouse.spec.contracts.pages import QueueSection
 from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.services import SERVICES
@@ -82,6 +82,9 @@ def test_run_is_recorded_with_its_plan_and_the_present_version_has_nothing_to_do
     run_version_change(catalog, NAME, VersionRequest(to=6, upgrade=False), run_id="other")
     assert isinstance(run_version_change(catalog, NAME, upgrade(), run_id="dag/run/act").outcome, NothingToDo)
     assert version(catalog) == 6
+    # Another change of the same job is not a retry.
+    assert isinstance(run_version_change(catalog, NAME, upgrade(8), run_id="dag/run/act").outcome, VersionPlan)
+    run_version_change(catalog, NAME, VersionRequest(to=6, upgrade=False), run_id="back")
     with pytest.raises(UserError, match="has table version 6, but the plan was made for version 8"):
         run_version_change(catalog, NAME, upgrade(source=8), run_id="third")
     assert catalog.history.runs(entry.id, "upgrade")[0].state is RunState.FAILED
@@ -94,8 +97,8 @@ def test_change_waits_for_services_and_services_wait_for_the_change(
         with pytest.raises(TableBusyError, match="the run busy of compaction is active"):
             run_version_change(catalog, NAME, upgrade())
         assert catalog.leases.holder(lease_key(NAME, "upgrade")) is None
-    reports = []
-    states = []
+    reports: list[ServiceReport] = []
+    states: list[tuple[str, str]] = []
 
     def changed(*arguments: object) -> object:
         command = ServiceCommand(service="compaction", table=NAME, run_id="second")
@@ -106,7 +109,7 @@ def test_change_waits_for_services_and_services_wait_for_the_change(
         states.extend([(run.service, run.state) for run in (*running.runs, of_table)])
         return original(*arguments)  # type: ignore[arg-type]
 
-    original = version_run.change_version
+    original = change_version.change_version
     monkeypatch.setattr(version_run, "change_version", changed)
     run_version_change(catalog, NAME, upgrade(), run_id="first")
     assert {report.code for report in reports} == {JobReason.OTHER_RUN_ACTIVE}
@@ -174,11 +177,11 @@ def test_killed_run_is_continued_by_its_retry(catalog: Catalog, step: str, reach
     # Its leases have not expired, so another run has to wait; the retry takes them over.
     with pytest.raises(TableBusyError):
         run_version_change(catalog, NAME, upgrade(), run_id="another")
-    run_version_change(catalog, NAME, upgrade(), run_id="dag/run/act")
+    done = run_version_change(catalog, NAME, upgrade(), run_id="dag/run/act").outcome
+    assert isinstance(done, VersionPlan) and (done.is_done, done.source, done.target) == (True, 6, 9)
     assert version(catalog) == 9
     assert values(catalog) == {"a": 2, "b": 1}
     assert not list((tmp_path / "orders/.hoodie").glob("*.deltacommit"))
     (run,) = catalog.history.runs(catalog.entry(NAME).id, "upgrade")
-    assert run.tries == 2
-    assert run.state in (RunState.COMMITTED, RunState.NOTHING_TO_DO)
+    assert (run.tries, run.state) == (2, RunState.COMMITTED)
     assert catalog.load_table(NAME).validate(deep=True).findings == ()
