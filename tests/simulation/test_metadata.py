@@ -41,6 +41,14 @@ def test_metadata_table_equals_the_files_in_random_runs() -> None:
     assert not failed, f"seeds {[seed for seed, _ in failed]}\n{failed[0][1]}"
 
 
+@pytest.mark.parametrize("record_index", [False, True])
+def test_metadata_table_of_version_6_equals_the_files_in_random_runs(record_index: bool) -> None:
+    seeds = range(SEEDS // 6)
+    found = [(seed, failure_of(seed, version=6, metadata=True, record_index=record_index)) for seed in seeds]
+    failed = [(seed, failure[1]) for seed, failure in found if failure is not None]
+    assert not failed, f"seeds {[seed for seed, _ in failed]}\n{failed[0][1]}"
+
+
 def test_index_on_an_expression_equals_the_files_in_random_runs() -> None:
     found = [(seed, failure_of(seed, metadata=True, expression=True)) for seed in range(SEEDS // 6)]
     failed = [(seed, failure[1]) for seed, failure in found if failure is not None]

@@ -120,7 +120,7 @@ def _comparable(records: Records) -> Records:
 
 
 def _table_version(table: Path) -> str:
-    """Return the version that Hudi must be told, so that it does not write the newest one: 6, or an empty string."""
+    """Return the version that an option must name, so that Hudi does not write the newest: 6, or an empty string."""
     properties = parse_properties((table / ".hoodie" / "hoodie.properties").read_bytes())
     return "6" if properties.get("hoodie.table.version") == "6" else ""
 

@@ -56,7 +56,7 @@ class TableLayout(Protocol):
 
     @property
     def index_kinds(self) -> frozenset[PartitionKind]:
-        """The kinds of index partitions that writers of the version maintain."""
+        """The kinds of index partitions that writers keep in this version."""
 
     @property
     def archives(self) -> bool:

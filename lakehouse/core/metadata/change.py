@@ -87,7 +87,7 @@ def change_of_clean(
 
 
 def change_of_rollback(logs: Mapping[str, Mapping[str, int]]) -> MetadataChange:
-    """Return the change of a rollback of version 6 after which these log files exist: sizes by path, by partition."""
+    """Return the change of a rollback after which these log files exist: sizes by path, by partition (version 6)."""
     files = [(partition, path.rpartition("/")[2], size) for partition, of in logs.items() for path, size in of.items()]
     partitions, names, sizes = zip(*files, strict=True) if files else ((), (), ())
     columns = [pa.array(partitions, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64())]

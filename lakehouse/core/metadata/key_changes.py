@@ -39,11 +39,11 @@ def written_groups(
         if stat.path:
             groups.setdefault((stat.partition, stat.file_id), []).append(stat)
     changed = (_written_group(of_group, instant_ms) for of_group in groups.values())
-    found = [group for group in changed if group is not None]
-    if stored is None or not any(group.after is not None and group.after.logs for group in found):
-        return found
+    changed_groups = [group for group in changed if group is not None]
+    if stored is None or not any(group.after is not None and group.after.logs for group in changed_groups):
+        return changed_groups
     slices = {(s.partition, s.file_id): s for s in stored()}
-    return [_above(group, slices.get((group.partition, group.file_id)), groups) for group in found]
+    return [_above(group, slices.get((group.partition, group.file_id)), groups) for group in changed_groups]
 
 
 def _above(

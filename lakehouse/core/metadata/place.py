@@ -23,13 +23,13 @@ DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
 #: Instant times of initialisation begin with these digits (MDT-2).
 INIT_PREFIX = "00000000000000"
-#: Number of digits of an instant time. In version 6 the own actions of a metadata table have the time of an action and
+#: Number of digits in an instant time. In version 6 own actions of a metadata table repeat a time and add
 #: three more digits: for a compaction, a clean, and the first build of an index partition.
 TIME_DIGITS = 17
 COMPACTION_SUFFIX, CLEAN_SUFFIX, FIRST_BUILD = "001", "002", 10
 
 
-#: Properties of metadata tables of all versions.
+#: Properties of metadata tables in all versions.
 _PROPERTIES = {
     "hoodie.table.type": "MERGE_ON_READ",
     "hoodie.table.base.file.format": "HFILE",

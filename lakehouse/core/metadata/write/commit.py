@@ -254,7 +254,7 @@ def withdraw(store: MetadataStore, recorded: Recorded) -> None:
     timelines = store.timeline_store
     is_own = store.config.layout.has_completion_times
     if not is_own:
-        # The delta commit of another executor of the action has the same name, but other log files.
+        # Another executor gives its delta commit the same name, but other log files.
         data = timelines.read(recorded.instant, State.COMPLETED)
         is_own = data is not None and {stat.path for stat in decode_commit(data).stats} <= set(recorded.paths)
     if is_own:

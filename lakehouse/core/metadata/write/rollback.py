@@ -131,7 +131,7 @@ def _is_compacted(store: MetadataStore, timeline: Timeline, recorded: Instant) -
     if not recorded.is_completed:
         return False
     if store.config.layout.names_logs_by_slice:
-        # The time of a compaction is that of the newest delta commit in it, with a suffix.
+        # A compaction has the time of its newest delta commit, with a suffix.
         compactions = timeline.where(action=(Action.COMMIT, Action.COMPACTION))
         return any(compaction.requested > recorded.requested for compaction in compactions)
     writes = timeline.where(action=(Action.COMMIT, Action.DELTACOMMIT), state=State.COMPLETED)
@@ -142,7 +142,7 @@ def _is_compacted(store: MetadataStore, timeline: Timeline, recorded: Instant) -
 def _remove_blocks(store: MetadataStore, recorded: Instant, names: Iterable[str]) -> bool:
     """Remove a delta commit of version 6 with its log files.
 
-    Returns False, and removes nothing, if one of them has blocks of other delta commits, too.
+    Returns False, and removes nothing, if a file has blocks of other delta commits, too.
     """
     storage = store.inner.storage
     paths = [f"{name}/{file}" for name in names for file in storage.list_names(name) if _is_log(file)]
