@@ -184,6 +184,9 @@ def test_validation_reports_any_lost_or_damaged_file(kind: str, how: str) -> Non
             storage.delete(file.path)
         if file.path == PROPERTIES:
             continue
+        if kind.endswith("_6") and how == "lost" and file.path not in live and not file.path.startswith(".hoodie"):
+            # The archive of such a table may contain the clean that deleted an older file.
+            continue
         if file.path.startswith(f"{METADATA}/"):
             # `table.metadata.validate` compares the metadata table. Reads are right without it.
             assert rows_of(storage) == rows_of(whole), (how, file)
