@@ -30,7 +30,9 @@ SELECT id, v FROM log.events;
 -- > [[1, 99], [1, 99]]
 
 MERGE INTO log.events t USING (SELECT 5 AS id, 'x' AS day, 1 AS v) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *;
--- ! record keys are generated
+
+SELECT id, v FROM log.events;
+-- > [[1, 99], [1, 99], [5, 1]]
 
 SHOW TBLPROPERTIES log.events ('type');
 -- > [["type", "cow"]]
