@@ -82,7 +82,7 @@ def ingest_dag(
             conf={**(conf or {}), **ingest.spark},
             outlets=[table_asset(spec), *([TABLES] if spec.is_template else [])],
             # Allows one run per table at a time. On Airflow 3 a backfill has a limit of active runs of its own and
-            # ignores that of the DAG, so the task has the limit, too. On 2.11 the DAG's limit holds for backfills.
+            # ignores the limit of the DAG, so the task has it, too. On 2.11 the DAG's limit holds for backfills.
             max_active_tis_per_dag=1,
             pool=ingest.pool,
             retries=ingest.retries,

@@ -31,7 +31,8 @@ COMMANDS: dict[str, click.Command] = {
             Command(
                 "rebuild",
                 "metadata:rebuild",
-                "Drop the metadata table if it exists, and rebuild it from a storage listing. Writers wait "
+                "Drop the metadata table if it exists, and rebuild it from a storage listing, unless "
+                "hoodie.metadata.enable=false. Writers wait "
                 "before they commit.",
                 [table(), options(), output()],
                 examples=("lakehouse metadata rebuild --table sales.orders",),

@@ -45,7 +45,7 @@ class Rebuilt(Readable):
     """The partitions of the rebuilt metadata table, the files that it lists, and partitions that were not built again.
 
     Attributes:
-        partitions: The partitions of the metadata table.
+        partitions: The partitions of the metadata table; none if the options switch it off.
         files: The number of files that it lists.
         dropped: Previous partitions that this package cannot build.
         left_out: Files that no write lists, such as leftover files of failed writes; the metadata table does not list
@@ -60,6 +60,9 @@ class Rebuilt(Readable):
     undecided: tuple[str, ...] = ()
 
     def _shown(self) -> Shown:
+        if not self.partitions:
+            off = "no metadata table, because hoodie.metadata.enable=false; give the option `true` to build one"
+            return Shown(off, {"dropped": self.dropped})
         left_out, undecided = len(self.left_out), len(self.undecided)
         line = sentence(
             f"metadata table with {', '.join(self.partitions)}: {count_text(self.files, 'file')}",

@@ -76,7 +76,9 @@ def test_commits_state_ranges_until_a_metadata_table_is_built() -> None:
     table = make("COPY_ON_WRITE", **{"hoodie.metadata.enable": "false"})
     table.bulk_insert(rows(0, 1))
     table.bulk_insert(rows(4, 2))
-    table.metadata.rebuild()
+    off = table.metadata.rebuild()
+    assert not off.partitions and "give the option `true` to build one" in str(off)
+    table.with_options({"hoodie.metadata.enable": "true"}).metadata.rebuild()
     table = Table.open(table.location, env=table._env)
     table.bulk_insert(rows(8, 3))
     assert [RANGES_KEY in metadata.extra for _, metadata in table.commits()] == [True, True, False]

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError
 from tests.support.tables import Shape, batch, data_rows, log_files, make_table, row
 
 LOGGED = Shape(type="MERGE_ON_READ", keys="non_partition", rows_per_file=1_000)
@@ -54,16 +52,6 @@ def test_older_insert_after_a_delete_shows_the_base_row_until_compaction() -> No
     table.insert(batch([row("k", v="late", ts=5)]))
     assert ids(table) == [("k", "late")]
 
-
-def test_logs_change_only_the_first_of_several_base_rows_with_one_key() -> None:
-    table = make_table(BUCKETED)
-    table.insert(batch([row("k", v="first"), row("k", v="second"), row("m", v="other")]))
-    table.upsert(batch([row("k", v="new")]))
-    assert ids(table) == [("k", "new"), ("k", "second"), ("m", "other")]
-    with pytest.raises(UserError, match="a log deletes one of them only"):
-        table.delete(["k"])
-    table.services.compaction.run(force=True)
-    assert ids(table) == ids(table, read_optimized=True) == [("k", "new"), ("k", "second"), ("m", "other")]
 
 
 def test_group_without_base_file_is_read_and_compacted() -> None:

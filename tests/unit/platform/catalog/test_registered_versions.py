@@ -29,7 +29,7 @@ def test_registration_warns_of_a_table_that_cannot_be_serviced(
     with caplog.at_level(logging.WARNING):
         assert not assigned_identity(env, table.config).id
     assert "can be read but neither written nor serviced" in caplog.text
-    assert "change logs of merge-on-read tables are not written in tables of version 6" in caplog.text
+    assert "do not have change logs of merge-on-read tables" in caplog.text
     with pytest.raises(UnsupportedError, match="--new-id writes the id"):
         assigned_identity(env, table.config, new_id=True)
 
