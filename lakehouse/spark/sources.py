@@ -35,12 +35,7 @@ from lakehouse.spark.field_rows import csv_text, separators_of, typed_rows
 from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.inferred_types import inferred_types, number_types, with_key_types
 from lakehouse.spark.json_pattern import object_pattern
-from lakehouse.spark.json_text import (
-    has_repeated_key,
-    is_json_object,
-    json_objects,
-    repeated_key_problem,
-)
+from lakehouse.spark.json_text import has_repeated_key, is_json_object, json_objects, repeated_key_problem
 from lakehouse.spark.lines import BLOCK_BYTES, TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.versions.choice import spark_version
