@@ -53,7 +53,6 @@ def test_older_insert_after_a_delete_shows_the_base_row_until_compaction() -> No
     assert ids(table) == [("k", "late")]
 
 
-
 def test_group_without_base_file_is_read_and_compacted() -> None:
     shape = Shape(type="MERGE_ON_READ", keys="non_partition", index="BUCKET", buckets=1, new_buckets="log")
     table = make_table(shape)
