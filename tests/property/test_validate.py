@@ -197,6 +197,9 @@ def test_validation_reports_any_lost_or_damaged_file(kind: str, how: str) -> Non
             assert file.path in {finding.path for finding in found.corrupt}, (how, file)
         elif name.endswith((".parquet", ".commit", ".deltacommit", ".clean", ".savepoint")) and how == "cut":
             assert found.corrupt, (how, file)
+        elif kind.endswith("_6") and how == "lost" and name.endswith(".requested"):
+            # Archivers of version 6 delete the files of an action one by one, so a missing one is no finding.
+            continue
         elif how == "lost" and not name.endswith(NEEDLESS):
             # Without its completed file an instant is pending again. It counts as a failed write or runs again.
             pending = parse_instant(name) is not None and ("_" in name or kind_of_plan(name))

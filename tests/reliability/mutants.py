@@ -281,7 +281,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         RECORDING,
     ),
-    Mutant("core/metadata/write/rollback.py", "        timelines.withdraw(recorded)\n", "        pass\n", RECORDING),
+    Mutant(
+        "core/metadata/write/rollback.py",
+        "        timelines.withdraw(recorded)\n    else:\n",
+        "        pass\n    else:\n",
+        RECORDING,
+    ),
     Mutant(
         "core/operations/undo/rollback.py",
         "        if not is_removed or _lists_deleted_files(table.refresh(), plan):\n",
@@ -290,7 +295,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # Metadata table: what a reader sees.
     Mutant("core/metadata/read/validity.py", "instant not in self.pending and ", "", READING),
-    Mutant("core/metadata/read/validity.py", " and instant[:_DIGITS] <= self.newest", "", READING),
+    Mutant("core/metadata/read/validity.py", " and instant[:TIME_DIGITS] <= self.newest", "", READING),
     Mutant(
         "core/metadata/read/validity.py", "        and i.requested not in recorded\n", "        and False\n", READING
     ),

@@ -79,6 +79,10 @@ class BucketLogs(Model):
         chosen = self._inserted(rows)
         self._change(lambda groups, written: self._append(groups, chosen, written))
 
+    def _inserted(self, rows: Iterable[Row]) -> list[Row]:
+        """Return one row per key: a bucket of logs has the place of one row of a key."""
+        return self.combined(Model._inserted(self, rows))
+
     def insert_overwrite(self, rows: Iterable[Row]) -> None:
         """Replace the partitions of the rows."""
         chosen = self._inserted(rows)

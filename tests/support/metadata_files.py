@@ -157,7 +157,8 @@ def strays_of_metadata(storage: Storage) -> list[str]:
         elif ".log." in file.name and by_slice:
             blocks = scan_blocks(io.BytesIO(storage.get(file.path)))
             # Instants that are archived on the metadata timeline are older than the active ones.
-            is_stray = not any(block.instant in completed or block.instant < min(completed) for block in blocks)
+            first = min(completed, default="")
+            is_stray = not any(block.instant in completed or block.instant < first for block in blocks)
         elif ".log." in file.name:
             is_stray = file.name.partition("_")[2].partition(".")[0] not in completed
         else:

@@ -104,6 +104,17 @@ class GlueMetastore:
         made = self._unless(_EXISTS, self._client.create_database, DatabaseInput={"Name": name})
         return made is not None
 
+    def databases(self) -> tuple[str, ...]:
+        """Return the names of all databases, sorted."""
+        return tuple(sorted(self._names("get_databases", "DatabaseList")))
+
+    def table_names(self, database: str) -> tuple[str, ...]:
+        """Return the names of all tables and views of a database, sorted; empty if it does not exist."""
+        try:
+            return tuple(sorted(self._names("get_tables", "TableList", DatabaseName=database.lower())))
+        except _MissingError:
+            return ()
+
     def table(self, database: str, name: str) -> HiveTable | None:
         """See `Metastore.table`."""
         table = self._table(database, name)
@@ -274,6 +285,12 @@ class GlueMetastore:
     def _pages(self, items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
         size = min(self._page, most)
         return (items[start : start + size] for start in range(0, len(items), size))
+
+    def _names(self, request: str, field: str, **arguments: Any) -> list[str]:
+        """Return the names in all pages of a listing."""
+        pages = self._client.get_paginator(request).paginate(**arguments)
+        listed = self._call(lambda: [entry for page in pages for entry in page[field]])
+        return [str(entry["Name"]) for entry in listed]
 
     def _unless(self, code: str, request: Callable[..., Any], **arguments: Any) -> Any:
         """Return the answer of a request, or None if it fails with this error code."""

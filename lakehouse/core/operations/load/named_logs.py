@@ -42,3 +42,10 @@ def deletable_strays(table: LoadedTable, requested: str, paths: Iterable[str]) -
 def is_own_log(path: str, requested: str) -> bool:
     """Return whether the token of a log file is derived from the instant of its write."""
     return is_token_of(write_token_of(path), requested)
+
+
+def own_files(table: LoadedTable, requested: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths without log files that other writes appended to the slices of this write."""
+    if not keeps_logs(table):
+        return list(paths)
+    return [path for path in paths if LOG_INFIX not in path or is_change_log(path) or is_own_log(path, requested)]

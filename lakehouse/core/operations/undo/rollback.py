@@ -37,7 +37,7 @@ from lakehouse.core.operations.commit.clustering_conflicts import clustering_pla
 from lakehouse.core.operations.commit.completion import Completion, complete_action, drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.metadata import from_metadata
-from lakehouse.core.operations.load.named_logs import deletable
+from lakehouse.core.operations.load.named_logs import deletable, own_files
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.bucket_rules import delete_bucket_rules
@@ -507,8 +507,8 @@ def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan:
     """Drop a pending rollback if its target is completed, and return True.
 
     The rollback crashed before it deleted the completed file, or the target was executed again since. Files of the
-    rollback plan that the target does not list are from an earlier execution and are deleted. Returns False if the
-    process that planned the rollback is still running and has made the target pending meanwhile, under the lock.
+    target in the rollback plan that it does not list are from an earlier execution and are deleted. Returns False if
+    the process that planned the rollback is still running and has made the target pending meanwhile, under the lock.
     """
     with table_lock(table.env, policy) as lock:
         timeline = table.store.load()
@@ -518,7 +518,9 @@ def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan:
         lock.check()
         named = {path for stat in table.store.commit(target).stats for path in (stat.path, *stat.cdc_files)}
         for request in plan.requests:
-            delete_files(table, plan.target, [path for path in request.files if path not in named])
+            # The plan contains the logs of the slices that the target created. They remain with the target.
+            files = own_files(table, plan.target, request.files)
+            delete_files(table, plan.target, [path for path in files if path not in named])
         table.store.remove_pending(undoing)
     logger.warning("%s: dropped rollback %s: %s is completed", table.env.storage.root, undoing.requested, plan.target)
     return True
