@@ -55,6 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Iterator[Ap
 #: Each endpoint that reads, with a path that exists.
 READS = (
     "tables",
+    "scans",
     "summary",
     TABLE,
     "permissions",
