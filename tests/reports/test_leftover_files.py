@@ -149,7 +149,8 @@ def test_rebuild_of_the_metadata_table_leaves_out_files_that_no_instant_names(ki
 def test_first_metadata_table_of_a_table_leaves_out_files_that_no_instant_names() -> None:
     """apache/hudi#4519: the metadata table is enabled for a table that has files of failed writes."""
     table, path = exposed(metadata=False)
-    enabled = Table.open(storage_of(table).root, env=table.refresh().env)
+    options = {"hoodie.metadata.enable": "true"}
+    enabled = Table.open(storage_of(table).root, env=table.refresh().env, options=options)
     assert enabled.metadata.rebuild().left_out == (path,)
     assert_rows(enabled)
 

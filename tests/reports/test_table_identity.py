@@ -470,7 +470,7 @@ def test_version_6_table_is_registered_by_name_and_key_and_its_properties_stay(p
     data = (place / PROPERTIES).read_bytes()
     with load_catalog() as catalog:
         assert catalog.register_table(NAME, str(place)).config.version == 6
-        with pytest.raises(UserError, match="change logs of merge-on-read tables are not written"):
+        with pytest.raises(UserError, match="do not have change logs of merge-on-read tables"):
             catalog.accept_table(NAME, new_id=True)
         assert (place / PROPERTIES).read_bytes() == data
         replaced(place, name="crm.customers")
