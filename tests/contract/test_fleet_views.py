@@ -170,9 +170,9 @@ def test_scan_page_has_the_tables_of_a_place_with_their_names_in_the_catalog(cat
     with catalog.reading() as session:
         assert scan_page(session, ScanQuery(), NOW).scans == ()
         location = fleet_page(session, FleetQuery(search="t0123"), NOW).rows[0].location
-    found = [ScannedTable(location=location, kind=TableKind.HUDI, version=6)]
-    found += [ScannedTable(location=f"/far/{n}", kind=TableKind.PARQUET, problem="damaged") for n in range(3)]
-    record_scan(catalog, FleetScan(place="/lake", started_ms=NOW, tables=tuple(found)), "ada")
+    scanned = [ScannedTable(location=location, kind=TableKind.HUDI, version=6)]
+    scanned += [ScannedTable(location=f"/far/{n}", kind=TableKind.PARQUET, problem="damaged") for n in range(3)]
+    record_scan(catalog, FleetScan(place="/lake", started_ms=NOW, tables=tuple(scanned)), "ada")
     record_scan(catalog, FleetScan(place="/old", started_ms=NOW - 1), "oleg")
     with catalog.reading() as session, counted(catalog.engine) as statements:
         page = scan_page(session, ScanQuery(paging=Paging(limit=2)), NOW)

@@ -152,9 +152,9 @@ def test_table_that_hudi_declared_with_other_fields_is_continued(
 ) -> None:
     table = make(tmp_path, options)
     synced(table)
-    kept = ("Name", "TableType", "PartitionKeys", "Parameters", "StorageDescriptor")
+    compared = ("Name", "TableType", "PartitionKeys", "Parameters", "StorageDescriptor")
     stored = client.get_table(DatabaseName=options[DATABASE], Name="trips")["Table"]
-    hudis = {name: stored[name] for name in kept} | {"Description": "made by Hudi", "Owner": "etl", "Retention": 7}
+    hudis = {name: stored[name] for name in compared} | {"Description": "made by Hudi", "Owner": "etl", "Retention": 7}
     client.update_table(DatabaseName=options[DATABASE], TableInput=hudis)
     assert plan(table, opened(table)).is_empty
     table.insert(rows([7]))

@@ -82,8 +82,8 @@ class Serviced:
         self.check(self.table.upsert(self.rows))
         if self.table.config.is_merge_on_read:
             self.check(self.table.services.compaction.run(force=True))
-        kept = self.table.savepoint()
-        assert isinstance(kept, Savepoint)
+        savepoint = self.table.savepoint()
+        assert isinstance(savepoint, Savepoint)
         assert isinstance(self.table.delete(self.first), Committed)
         assert self.data().num_rows == self.rows.num_rows - 1
         self.check(self.table.insert(self.first))
@@ -92,8 +92,8 @@ class Serviced:
         self.check(self.table.upsert(self.first))
         assert isinstance(self.table.delete(self.rows), Committed)
         assert self.data().num_rows == 0
-        self.table.restore(kept.requested)
-        self.table.delete_savepoint(kept.requested)
+        self.table.restore(savepoint.requested)
+        self.table.delete_savepoint(savepoint.requested)
         self.check(self.table.upsert(self.first))
 
     def serve(self) -> None:
