@@ -32,7 +32,8 @@ from lakehouse.spec.contracts.fleet_scan import Refusal, ScannedTable, TableFeat
 REGISTER = "register"
 _METADATA = (".hoodie/", "_delta_log/")
 #: File ids of the bucket index begin with the number of the bucket.
-_BUCKET = re.compile(r"(\d{8})-")
+#: A number below 100,000: one random file id of 43 begins with eight digits, one of 43,000 with three zeros and five.
+_BUCKET = re.compile(r"(000\d{5})-")
 #: Properties by the name of their feature; the first property with a value counts.
 _PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "payload class": ("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"),
@@ -133,7 +134,10 @@ def _supported(described: ScannedTable, loaded: LoadedTable, support: TableSuppo
 
 
 def bucket_numbers(table: LoadedTable, *, writes: int = 1) -> tuple[int, ...]:
-    """Return the numbers of buckets in the file names of the newest `writes`; empty if they have other names."""
+    """Return the numbers of buckets in the file names of the newest `writes`; empty if they have other names.
+
+    A number of 100,000 or more counts as another name: random file ids look like it.
+    """
     numbers: set[int] = set()
     for instant in table.timeline.writes().by_completion()[-writes:]:
         try:

@@ -15,6 +15,7 @@ from lakehouse.core.operations.services.clean import last_clean
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.scans import record_scan, recorded_scans, recorded_tables
+from lakehouse.platform.fleet_scan.examine import bucket_numbers
 from lakehouse.platform.fleet_scan.proposals import proposed_names
 from lakehouse.platform.fleet_scan.register import register_tables
 from lakehouse.platform.fleet_scan.scan import ScanRequest, scan
@@ -223,6 +224,20 @@ def test_table_whose_buckets_are_not_in_its_properties_is_not_registered_without
     with pytest.raises(UserError, match=r"hoodie\.indx\.type"):
         catalog.register_table("sales.wrong", str(lake / "sales/cow_v6_h015_cdc"), options={"hoodie.indx.type": "x"})
     assert [entry.identifier for entry in catalog.list_tables()] == ["sales.bucket"]
+
+
+@pytest.mark.parametrize(("digits", "buckets"), [("00000003", (3,)), ("00099999", (99_999,)), ("12345678", ())])
+def test_random_file_id_that_begins_with_digits_is_no_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: str, buckets: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr("uuid.uuid4", lambda: f"{digits}-8c1f-4d2a-9b3e-5f6a7b8c9d0e")
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", ordering="ts")
+    table.insert(pa.table({"id": ["a"], "ts": [1]}))
+    monkeypatch.undo()
+    assert bucket_numbers(Table.open(table.location).services_as_loaded.table) == buckets
+    (report,) = scanned(tmp_path).values()
+    assert bool(report.refusals) == bool(buckets)
+
 
 
 def test_options_of_a_scan_are_stored_in_each_spec(
