@@ -1,7 +1,8 @@
 """Tests that CI leaves out, because they take long; `make test-all` runs them.
 
 They start a whole Airflow for behaviour that cheaper tests show in parts, install environments with pip, or repeat a
-long test for another table type, index or operation. Of tests with many similar cases one in six runs.
+long test for another table type, index or operation. Of tests with many similar cases one in six runs,
+and of modules with many tests of one feature on a server every second test.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _TESTS = (
 #: CI runs one of this number of similar cases.
 _STEP = 6
 #: Tests with many similar cases: CI runs every sixth case of each test function, and at least one.
-_SAMPLED = (
+SAMPLED = (
     "tests/contract/test_fleet_backends.py",
     "tests/contract/test_fleet_pass.py",
     "tests/contract/test_fleet_views.py",
@@ -130,6 +131,23 @@ _SAMPLED = (
     "tests/spark/test_table_source.py",
     "tests/unit/test_contributing.py::test_recipe_can_be_followed_literally",
     "tests/unit/test_doc_blocks.py::test_code_blocks_of_a_page_run_in_order",
+)
+
+#: Modules with many tests of one feature on a server: CI runs every second of their functions, in order of their names.
+HALVED = (
+    "tests/databases/test_mysql_runs.py",
+    "tests/databases/test_postgres_runs.py",
+    "tests/databases/test_windows.py",
+    "tests/kafka/test_kafka_faults.py",
+    "tests/kafka/test_kafka_runs.py",
+    "tests/reports/",
+    "tests/spark/test_file_",
+    "tests/spark/test_ingest_read.py",
+    "tests/spark/test_ingest_run.py",
+    "tests/spark/test_merge_on_read.py",
+    "tests/spark/test_published.py",
+    "tests/spark/test_schema_drift.py",
+    "tests/spark/test_table_source.py",
 )
 
 #: Cases of tests with Apache Hudi: the starts of their ids, by test in tests/interop. The case of the other table type
@@ -208,12 +226,18 @@ EXTENDED = (
 
 def extended_tests(tests: Iterable[str]) -> set[str]:
     """Return the node ids, among all collected ones, of the tests that CI leaves out."""
-    found, cases = set(), dict[str, list[str]]()
+    found, cases, modules = set(), dict[str, list[str]](), dict[str, dict[str, list[str]]]()
     for test in tests:
+        function = test.partition("[")[0]
         if test.startswith(EXTENDED):
             found.add(test)
-        elif test.startswith(_SAMPLED):
-            cases.setdefault(test.partition("[")[0], []).append(test)
+            continue
+        if test.startswith(SAMPLED):
+            cases.setdefault(function, []).append(test)
+        if test.startswith(HALVED):
+            modules.setdefault(function.partition("::")[0], {}).setdefault(function, []).append(test)
+    for functions in modules.values():
+        found |= {test for name in sorted(functions)[1::2] for test in functions[name]}
     for function, of_function in cases.items():
         # Functions begin with different cases, so that of two servers or table types each occurs in CI.
         step = min(len(of_function), _STEP)

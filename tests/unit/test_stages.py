@@ -16,7 +16,7 @@ import pytest
 
 from tests import environments, stages
 from tests.stages import Stage
-from tests.support.extended import EXTENDED, extended_tests
+from tests.support.extended import EXTENDED, HALVED, SAMPLED, extended_tests
 from tests.support.longest import LONGEST, by_length
 from tests.support.waiting import until
 
@@ -147,6 +147,19 @@ def test_extended_tests_exist() -> None:
         path, _, name = entry.partition("::")
         text = (ROOT / path).read_text(encoding="utf-8")
         assert not name or f"def {name.partition('[')[0]}(" in text, entry
+
+
+def test_modules_with_fewer_tests_in_ci_exist() -> None:
+    modules = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    for entry in (*HALVED, *SAMPLED):
+        assert any(f"{module}::".startswith(entry.partition("::")[0]) for module in modules), entry
+
+
+def test_every_second_function_of_a_halved_module_runs_with_all_its_cases() -> None:
+    module = next(entry for entry in HALVED if entry.endswith(".py") and entry not in SAMPLED)
+    cases = [f"{module}::test_{name}[{number}]" for name in "cab" for number in range(2)]
+    assert extended_tests([*cases, "tests/unit/x.py::t"]) == {case for case in cases if "test_b" in case}
+    assert extended_tests([f"{module}::test_single"]) == set()
 
 
 def test_longest_modules_exist_and_start_first_in_their_order() -> None:
