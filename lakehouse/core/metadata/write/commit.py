@@ -195,6 +195,21 @@ def commit_metadata(
         UnsupportedError: A listed index partition cannot be maintained and the options do not allow to drop it.
         MetadataBehindError: The metadata table lacks the record of an earlier action.
     """
+    with store.one_listing():
+        return _commit(store, action, change, data, lock, previous_schema=previous_schema, replaced=replaced)
+
+
+# parameters: as of `commit_metadata`
+def _commit(
+    store: MetadataStore,
+    action: Instant,
+    change: MetadataChange,
+    data: Timeline,
+    lock: TableLock,
+    *,
+    previous_schema: Callable[[], pa.Schema | None],
+    replaced: Callable[[], Iterable[Replaced]],
+) -> Recorded | None:
     opened = _guarded(store, open_metadata(store, data), data, lock)
     if not opened.names:
         return None
