@@ -160,7 +160,7 @@ class Stored:
 
     def small_statistics(self, partition: str, keys: Sequence[bytes]) -> dict[bytes, Any] | None:
         entries = encode_statistics(self.rows[partition])
-        return small_statistics([FileLayer("x", written=entries)], keys)
+        return small_statistics([FileLayer("x", (0, 0), written=entries)], keys)
 
     def _picked(self, partition: str, test: Any) -> pa.Table:
         rows = self.rows[partition]
@@ -294,12 +294,12 @@ def test_listing_of_few_files_equals_the_merge_of_tables(layers: list[Any]) -> N
     for layer in layers:
         if isinstance(layer, set):
             keys = pa.array([path or "." for path in layer], pa.string())
-            few.append(FileLayer("x", deletes=keys))
+            few.append(FileLayer("x", (0, 0), deletes=keys))
             whole.append(Layer(FILE_ROWS.empty_table(), keys))
             continue
         keys = [(path or ".").encode() for path in layer]
         entries = table_of(keys, [encode_file_map(files) for files in layer.values()])
-        few.append(FileLayer("x", written=entries))
+        few.append(FileLayer("x", (0, 0), written=entries))
         whole.append(Layer(decode_files(entries, SCHEMA)))
     listed = small_listing(lambda: few, ["", "p=a", "p=\u00e4"], LISTING)
     assert listed is not None
@@ -368,7 +368,7 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
     for layer in layers:
         if isinstance(layer, set):
             keys = pa.array([partition_key(column, "p").decode() for column in sorted(layer)], pa.string())
-            few.append(FileLayer("x", deletes=keys))
+            few.append(FileLayer("x", (0, 0), deletes=keys))
             whole.append(Layer(STAT_ROWS.empty_table(), keys))
             continue
         tables = []
@@ -381,7 +381,7 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
             tables.append(statistics_of(values, column, keys, version="V2", partition_stats=True))
         entries = encode_statistics(pa.concat_tables(tables))
         file = read_hfile(write_hfile(entries, schema=SCHEMA, created_ms=1))
-        few.append(FileLayer("x", hfile=file))
+        few.append(FileLayer("x", (0, 0), hfile=file))
         whole.append(Layer(decode_statistics(entries, SCHEMA)))
     if whole and whole[-1].rows.num_rows:
         # A newer row widens the stored one as the last layer of a merge does.
