@@ -134,7 +134,10 @@ def test_merge_of_a_small_file_group_equals_the_merge_of_batches(
             LogLayer(entries=ENTRIES.empty_table(), deletes=binary(deleted)),
         ]
         layers += blocks
-        few += [FileLayer("log", (0, 0), written=blocks[0].entries), FileLayer("log", (0, 0), deletes=blocks[1].deletes.cast("string"))]
+        few += [
+            FileLayer("log", (0, 0), written=blocks[0].entries),
+            FileLayer("log", (0, 0), deletes=blocks[1].deletes.cast("string")),
+        ]
     merged = pa.concat_tables([ENTRIES.empty_table(), *merged_batches(file, layers, kind)])
     found = small_merge(few, kind)
     if found is None:

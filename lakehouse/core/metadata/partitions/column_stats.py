@@ -20,7 +20,7 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
     FileBounds,
     bounds_of_commit,
-    bounds_of_files,
+    bounds_of_live,
     column_values,
     columns_by_type,
     definition_of_new,
@@ -59,7 +59,8 @@ class ColumnStatsPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         definition = table.definitions[COLUMN_STATS]
-        files = bounds_of_files(table, definition.source_fields)
+        described = table.newest if table.described is None else table.described
+        files = bounds_of_live(table.env.storage, described, definition.source_fields, table.schema)
         return _entries(complete_files(files, table.config, definition), definition, table.schema)
 
     def update(self, name: str, commit: MetadataCommit) -> Update:

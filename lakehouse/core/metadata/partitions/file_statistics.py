@@ -127,6 +127,10 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     statistics in this version of the index; see `unsupported_columns`.
     """
     definition = commit.definitions[COLUMN_STATS]
+    if not definition.source_fields:
+        # No definition is stored, and no file has statistics yet.
+        columns = default_columns(commit.schema, commit.config, commit.policies)
+        definition = replace(definition, source_fields=columns)
     gone = {*unsupported_columns(commit), *commit.change.evolved}
     if gone:
         usable = tuple(name for name in definition.source_fields if name not in gone)

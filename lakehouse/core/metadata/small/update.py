@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lakehouse.core.files.base.column_bounds import united
-from lakehouse.core.format.metadata.bounds import DATA, NULL_TYPE, REALS, V1_SCALE, has_statistics, value_type, wrapper_of
+from lakehouse.core.format.metadata.bounds import (
+    DATA,
+    NULL_TYPE,
+    REALS,
+    V1_SCALE,
+    has_statistics,
+    value_type,
+    wrapper_of,
+)
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, NON_PARTITIONED
 from lakehouse.core.format.metadata.records import PARTITION_STATS as PARTITION_RECORD
 from lakehouse.core.format.metadata.records import STATS as FILE_RECORD

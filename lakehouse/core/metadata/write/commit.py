@@ -251,7 +251,7 @@ def _commit(
         # Stored files have no row for a new column, so readers correctly treat it as all null.
         lock.check()
         store.definitions = {**opened.definitions, **changed}
-        write_definitions(store.env.storage, store.definitions)
+        write_definitions(store.env.storage, store.definitions, store.config.layout)
     if any(instant.requested == action.requested for instant in opened.timeline):
         # An earlier try of this action completed its delta commit and crashed before the action completed. If this
         # executor has lost the lock, it removes the record of another executor; the next write then detects that the

@@ -67,8 +67,9 @@ def open_partitions(
     stored = read_definitions(storage)
     definitions = index_definitions(new, table, {**stored, **{n: d for n, d in declared.items() if n in new}})
     lock.check()
+    stores = bool(definitions)
     if definitions != stored:
-        write_definitions(storage, definitions)
+        stores = write_definitions(storage, definitions, store.config.layout)
     for name in new:
         # Delete files that remain from a drop that crashed after it changed the properties.
         delete_leftovers(storage, [file.path for file in storage.list(f"{METADATA}/{name}")])
@@ -82,7 +83,7 @@ def open_partitions(
         timeline = record_build(store, instant, (group_files(name, groups, instant), ()), timeline, lock)
     lock.check()
     listed = {INFLIGHT_KEY: ",".join(sorted({*building, *new}))}
-    update_properties(store.env, {**listed, DEFINITIONS_KEY: DEFINITIONS_PATH} if definitions else listed)
+    update_properties(store.env, {**listed, DEFINITIONS_KEY: DEFINITIONS_PATH} if stores else listed)
     store.forget()
     return tuple(new)
 

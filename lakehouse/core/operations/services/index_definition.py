@@ -82,7 +82,7 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
         require_supported(now, index.partition, made)
         if existing is None:
             lock.check()
-            write_definitions(storage, {**stored, index.partition: made})
+            write_definitions(storage, {**stored, index.partition: made}, now.config.layout)
             update_properties(now.env, {DEFINITIONS_KEY: DEFINITIONS_PATH})
     kind = stored_index_type(now.config.raw)
     if index.kind == SECONDARY_INDEX and now.config.path_keys.partition_fields:
@@ -112,7 +112,7 @@ def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedInde
         remaining = {name: definition for name, definition in stored.items() if name not in gone}
         if remaining != stored:
             lock.check()
-            write_definitions(now.env.storage, remaining)
+            write_definitions(now.env.storage, remaining, now.config.layout)
     logger.info("%s: dropped the indexes %s", table.env.storage.root, ", ".join(sorted(gone)))
     return DroppedIndexes(partitions=tuple(sorted(gone)), plans=plans)
 

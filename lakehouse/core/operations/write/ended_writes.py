@@ -13,8 +13,8 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.spec.options.transaction import TransactionPolicy
 
-#: A write acquires the lock to request its instant and to complete it; before log files that are named after their slice
-#: also to start.
+#: A write acquires the lock to request its instant and to complete it. If log files are named after their slice, also
+#: to start.
 _TURNS, _STARTED_TURNS = 2, 3
 
 

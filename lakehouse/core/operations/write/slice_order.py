@@ -36,8 +36,8 @@ from lakehouse.model.instant import Action, Instant, Timeline
 def with_log_names(write: PreparedWrite, tasks: Sequence[GroupTask]) -> tuple[GroupTask, ...]:
     """Return the tasks, with the names of the log files that they append.
 
-    The partitions of these tasks are listed, by the metadata table if there is one. It lacks the files of pending writes
-    and of failed ones that were not rolled back; a log file may have their version, because its token is another one.
+    The partitions of these tasks are listed, by the metadata table if there is one. It lacks the files of pending
+    writes and of failed ones that were not rolled back. A log file may have their version, because its token differs.
     """
     appending = [task for task in tasks if task.appends]
     if not appending:
