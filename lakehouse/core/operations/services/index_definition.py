@@ -30,7 +30,7 @@ from lakehouse.core.rows.index_functions import (
     functions_of_hudi,
     index_function,
 )
-from lakehouse.core.state.table_config import TableConfig, require_indexes, require_writable
+from lakehouse.core.state.table_config import TableConfig, require_writable
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError, UserError, nearest
@@ -67,7 +67,6 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
     Raises UserError if the column does not exist, the function is unknown, or another index has this name.
     """
     require_writable(table.config, table.env.storage.root)
-    require_indexes(table.config, table.env.storage.root)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.refresh()
         root, storage = now.env.storage.root, now.env.storage
