@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.services.index import Indexed
 from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.timeline_store import TimelineStore
@@ -170,3 +171,29 @@ def test_hudi_rolls_back_a_failed_write_of_lakehouse_with_its_records(
     opened(location).metadata.rebuild()
     assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "next", "b1": by}
     assert opened(location).validate(deep=True).corrupt == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_index_that_is_built_while_hudi_0_15_writes_is_used_by_all(
+    kind: str, hudi: Hudi, hudi_0_15: Hudi, metadata_referee: MetadataReferee, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    statistics = {key: value for key, value in INDEXES.items() if "column.stats" in key or "compact" in key}
+    table = Table.create(
+        location, name="t", record_key="id", partition_by="p", ordering="ts", table_type=kind, options=V6 | statistics
+    )
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    opened(location).services.index.schedule(force=True)
+    # Without a complete index, the writer searches the files.
+    during = {**OF_0_15, TYPE: kind, "hoodie.index.type": "SIMPLE", "hoodie.metadata.index.async": "true"}
+    hudi_0_15.write(location, batch(["a1", "b2"], 2, "0.15"), during)
+    outcome = opened(location).services.index.run(force=True)
+    assert isinstance(outcome, Indexed) and outcome.partitions == ("bloom_filters", "record_index")
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "0.15", "a2": "x", "b1": "x", "b2": "0.15"}
+    hudi_0_15.write(location, batch(["b2", "b3"], 3, "again"), OF_0_15 | {TYPE: kind})
+    hudi.write(location, batch(["b3", "a4"], 4, "1.2"), OF_1_2 | {TYPE: kind})
+    opened(location).upsert(batch(["a4"], 5, "ours"))
+    rows = {"a1": "0.15", "a2": "x", "b1": "x", "b2": "again", "b3": "1.2", "a4": "ours"}
+    assert read_by_all(location, hudi, hudi_0_15) == rows
+    assert metadata_referee.differences(location) == []
+    assert opened(location).validate(deep=True).findings == ()
