@@ -32,9 +32,9 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     FileBounds,
     absent,
     bounds_of_commit,
+    columns_to_delete,
     indexed_columns,
     indexed_types,
-    unsupported_columns,
 )
 from lakehouse.core.metadata.partitions.files import CLEAN, FILES
 from lakehouse.core.metadata.partitions.partition_stats import PARTITION_STATS, bounds_of_column, emptied_partitions
@@ -100,7 +100,7 @@ def _of_columns(commit: MetadataCommit) -> Update:
         for column in definition.source_fields
     ]
     entries: dict[bytes, bytes] = {}
-    for file in complete_files(bounds, commit.config, definition):
+    for file in complete_files(bounds, commit.config, definition, commit.schema):
         suffix, of_columns = file_suffix(file.partition, file.name), file.bounds or {}
         for prefix, column, form in columns:
             of_column = of_columns.get(column) or absent(file)
@@ -149,7 +149,7 @@ def _partition_rows(commit: MetadataCommit, definition: Definition, added: Seque
 
 def _few_bounds(commit: MetadataCommit, definition: Definition) -> Sequence[FileBounds]:
     bounds = bounds_of_commit(commit, definition.source_fields)
-    if unsupported_columns(commit) or len(bounds) * len(definition.source_fields) > FEW_ROWS:
+    if columns_to_delete(commit) or len(bounds) * len(definition.source_fields) > FEW_ROWS:
         refuse()
     return bounds
 
