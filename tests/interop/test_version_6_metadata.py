@@ -197,3 +197,18 @@ def test_index_that_is_built_while_hudi_0_15_writes_is_used_by_all(
     assert read_by_all(location, hudi, hudi_0_15) == rows
     assert metadata_referee.differences(location) == []
     assert opened(location).validate(deep=True).findings == ()
+
+
+def test_hudi_0_15_skips_no_file_with_matching_rows(hudi_0_15: Hudi, tmp_path: Path) -> None:
+    """It takes a column without statistics as null, if the condition has another column with statistics."""
+    read = {name.replace(".", "__"): "true" for name in ("hoodie.enable.data.skipping", *list(INDEXES)[:2])}
+    rows = batch(["a1"], 1, "x").append_column("raw", pa.array([b"x"]))
+    listed = {"hoodie.metadata.index.column.stats.column.list": "ts"}
+    cases = {"raw = X'78'": (rows, {}), "v = 'x'": (rows.drop_columns("raw"), listed)}
+    for number, (condition, (incoming, options)) in enumerate(cases.items()):
+        location = str(tmp_path / str(number))
+        options = V6 | INDEXES | options
+        table = Table.create(location, name="t", record_key="id", partition_by="p", ordering="ts", options=options)
+        table.insert(incoming)
+        query = f"SELECT id FROM {{table}} WHERE {condition} AND ts = 1"
+        assert hudi_0_15.query(query, table=location, **read).column("id").to_pylist() == ["a1"], condition

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 
 import pytest
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.log.blocks import BlockHeader, encode_block, scan_blocks
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action
@@ -153,3 +156,44 @@ def test_fixture_is_written_and_serviced(name: str, hudi: Hudi, hudi_0_15: Hudi,
     read_by_all(location, hudi, hudi_0_15)
     report = Table.open(location, options=options).validate(deep=True)
     assert [finding for finding in report.corrupt] == []
+
+
+def test_hudi_0_15_reads_a_merged_log_after_logs_that_it_does_not_contain(hudi_0_15: Hudi, tmp_path: Path) -> None:
+    """This is why log compaction is refused: the row that the third log deletes returns."""
+    location = str(tmp_path / "table")
+    options = V6 | WITHOUT_METADATA
+    table = Table.create(
+        location, name="t", record_key="id", ordering="ts", table_type="MERGE_ON_READ", options=options
+    )
+    table.insert(batch(["a1", "b1"], 1, "x").drop_columns("p"))
+    table.upsert(batch(["a1"], 2, "y").drop_columns("p"))
+    table.upsert(batch(["b1"], 3, "y").drop_columns("p"))
+    table.delete(batch(["a1"], 4, "").select(["id"]))
+    assert hudi_0_15.read(location).column("id").to_pylist() == ["b1"]
+    add_merged_log(Path(location), 2)
+    assert Table.open(location).scan().to_arrow().column("id").to_pylist() == ["b1"]
+    assert sorted(hudi_0_15.read(location).column("id").to_pylist()) == ["a1", "b1"]
+
+
+def add_merged_log(table: Path, count: int) -> None:
+    """Add a log with the blocks of the first logs of the only slice, and its delta commit, as log compaction does."""
+    logs = sorted(table.glob(".*.log.*"), key=lambda path: int(path.name.split(".log.")[1].split("_")[0]))
+    blocks, timeline = [], table / ".hoodie"
+    for log in logs[:count]:
+        data = log.read_bytes()
+        of_log = scan_blocks(io.BytesIO(data))
+        blocks += [(block, data[block.offset : block.offset + block.length]) for block in of_log]
+    newest = max(timeline.glob("*.deltacommit"), key=lambda path: path.name)
+    requested = str(int(newest.name.partition(".")[0]) + 1)
+    headers = {
+        BlockHeader.INSTANT_TIME: requested,
+        BlockHeader.COMPACTED_BLOCK_TIMES: ",".join(block.instant for block, _ in blocks),
+    }
+    merged = [encode_block(block.kind, {**block.headers, **headers}, content) for block, content in blocks]
+    name = f"{logs[0].name.partition('.log.')[0]}.log.{len(logs) + 1}_9-9-9"
+    (table / name).write_bytes(b"".join(merged))
+    commit = json.loads(newest.read_text())
+    commit["partitionToWriteStats"][""][0]["path"] = name
+    for state in ("requested", "inflight"):
+        (timeline / f"{requested}.logcompaction.{state}").touch()
+    (timeline / f"{requested}.deltacommit").write_text(json.dumps(commit))
