@@ -1,4 +1,4 @@
-"""Define the fixtures `hudi` and `metadata_referee` for the tests of this folder."""
+"""Define the fixtures `hudi`, `hudi_0_15` and `metadata_referee` for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 pytest.register_assert_rewrite("tests.interop.agreement")
 
 from tests.support.hudi import hudi  # noqa: E402
+from tests.support.hudi_0_15 import hudi_0_15  # noqa: E402
 from tests.support.metadata_referee import metadata_referee  # noqa: E402
 
-__all__ = ["hudi", "metadata_referee"]
+__all__ = ["hudi", "hudi_0_15", "metadata_referee"]

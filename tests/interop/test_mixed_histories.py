@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -25,15 +25,16 @@ import pytest
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
-from tests.interop.test_version_6_tables import OF_0_15, OF_1_2, SORTED, TYPE, batch, opened, read_by_all
+from tests.interop.test_version_6_tables import OF_0_15, OF_1_2, opened, read_by_all
 from tests.support import hudi_rs
-from tests.support.hudi import Hudi, HudiError, find_older_jar
+from tests.support.hudi import Hudi, HudiError
+from tests.support.hudi_0_15 import KINDS, TYPE
 from tests.support.killed import killed_before_commit
+from tests.support.version_6 import SORTED, batch
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.jvm
 
-KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 _LOCKS = "org.apache.hudi.client.transaction.lock"
 LOCK = {
     "hoodie.write.lock.provider": f"{_LOCKS}.FileSystemBasedLockProvider",
@@ -61,14 +62,6 @@ SHARED = LOCK | {
 STEPS = ("upsert", "upsert", "0.15", "0.15", "1.2", "1.2", "delete", "killed", "compaction", "clustering", "clean")
 TURNS = 12 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
 ROUNDS = 3 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
-
-
-@pytest.fixture(scope="module")
-def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Yield Apache Hudi 0.15 on Spark."""
-    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
-    yield process
-    process.close()
 
 
 class History:

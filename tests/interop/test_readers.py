@@ -5,7 +5,6 @@ Every reader has one test that tries all its cells, because CI runs a part of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import duckdb
@@ -16,7 +15,7 @@ from docs.generators.readers import COLUMNS, ROOT, Cell, Reader, load_readers
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.table import Table
 from tests.support import hudi_rs
-from tests.support.hudi import Hudi, find_older_jar
+from tests.support.hudi import Hudi
 from tests.support.readers import (
     ATTEMPTS,
     CHANGED,
@@ -32,14 +31,6 @@ from tests.support.readers import (
 )
 
 READERS = {reader.id: reader for reader in load_readers()}
-
-
-@pytest.fixture(scope="module")
-def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Yield Apache Hudi 0.15 on Spark."""
-    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")

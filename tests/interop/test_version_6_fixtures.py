@@ -17,23 +17,11 @@ from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.table.table import Table
 from lakehouse.model.restore import Savepoint
 from tests.interop.test_cdc import assert_changes_fold, ours, theirs
-from tests.interop.test_version_6_tables import (
-    BUCKET,
-    OF_0_15,
-    OF_1_2,
-    SCHEMA,
-    TYPE,
-    V6,
-    batch,
-    fixture_tables,
-    hudi_0_15,
-    read_by_all,
-    unpacked,
-)
+from tests.interop.test_version_6_tables import OF_0_15, OF_1_2, read_by_all
 from tests.support.fixture_tables import canonical_rows
 from tests.support.hudi import Hudi
-
-__all__ = ["hudi_0_15"]
+from tests.support.hudi_0_15 import BUCKET, KINDS, TYPE, fixture_tables, unpacked
+from tests.support.version_6 import SCHEMA, V6, batch
 
 pytestmark = pytest.mark.jvm
 
@@ -43,7 +31,6 @@ SHORT = {
     "hoodie.keep.max.commits": "3",
     "hoodie.metadata.enable": "false",
 }
-KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 class Serviced:

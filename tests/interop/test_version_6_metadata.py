@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.services.index import Indexed
 from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.model.instant import Action
-from tests.support.fixture_tables import canonical_rows
-from tests.support.hudi import Hudi, find_older_jar
-from tests.support.hudi_rs import like
+from tests.support.hudi import Hudi
+from tests.support.hudi_0_15 import (
+    KINDS,
+    OF_1_2_WRITER,
+    OF_WRITER,
+    OPERATION,
+    TYPE,
+    Killed,
+    killed_at_commit,
+    same_rows,
+)
 from tests.support.metadata_check import check_metadata
 from tests.support.metadata_referee import MetadataReferee
+from tests.support.version_6 import SORTED, V6, batch
 
 pytestmark = pytest.mark.jvm
 
-V6 = {"hoodie.write.table.version": "6"}
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 INDEXES = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.index.column.stats.enable": "true",
@@ -31,32 +39,8 @@ INDEXES = {
     "hoodie.metadata.compact.max.delta.commits": "4",
     "hoodie.index.type": "RECORD_INDEX",
 }
-OF_0_15 = {
-    "hoodie.table.name": "t",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.datasource.write.partitionpath.field": "p",
-    "hoodie.datasource.write.operation": "upsert",
-    **INDEXES,
-}
-OF_1_2 = OF_0_15 | V6 | {"hoodie.write.auto.upgrade": "false"}
-TYPE = "hoodie.datasource.write.table.type"
-OPERATION = "hoodie.datasource.write.operation"
-KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
-NEWEST = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"}
-SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
-
-
-@pytest.fixture(scope="module")
-def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Yield Apache Hudi 0.15 on Spark."""
-    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
-    yield process
-    process.close()
-
-
-def batch(ids: list[str], ts: int, v: str) -> pa.Table:
-    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
+OF_0_15 = OF_WRITER | INDEXES
+OF_1_2 = OF_0_15 | OF_1_2_WRITER
 
 
 def opened(location: str) -> Table:
@@ -71,12 +55,9 @@ def read_by_all(location: str, hudi: Hudi, hudi_0_15: Hudi, *, is_exact: bool = 
         check_metadata(table)
         report = table.metadata.validate()
         assert report.ok, [f"{check!r} {check.examples}" for check in report.checks if not check.ok]
-    ours = table.scan().to_arrow()
-    wanted = canonical_rows(ours, with_meta=True)
-    for name, of in (("0.15", hudi_0_15), ("1.2", hudi)):
-        rows = of.read(location, **{"hoodie.metadata.enable": "true"})
-        assert canonical_rows(like(rows, ours.schema), with_meta=True) == wanted, name
-    return {row["id"]: row["v"] for row in ours.to_pylist()}
+    read = {"hoodie.metadata.enable": "true"}
+    others = {"0.15": hudi_0_15.read(location, **read), "1.2": hudi.read(location, **read)}
+    return same_rows(table.scan().to_arrow(), others)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,14 +122,24 @@ def test_lakehouse_continues_the_metadata_table_of_hudi(
     hudi_0_15.write(location, batch(["a1"], 6, "again"), OF_0_15 | {TYPE: kind})
     assert read_by_all(location, hudi, hudi_0_15) == rows | {"a1": "again"}
     assert opened(location).validate(deep=True).findings == ()
-    # Our rebuild has statistics of the newest slices, and the referee builds those of older slices, too.
-    Table.open(location, options=INDEXES | NEWEST).services.clean.run(force=True)
-    assert read_by_all(location, hudi, hudi_0_15) == rows | {"a1": "again"}
+    # The referee also builds the statistics and filters of older slices.
     assert metadata_referee.differences(location) == []
 
 
-class Killed(BaseException):
-    """Ends a write before its commit, as a killed process does."""
+def killed_after_the_metadata_table(monkeypatch: pytest.MonkeyPatch, table: Table, rows: pa.Table) -> None:
+    """Upsert rows; the process dies between the delta commit of the metadata table and the commit."""
+    original = TimelineStore.complete
+
+    def complete(self, instant, *arguments, **named):  # type: ignore[no-untyped-def]
+        if "metadata" in self._env.storage.root.rpartition("/")[2]:
+            return original(self, instant, *arguments, **named)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TimelineStore, "complete", complete)
+        patch.setattr(write, "abandon", lambda *_: False)
+        with pytest.raises(Killed):
+            table.upsert(rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,24 +155,11 @@ def test_hudi_rolls_back_a_failed_write_of_lakehouse_with_its_records(
     )
     table.insert(batch(["a1", "a2", "b1"], 1, "x"))
     table.upsert(batch(["a1"], 2, "y"))
-    with monkeypatch.context() as patch:
-        if recorded:
-            # The process dies between the delta commit of the metadata table and the commit.
-            from lakehouse.core.timeline.timeline_store import TimelineStore
-
-            original = TimelineStore.complete
-
-            def complete(self, instant, *arguments, **named):  # type: ignore[no-untyped-def]
-                if "metadata" in self._env.storage.root.rpartition("/")[2]:
-                    return original(self, instant, *arguments, **named)
-                raise Killed
-
-            patch.setattr(TimelineStore, "complete", complete)
-        else:
-            patch.setattr(write, "complete_commit", lambda *_: (_ for _ in ()).throw(Killed()))
-        patch.setattr(write, "abandon", lambda *_: False)
-        with pytest.raises(Killed):
-            table.upsert(batch(["a1", "c1"], 3, "failed"))
+    rows = batch(["a1", "c1"], 3, "failed")
+    if recorded:
+        killed_after_the_metadata_table(monkeypatch, table, rows)
+    else:
+        killed_at_commit(monkeypatch, table, rows)
     writer, of_writer = (hudi_0_15, OF_0_15) if by == "0.15" else (hudi, OF_1_2)
     writer.write(location, batch(["b1"], 4, by), of_writer | {TYPE: kind})
     assert not [i for i in opened(location).timeline if not i.is_completed]
@@ -193,3 +171,44 @@ def test_hudi_rolls_back_a_failed_write_of_lakehouse_with_its_records(
     opened(location).metadata.rebuild()
     assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "next", "b1": by}
     assert opened(location).validate(deep=True).corrupt == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_index_that_is_built_while_hudi_0_15_writes_is_used_by_all(
+    kind: str, hudi: Hudi, hudi_0_15: Hudi, metadata_referee: MetadataReferee, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    statistics = {key: value for key, value in INDEXES.items() if "column.stats" in key or "compact" in key}
+    table = Table.create(
+        location, name="t", record_key="id", partition_by="p", ordering="ts", table_type=kind, options=V6 | statistics
+    )
+    table.insert(batch(["a1", "a2", "b1"], 1, "x"))
+    opened(location).services.index.schedule(force=True)
+    # Without a complete index, the writer searches the files.
+    during = {**OF_0_15, TYPE: kind, "hoodie.index.type": "SIMPLE", "hoodie.metadata.index.async": "true"}
+    hudi_0_15.write(location, batch(["a1", "b2"], 2, "0.15"), during)
+    outcome = opened(location).services.index.run(force=True)
+    assert isinstance(outcome, Indexed) and outcome.partitions == ("bloom_filters", "record_index")
+    assert read_by_all(location, hudi, hudi_0_15) == {"a1": "0.15", "a2": "x", "b1": "x", "b2": "0.15"}
+    hudi_0_15.write(location, batch(["b2", "b3"], 3, "again"), OF_0_15 | {TYPE: kind})
+    hudi.write(location, batch(["b3", "a4"], 4, "1.2"), OF_1_2 | {TYPE: kind})
+    opened(location).upsert(batch(["a4"], 5, "ours"))
+    rows = {"a1": "0.15", "a2": "x", "b1": "x", "b2": "again", "b3": "1.2", "a4": "ours"}
+    assert read_by_all(location, hudi, hudi_0_15) == rows
+    assert metadata_referee.differences(location) == []
+    assert opened(location).validate(deep=True).findings == ()
+
+
+def test_hudi_0_15_skips_no_file_with_matching_rows(hudi_0_15: Hudi, tmp_path: Path) -> None:
+    """It takes a column without statistics as null, if the condition has another column with statistics."""
+    read = {name.replace(".", "__"): "true" for name in ("hoodie.enable.data.skipping", *list(INDEXES)[:2])}
+    rows = batch(["a1"], 1, "x").append_column("raw", pa.array([b"x"]))
+    listed = {"hoodie.metadata.index.column.stats.column.list": "ts"}
+    cases = {"raw = X'78'": (rows, {}), "v = 'x'": (rows.drop_columns("raw"), listed)}
+    for number, (condition, (incoming, options)) in enumerate(cases.items()):
+        location = str(tmp_path / str(number))
+        options = V6 | INDEXES | options
+        table = Table.create(location, name="t", record_key="id", partition_by="p", ordering="ts", options=options)
+        table.insert(incoming)
+        query = f"SELECT id FROM {{table}} WHERE {condition} AND ts = 1"
+        assert hudi_0_15.query(query, table=location, **read).column("id").to_pylist() == ["a1"], condition

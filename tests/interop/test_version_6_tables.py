@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.log.blocks import BlockHeader, encode_block, scan_blocks
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action
 from tests.support import hudi_rs
-from tests.support.fixture_tables import canonical_rows, load_fixture_tables
-from tests.support.hudi import Hudi, find_older_jar
-from tests.support.hudi_rs import like
-from tests.support.shared import fixtures
+from tests.support.fixture_tables import canonical_rows
+from tests.support.hudi import Hudi
+from tests.support.hudi_0_15 import (
+    BUCKET,
+    KINDS,
+    OF_1_2_WRITER,
+    OF_WRITER,
+    TYPE,
+    WITHOUT_METADATA,
+    fixture_tables,
+    killed_at_commit,
+    same_rows,
+    unpacked,
+)
+from tests.support.version_6 import SORTED, V6, batch
 
 pytestmark = pytest.mark.jvm
 
-V6 = {"hoodie.write.table.version": "6"}
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
-OF_0_15 = {
-    "hoodie.table.name": "t",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.datasource.write.partitionpath.field": "p",
-    "hoodie.datasource.write.operation": "upsert",
-    "hoodie.metadata.enable": "false",
-}
-OF_1_2 = OF_0_15 | V6 | {"hoodie.write.auto.upgrade": "false"}
-TYPE = "hoodie.datasource.write.table.type"
-KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
-BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
-SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v"}
-
-
-@pytest.fixture(scope="module")
-def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Yield Apache Hudi 0.15 on Spark."""
-    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
-    yield process
-    process.close()
-
-
-def batch(ids: list[str], ts: int, v: str) -> pa.Table:
-    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
+OF_0_15 = OF_WRITER | WITHOUT_METADATA
+OF_1_2 = OF_0_15 | OF_1_2_WRITER
 
 
 def opened(location: str) -> Table:
@@ -58,15 +42,8 @@ def opened(location: str) -> Table:
 
 def read_by_all(location: str, hudi: Hudi, hudi_0_15: Hudi) -> dict[str, str]:
     """Assert that all readers return the same rows; return v by id."""
-    ours = opened(location).scan().to_arrow()
-    wanted = canonical_rows(ours, with_meta=True)
-    for name, rows in (
-        ("0.15", hudi_0_15.read(location)),
-        ("1.2", hudi.read(location)),
-        ("rs", hudi_rs.read(location)),
-    ):
-        assert canonical_rows(like(rows, ours.schema), with_meta=True) == wanted, name
-    return {row["id"]: row["v"] for row in ours.to_pylist()} if "v" in ours.column_names else {}
+    others = {"0.15": hudi_0_15.read(location), "1.2": hudi.read(location), "rs": hudi_rs.read(location)}
+    return same_rows(opened(location).scan().to_arrow(), others)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,10 +110,6 @@ def test_table_of_hudi_is_continued_by_lakehouse(
     assert opened(location).validate(deep=True).findings == ()
 
 
-class Killed(BaseException):
-    """Ends a write before its commit, as a killed process does."""
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("by", ["0.15", "1.2"])
 def test_hudi_rolls_back_a_failed_write_of_lakehouse(
@@ -148,11 +121,7 @@ def test_hudi_rolls_back_a_failed_write_of_lakehouse(
     )
     table.insert(batch(["a1", "a2", "b1"], 1, "x"))
     table.upsert(batch(["a1"], 2, "y"))
-    with monkeypatch.context() as patch:
-        patch.setattr(write, "complete_commit", lambda *_: (_ for _ in ()).throw(Killed()))
-        patch.setattr(write, "abandon", lambda *_: False)
-        with pytest.raises(Killed):
-            table.upsert(batch(["a1", "c1"], 3, "failed"))
+    killed_at_commit(monkeypatch, table, batch(["a1", "c1"], 3, "failed"))
     writer, options = (hudi_0_15, OF_0_15) if by == "0.15" else (hudi, OF_1_2)
     writer.write(location, batch(["b1"], 4, by), options | {TYPE: kind})
     assert not [i for i in opened(location).timeline if not i.is_completed]
@@ -164,29 +133,6 @@ def test_hudi_rolls_back_a_failed_write_of_lakehouse(
         assert isinstance(opened(location).services.compaction.run(force=True), Committed)
         assert read_by_all(location, hudi, hudi_0_15) == {"a1": "y", "a2": "next", "b1": by}
     assert opened(location).validate(deep=True).corrupt == ()
-
-
-def fixture_tables() -> list[str]:
-    """Return the names of the tables of version 6 that this package writes."""
-    names = [
-        table.name
-        for table in load_fixture_tables()
-        if table.version == 6
-        and table.has_meta_fields
-        and table.entry["record_key_fields"]
-        and table.entry["snapshot"]["rows"]
-    ]
-    stored = json.loads(fixtures("hudi_v6/expected.json").read_text())["tables"]
-    return [*names, *(name for name in stored if "_v6_" in name)]
-
-
-def unpacked(name: str, directory: Path) -> str:
-    for fixture in load_fixture_tables():
-        if fixture.name == name:
-            return str(fixture.unpack(directory))
-    with zipfile.ZipFile(fixtures(f"hudi_v6/{name}.zip")) as archive:
-        archive.extractall(directory)
-    return str(directory / name)
 
 
 @pytest.mark.parametrize("name", fixture_tables())
@@ -210,3 +156,44 @@ def test_fixture_is_written_and_serviced(name: str, hudi: Hudi, hudi_0_15: Hudi,
     read_by_all(location, hudi, hudi_0_15)
     report = Table.open(location, options=options).validate(deep=True)
     assert [finding for finding in report.corrupt] == []
+
+
+def test_hudi_0_15_reads_a_merged_log_after_logs_that_it_does_not_contain(hudi_0_15: Hudi, tmp_path: Path) -> None:
+    """This is why log compaction is refused: the row that the third log deletes returns."""
+    location = str(tmp_path / "table")
+    options = V6 | WITHOUT_METADATA
+    table = Table.create(
+        location, name="t", record_key="id", ordering="ts", table_type="MERGE_ON_READ", options=options
+    )
+    table.insert(batch(["a1", "b1"], 1, "x").drop_columns("p"))
+    table.upsert(batch(["a1"], 2, "y").drop_columns("p"))
+    table.upsert(batch(["b1"], 3, "y").drop_columns("p"))
+    table.delete(batch(["a1"], 4, "").select(["id"]))
+    assert hudi_0_15.read(location).column("id").to_pylist() == ["b1"]
+    add_merged_log(Path(location), 2)
+    assert Table.open(location).scan().to_arrow().column("id").to_pylist() == ["b1"]
+    assert sorted(hudi_0_15.read(location).column("id").to_pylist()) == ["a1", "b1"]
+
+
+def add_merged_log(table: Path, count: int) -> None:
+    """Add a log with the blocks of the first logs of the only slice, and its delta commit, as log compaction does."""
+    logs = sorted(table.glob(".*.log.*"), key=lambda path: int(path.name.split(".log.")[1].split("_")[0]))
+    blocks, timeline = [], table / ".hoodie"
+    for log in logs[:count]:
+        data = log.read_bytes()
+        of_log = scan_blocks(io.BytesIO(data))
+        blocks += [(block, data[block.offset : block.offset + block.length]) for block in of_log]
+    newest = max(timeline.glob("*.deltacommit"), key=lambda path: path.name)
+    requested = str(int(newest.name.partition(".")[0]) + 1)
+    headers = {
+        BlockHeader.INSTANT_TIME: requested,
+        BlockHeader.COMPACTED_BLOCK_TIMES: ",".join(block.instant for block, _ in blocks),
+    }
+    merged = [encode_block(block.kind, {**block.headers, **headers}, content) for block, content in blocks]
+    name = f"{logs[0].name.partition('.log.')[0]}.log.{len(logs) + 1}_9-9-9"
+    (table / name).write_bytes(b"".join(merged))
+    commit = json.loads(newest.read_text())
+    commit["partitionToWriteStats"][""][0]["path"] = name
+    for state in ("requested", "inflight"):
+        (timeline / f"{requested}.logcompaction.{state}").touch()
+    (timeline / f"{requested}.deltacommit").write_text(json.dumps(commit))

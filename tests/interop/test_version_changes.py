@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from lakehouse.core.operations.services.archive import Archived
@@ -13,52 +11,27 @@ from lakehouse.core.operations.version.version_plan import VersionPlan
 from lakehouse.core.table.table import Table
 from tests.support import hudi_rs
 from tests.support.archived import eager
-from tests.support.fixture_tables import canonical_rows
-from tests.support.hudi import Hudi, find_older_jar
-from tests.support.hudi_rs import like
+from tests.support.hudi import Hudi
+from tests.support.hudi_0_15 import KINDS, OF_WRITER, TYPE, WITHOUT_METADATA, same_rows
+from tests.support.version_6 import batch
 
 pytestmark = pytest.mark.jvm
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
-TYPE = "hoodie.datasource.write.table.type"
 #: Hudi 0.15 maintains its metadata table by default.
-OF_0_15 = {
-    "hoodie.table.name": "t",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.datasource.write.partitionpath.field": "p",
-    "hoodie.datasource.write.operation": "upsert",
-}
-WITHOUT_METADATA = {"hoodie.metadata.enable": "false"}
+OF_0_15 = OF_WRITER
 #: Findings of a table that lakehouse downgraded and Hudi upgraded.
 EQUAL_TIMES = frozenset({"timeline.completions"})
 NO_METADATA = {"hoodie__metadata__enable": "false"}
-KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
-
-
-@pytest.fixture(scope="module")
-def hudi_0_15(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Yield Apache Hudi 0.15 on Spark."""
-    process = Hudi(find_older_jar("0.15.0"), tmp_path_factory.mktemp("hudi-0.15"))
-    yield process
-    process.close()
-
-
-def batch(ids: list[str], ts: int, v: str) -> pa.Table:
-    return pa.Table.from_pylist([{"id": i, "p": i[0], "ts": ts, "v": v} for i in ids], schema=SCHEMA)
 
 
 def rows_of(location: str, allowed: frozenset[str] = frozenset(), **readers: Hudi) -> dict[str, str]:
     """Assert that lakehouse, hudi-rs and the given releases of Hudi return the same rows; return v by id."""
-    ours = Table.open(location).scan().to_arrow()
-    wanted = canonical_rows(ours, with_meta=True)
     others = {"rs": hudi_rs.read(location)} | {name: hudi.read(location) for name, hudi in readers.items()}
-    for name, rows in others.items():
-        assert canonical_rows(like(rows, ours.schema), with_meta=True) == wanted, name
+    rows = same_rows(Table.open(location).scan().to_arrow(), others)
     findings = {finding.invariant for finding in Table.open(location).validate(deep=True).findings}
     # An upgrade by Hudi takes the times of files as completion times; those of a copied timeline are equal.
     assert findings <= allowed
-    return {row["id"]: row["v"] for row in ours.to_pylist()}
+    return rows
 
 
 def changed(location: str, verb: str, to: int) -> VersionPlan:

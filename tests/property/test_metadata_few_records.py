@@ -16,12 +16,20 @@ from lakehouse.core.format.avro.schema import arrow_to_avro
 from lakehouse.core.format.hfile.entries import entry_mapping, entry_table, table_of
 from lakehouse.core.format.hfile.reader import read_hfile
 from lakehouse.core.format.hfile.writer import write_hfile
+from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.format.metadata.groups import shard_of, shards
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_statistics, widened_statistics
 from lakehouse.core.format.metadata.records import FILE_ROWS, decode_files, encode_files
-from lakehouse.core.format.metadata.schema import SCHEMA
-from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics, encode_statistics, statistics_of
+from lakehouse.core.format.metadata.schema import HUDI_1_0, SCHEMA
+from lakehouse.core.format.metadata.statistics import (
+    STAT_ROWS,
+    decode_statistics,
+    encode_statistics,
+    statistics_of,
+    with_value_type,
+    without_value_types,
+)
 from lakehouse.core.metadata.change import GROUPS, REMOVED, WRITTEN, MetadataChange
 from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
 from lakehouse.core.metadata.partitions.file_statistics import META, bounds_table
@@ -64,10 +72,17 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "raw": (pa.binary(), st.binary(max_size=3)),
     "day": (pa.date32(), SMALL),
     "moment": (pa.timestamp("us", "UTC"), SMALL),
+    "price": (pa.decimal128(12, 3), st.one_of(SMALL, st.integers(-(10**12) + 1, 10**12 - 1))),
     "amount": (pa.decimal128(20, 2), st.one_of(SMALL, st.integers(-(10**20) + 1, 10**20 - 1))),
 }
 SCHEMA_OF_TABLE = pa.schema([(name, kind) for name, (kind, _) in KINDS.items()])
 COLUMNS = (*META, *KINDS)
+#: The columns with statistics by version of the index.
+OF_VERSION = {
+    version: tuple(name for name in COLUMNS if name in META or has_statistics(KINDS[name][0], version))
+    for version in ("V1", "V2")
+}
+VERSIONS = st.sampled_from(["V1", "V2"])
 CONFIG = parse_table_config(
     {
         "hoodie.table.name": "t",
@@ -118,7 +133,7 @@ def write_stats(draw: st.DrawFn, number: int, columns: Sequence[str]) -> WriteSt
     )
 
 
-def rows_of(names: Sequence[tuple[str, str, ColumnBounds]], *, of_partition: bool) -> pa.Table:
+def rows_of(names: Sequence[tuple[str, str, ColumnBounds]], *, of_partition: bool, version: str) -> pa.Table:
     """Return stored rows of (column, name or partition, bounds); the key of a file is that of partition `p=a`."""
     tables = [STAT_ROWS.empty_table()]
     for column, name, found in names:
@@ -129,7 +144,7 @@ def rows_of(names: Sequence[tuple[str, str, ColumnBounds]], *, of_partition: boo
             if of_partition
             else column_stats_keys(of_column, pa.array(["p=a"]), pa.array([name]))
         )
-        tables.append(statistics_of(values, of_column, keys, version="V2", partition_stats=of_partition))
+        tables.append(statistics_of(values, of_column, keys, version=version, partition_stats=of_partition))
     return pa.concat_tables(tables)
 
 
@@ -145,7 +160,7 @@ class Stored:
 
     def small_statistics(self, partition: str, keys: Sequence[bytes]) -> dict[bytes, Any] | None:
         entries = encode_statistics(self.rows[partition])
-        return small_statistics([FileLayer("x", written=entries)], keys)
+        return small_statistics([FileLayer("x", (0, 0), written=entries)], keys)
 
     def _picked(self, partition: str, test: Any) -> pa.Table:
         rows = self.rows[partition]
@@ -174,7 +189,8 @@ def outcome(compute: Callable[[str, MetadataCommit], Update | None], name: str, 
 @given(data=st.data())
 def test_statistics_of_few_files_equal_those_on_tables(data: st.DataObject) -> None:
     # Few columns, because one unusual column makes both ways the same.
-    columns = tuple(sorted(data.draw(st.sets(st.sampled_from(COLUMNS), min_size=1, max_size=2))))
+    version = data.draw(VERSIONS)
+    columns = tuple(sorted(data.draw(st.sets(st.sampled_from(OF_VERSION[version]), min_size=1, max_size=2))))
     stats = tuple(data.draw(write_stats(number, columns)) for number in range(data.draw(st.integers(0, 3))))
     old = [f"old{n}_0-0-0_1.parquet" for n in range(data.draw(st.integers(0, 2)))]
     in_files = [
@@ -191,8 +207,8 @@ def test_statistics_of_few_files_equal_those_on_tables(data: st.DataObject) -> N
     ]
     stored = Stored(
         {
-            "column_stats": rows_of(in_files, of_partition=False),
-            "partition_stats": rows_of(in_partitions, of_partition=True),
+            "column_stats": rows_of(in_files, of_partition=False, version=version),
+            "partition_stats": rows_of(in_partitions, of_partition=True, version=version),
         }
     )
     replaced = data.draw(st.sets(PARTITIONS, max_size=2))
@@ -215,7 +231,7 @@ def test_statistics_of_few_files_equal_those_on_tables(data: st.DataObject) -> N
             removed_partitions=("p=a",) if data.draw(st.integers(0, 9)) == 0 else (),
             schema=arrow_to_avro(SCHEMA_OF_TABLE, table="t"),
         ),
-        definitions={"column_stats": Definition(index_type="column_stats", source_fields=columns, version="V2")},
+        definitions={"column_stats": Definition(index_type="column_stats", source_fields=columns, version=version)},
         schema=SCHEMA_OF_TABLE,
         previous_schema=lambda: SCHEMA_OF_TABLE,
         reader=lambda: stored,
@@ -240,12 +256,14 @@ _KEPT = "lakehouse.core.metadata.small.records._statistics"
 
 
 @examples(100)
-@given(column=st.sampled_from(COLUMNS), data=st.data())
-def test_statistic_as_a_plain_value_has_the_bytes_of_the_kernels(column: str, data: st.DataObject) -> None:
+@given(version=VERSIONS, data=st.data())
+def test_statistic_as_a_plain_value_has_the_bytes_of_the_kernels(version: str, data: st.DataObject) -> None:
+    column = data.draw(st.sampled_from(OF_VERSION[version]))
     found, tight, of_partition = data.draw(bounds(column)), data.draw(st.booleans()), data.draw(st.booleans())
     values = bounds_table(["name"], [found], kind_of(column), tight=tight)
-    rows = statistics_of(values, column, pa.array(["k"]), version="V2", partition_stats=of_partition)
-    plain = statistic_of("name", column, found, form_of(kind_of(column)), tight=tight, of_partition=of_partition)
+    rows = statistics_of(values, column, pa.array(["k"]), version=version, partition_stats=of_partition)
+    form = form_of(kind_of(column), version)
+    plain = statistic_of("name", column, found, form, tight=tight, of_partition=of_partition)
     stored = encode_statistics(rows).column("value")[0].as_py()
     with patch.dict(_KEPT, clear=True):
         decoded = decode_statistic(stored)
@@ -254,6 +272,14 @@ def test_statistic_as_a_plain_value_has_the_bytes_of_the_kernels(column: str, da
         # The row that was encoded is kept.
         assert flat(decode_statistic(stored)) == flat(decoded)
     assert encode_statistic(decode_statistic(stored)) == stored
+    entries = encode_statistics(rows)
+    untyped = without_value_types(entries)
+    assert (untyped is None) == (without_value_types({b"k": stored}) is None) == (version == "V2")
+    if isinstance(untyped, pa.Table):
+        # The short form has the bytes that the schema of Hudi 1.0 gives, and the null can be put back.
+        assert untyped.equals(encode_statistics(rows, HUDI_1_0.files))
+        assert without_value_types({b"k": stored}) == {b"k": untyped.column("value")[0].as_py()}
+        assert with_value_type(untyped.column("value")[0].as_py()) == stored
 
 
 FILES_OF = st.dictionaries(
@@ -268,12 +294,12 @@ def test_listing_of_few_files_equals_the_merge_of_tables(layers: list[Any]) -> N
     for layer in layers:
         if isinstance(layer, set):
             keys = pa.array([path or "." for path in layer], pa.string())
-            few.append(FileLayer("x", deletes=keys))
+            few.append(FileLayer("x", (0, 0), deletes=keys))
             whole.append(Layer(FILE_ROWS.empty_table(), keys))
             continue
         keys = [(path or ".").encode() for path in layer]
         entries = table_of(keys, [encode_file_map(files) for files in layer.values()])
-        few.append(FileLayer("x", written=entries))
+        few.append(FileLayer("x", (0, 0), written=entries))
         whole.append(Layer(decode_files(entries, SCHEMA)))
     listed = small_listing(lambda: few, ["", "p=a", "p=\u00e4"], LISTING)
     assert listed is not None
@@ -342,7 +368,7 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
     for layer in layers:
         if isinstance(layer, set):
             keys = pa.array([partition_key(column, "p").decode() for column in sorted(layer)], pa.string())
-            few.append(FileLayer("x", deletes=keys))
+            few.append(FileLayer("x", (0, 0), deletes=keys))
             whole.append(Layer(STAT_ROWS.empty_table(), keys))
             continue
         tables = []
@@ -355,7 +381,7 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
             tables.append(statistics_of(values, column, keys, version="V2", partition_stats=True))
         entries = encode_statistics(pa.concat_tables(tables))
         file = read_hfile(write_hfile(entries, schema=SCHEMA, created_ms=1))
-        few.append(FileLayer("x", hfile=file))
+        few.append(FileLayer("x", (0, 0), hfile=file))
         whole.append(Layer(decode_statistics(entries, SCHEMA)))
     if whole and whole[-1].rows.num_rows:
         # A newer row widens the stored one as the last layer of a merge does.

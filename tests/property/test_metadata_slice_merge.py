@@ -126,7 +126,7 @@ def test_merge_of_a_small_file_group_equals_the_merge_of_batches(
     if base is not None:
         stored = kind.encode(rows_of(sorted(base), 0)).cast(ENTRIES)
         file = read_hfile(write_hfile(stored, schema=SCHEMA, created_ms=1))
-    few = [] if file is None else [FileLayer("base", hfile=file)]
+    few = [] if file is None else [FileLayer("base", (0, 0), hfile=file)]
     layers = []
     for number, (written, deleted) in enumerate(logs, 1):
         blocks = [
@@ -134,7 +134,10 @@ def test_merge_of_a_small_file_group_equals_the_merge_of_batches(
             LogLayer(entries=ENTRIES.empty_table(), deletes=binary(deleted)),
         ]
         layers += blocks
-        few += [FileLayer("log", written=blocks[0].entries), FileLayer("log", deletes=blocks[1].deletes.cast("string"))]
+        few += [
+            FileLayer("log", (0, 0), written=blocks[0].entries),
+            FileLayer("log", (0, 0), deletes=blocks[1].deletes.cast("string")),
+        ]
     merged = pa.concat_tables([ENTRIES.empty_table(), *merged_batches(file, layers, kind)])
     found = small_merge(few, kind)
     if found is None:

@@ -165,8 +165,8 @@ def eventful(kind: str) -> Storage:
     return storage
 
 
-#: Files of version 6 that no other file names: an archive has no manifest, and readers know indexes by their records.
-UNNAMED_IN_6 = (".commits_.archive.1_1-0-1", "index.json")
+#: Files of version 6 that no other file names: an archive has no manifest.
+UNNAMED_IN_6 = (".commits_.archive.1_1-0-1",)
 #: Files whose loss or damage has no effect: they are not read, or the next writer creates them again.
 NEEDLESS = (".inflight", "holder.json", "_version_", ".savepoint")
 

@@ -50,8 +50,8 @@ class TableLayout(Protocol):
     def stores_definitions(self) -> bool:
         """Whether all writers of the version store the definitions of indexes.
 
-        Otherwise the indexed columns are those that have records, and other writers do not know indexes that are being
-        built while they write.
+        Otherwise the indexed columns are those that have records, and other writers may leave out records of an index
+        that is being built while they write.
         """
 
     @property

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import DEFINITIONS_PATH
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
+
+DEFINITIONS_FOLDER, _, DEFINITIONS_NAME = DEFINITIONS_PATH.rpartition("/")
 
 
 def read_definitions(storage: Storage) -> dict[str, Definition]:
@@ -24,9 +27,15 @@ def read_definitions(storage: Storage) -> dict[str, Definition]:
         raise CorruptTableError(f"{storage.root}/{DEFINITIONS_PATH} is unreadable: {error!r}") from error
 
 
-def write_definitions(storage: Storage, definitions: Mapping[str, Definition]) -> None:
-    """Write the definitions; call under the table lock."""
+def write_definitions(storage: Storage, definitions: Mapping[str, Definition], layout: TableLayout) -> bool:
+    """Write the definitions and return whether the table stores them; call under the table lock.
+
+    Hudi 0.15 has no such file, so a table of its version gets none. A file that Hudi 1.x created there is updated.
+    """
+    if not layout.stores_definitions and DEFINITIONS_NAME not in storage.list_names(DEFINITIONS_FOLDER):
+        return False
     storage.put(DEFINITIONS_PATH, encode_definitions(definitions))
+    return True
 
 
 def encode_definitions(definitions: Mapping[str, Definition]) -> bytes:

@@ -24,12 +24,13 @@ from lakehouse.core.format.metadata.records import (
     encode_files,
     encode_secondary,
 )
-from lakehouse.core.format.metadata.schema import SCHEMA, RecordSchema, is_current
+from lakehouse.core.format.metadata.schema import SCHEMA, RecordSchema, is_current, lacks_value_types
 from lakehouse.core.format.metadata.statistics import (
     STAT_ROWS,
     decode_statistics,
     decode_statistics_parts,
     encode_statistics,
+    without_value_types,
 )
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.errors import UnsupportedError
@@ -112,6 +113,9 @@ def in_schema(entries: Entries, kind: RecordKind, schema: str) -> Entries:
     """Convert entries from the form in memory to the form of a schema. Only statistics records differ."""
     if kind is not STATISTICS or is_current(schema) or not entry_count(entries):
         return entries
+    untyped = without_value_types(entries) if lacks_value_types(schema) else None
+    if untyped is not None:
+        return untyped
     return encode_statistics(decode_statistics(entry_table(entries), SCHEMA), schema).cast(ENTRIES)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader, MetadataCache
+from lakehouse.core.metadata.read.slices import metadata_file
 from lakehouse.core.metadata.read.validity import is_build
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.concurrent_requests import send_all
@@ -49,16 +51,19 @@ class MetadataStore:
         self._groups: dict[str, tuple[str, ...]] = {}
         self._newest_rows: dict[tuple[str, str], Hashable] = {}
         self._builds: frozenset[tuple[str, str]] = frozenset()
+        #: In a commit of a table without completion times: the instants at the last listings, and the listings.
+        self._held: tuple[frozenset[tuple[str, str]], dict[str, list[FileInfo]]] | None = None
         self._defined: tuple[tuple[str, ...], frozenset[tuple[str, str]], frozenset[str]] | None = None
 
-    def groups(self, names: Iterable[str], timeline: Timeline, data: Timeline) -> dict[str, tuple[str, ...]]:
+    def groups(self, names: Sequence[str], timeline: Timeline, data: Timeline) -> dict[str, tuple[str, ...]]:
         """Return the sorted file ids of index partitions; the position of a file id is its shard.
 
         The number of groups is stored nowhere, so a folder is listed once after each build of a partition. Without
-        completion times a second build may have the times of the first one, so folders are always listed.
+        completion times a second build may have the times of the first one, so folders are always listed (`folders`).
         """
         if not self.config.layout.has_completion_times:
-            self._groups = {}
+            listed = self.folders(names, completions_of(timeline))
+            return {name: _file_ids(name, files) for name, files in zip(names, listed, strict=True)}
         builds = _builds(timeline, data)
         if not builds <= self._builds:
             self._groups = {}
@@ -88,7 +93,7 @@ class MetadataStore:
             completions: The requested and the completion time of each completed instant on the metadata timeline.
         """
         if not self.config.layout.has_completion_times:
-            return send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], names)
+            return self._listed_folders(names, completions)
         held = {name: self.cache.peek(("folder", name)) for name in names}
         missing = [name for name in names if held[name] is None or held[name][0] != completions]
         listed = send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], missing)
@@ -96,6 +101,30 @@ class MetadataStore:
             held[name] = completions, files
             self._put_folder(name, completions, files)
         return [held[name][1] for name in names]
+
+    @contextmanager
+    def one_listing(self) -> Iterator[None]:
+        """In this block, which runs under the table lock, list a folder once for each state of the timeline.
+
+        Outside of it, folders of tables without completion times are listed for each reader. The block has no effect on
+        other tables.
+        """
+        self._held = frozenset(), {}
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def _listed_folders(self, names: Sequence[str], completions: frozenset[tuple[str, str]]) -> list[list[FileInfo]]:
+        held = self._held
+        # Only the holder of the lock completes instants. A reader in another thread has the same instants or lists.
+        files = held[1] if held is not None and held[0] == completions else {}
+        missing = [name for name in names if name not in files]
+        listed = send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], missing)
+        files = {**files, **dict(zip(missing, listed, strict=True))}
+        if held is not None:
+            self._held = completions, files
+        return [files[name] for name in names]
 
     def keep_files(
         self, names: Iterable[str], before: Timeline, done: Instant, stats: Iterable[WriteStat] = ()
@@ -169,6 +198,8 @@ class MetadataStore:
     def remove_files(self, paths: Iterable[str]) -> None:
         """Delete files of the metadata table, by their paths relative to it, and in the kept listings of folders."""
         gone = dict.fromkeys(paths)
+        if self._held is not None:
+            self._held = frozenset(), {}
         for name in {path.rpartition("/")[0] for path in gone}:
             held = self.cache.peek(("folder", name))
             if held is not None:
@@ -195,10 +226,23 @@ class MetadataStore:
         return any(pending.action is Action.LOGCOMPACTION for pending in self.timeline_store.pending_files(delta))
 
     def _listed(self, name: str) -> tuple[str, ...]:
-        # Temporary files of crashed writes and checksum files of Hudi are no file groups.
-        names = [file for file in self.inner.storage.list_names(name) if not is_temporary(file)]
-        parsed = [parse_base_file(file, name, 0) or parse_log_file(file, name, 0) for file in names]
+        names = self.inner.storage.list_names(name)
+        parsed = [parse_base_file(file, name, 0) or parse_log_file(file, name, 0) for file in names if _is_file(file)]
         return tuple(sorted({file.file_id for file in parsed if file is not None}))
+
+
+def _is_file(name: str) -> bool:
+    """Return whether a file may belong to a file group.
+
+    Temporary files of crashed writes and checksum files of Hudi do not.
+    """
+    return not is_temporary(name)
+
+
+def _file_ids(name: str, files: Iterable[FileInfo]) -> tuple[str, ...]:
+    """Return the sorted file ids in a listed folder."""
+    parsed = (metadata_file(file.name, name, file.size_bytes) for file in files if _is_file(file.name))
+    return tuple(sorted({file.file_id for file in parsed if file is not None}))
 
 
 def completions_of(timeline: Timeline) -> frozenset[tuple[str, str]]:

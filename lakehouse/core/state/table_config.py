@@ -208,16 +208,6 @@ def require_completion_times(config: TableConfig, root: str, policies: Policies)
             )
 
 
-def require_indexes(config: TableConfig, root: str) -> None:
-    """Raise UnsupportedError if indexes of the version are not built while writers continue."""
-    if not config.layout.stores_definitions:
-        raise UnsupportedError(
-            f"{root}: an index of a table of version {config.version} is not built while writers continue, because "
-            "other writers would not record their changes in it; `lakehouse metadata rebuild` builds column_stats, "
-            "bloom_filters and record_index, if options declare them, while it holds the lock"
-        )
-
-
 def write_refusal(config: TableConfig) -> str | None:
     """Return why this package does not write a table of this version and kind, and the way out; None if it does."""
     layout, version = config.layout, f"of version {config.version}"

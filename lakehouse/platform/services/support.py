@@ -13,7 +13,7 @@ from lakehouse.core.operations.load.write_settings import require_writes
 from lakehouse.core.operations.services import clustering, compaction, log_compaction
 from lakehouse.core.operations.services.archive import require_archive
 from lakehouse.core.operations.services.ttl import require_partitioned
-from lakehouse.core.state.table_config import require_indexes, require_mergeable, require_writable
+from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
@@ -87,7 +87,6 @@ def _require_reads(table: LoadedTable, policies: Policies) -> None:
 def _require_index(table: LoadedTable, policies: Policies) -> None:
     del policies
     require_writable(table.config, table.env.storage.root)
-    require_indexes(table.config, table.env.storage.root)
 
 
 def _require_writable(table: LoadedTable, policies: Policies) -> None:

@@ -211,6 +211,17 @@ class HFile:
 
         return self._select(np.flatnonzero(is_needed), is_found)
 
+    def last_of_prefixes(self, length: int) -> pa.Table:
+        """Return some entries of each prefix with this length, ascending; at least the last entry of each prefix.
+
+        Only blocks in which a run of keys with one prefix ends are read: at most one for each prefix.
+        """
+        if len(self._index) == 0:
+            return ENTRIES.empty_table()
+        first = pc.binary_slice(self._index.keys, 0, length)
+        ends = np.append(np.asarray(pc.not_equal(first[:-1], first[1:])), True)
+        return self._select(np.flatnonzero(ends), lambda stored: np.ones(len(stored), np.bool_))
+
     def _select(self, numbers: I64, is_found: Callable[[Any], Any]) -> pa.Table:
         """Return the entries of some blocks, given by ascending numbers, whose keys pass a test."""
         tables = []

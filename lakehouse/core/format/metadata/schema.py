@@ -206,6 +206,12 @@ def is_current(schema: str) -> bool:
     return schema == SCHEMA or record_node(schema) == record_node(SCHEMA)
 
 
+@lru_cache(maxsize=16)
+def lacks_value_types(schema: str) -> bool:
+    """Return whether only the value type of statistics is missing, compared with records in memory (`HUDI_1_0`)."""
+    return schema == HUDI_1_0.files or record_node(schema) == record_node(HUDI_1_0.files)
+
+
 def _require_compatible(actual: pa.DataType, expected: pa.DataType, path: str) -> None:
     """Raise CorruptTableError if a type lacks fields that all releases have, or has fields of other types.
 

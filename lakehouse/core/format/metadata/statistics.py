@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehouse.core.format.avro.nodes import AvroNode
-from lakehouse.core.format.hfile.entries import ENTRIES
+from lakehouse.core.format.hfile.entries import ENTRIES, Entries
 from lakehouse.core.format.metadata.bounds import (
     DATA,
     NULL_TYPE,
@@ -69,6 +69,8 @@ _COUNTS = {
 _ARRAY_WRAPPER = len(WRAPPERS) + 1
 #: Number of records that are decoded together.
 _BATCH_ROWS = 16_384
+#: The last bytes of a record without value type: deleted, tight, and three fields that are null.
+_UNTYPED_ENDS = tuple(bytes((deleted, tight, 0, 0, 0)) for deleted in (0, 1) for tight in (0, 1))
 
 
 def decode_statistics(entries: pa.Table, schema: str) -> pa.Table:
@@ -147,6 +149,26 @@ def encode_statistics(rows: pa.Table, schema: str = SCHEMA) -> pa.Table:
         )
     values = pa.StructArray.from_arrays([fields[field.name] for field in node.arrow], fields=list(node.arrow))
     return encoded_entries(column["key"], np.asarray(column["type"]), COLUMN_STATS, values, schema)
+
+
+def without_value_types(entries: Entries) -> Entries | None:
+    """Convert encoded records of version V1 from `SCHEMA` to the schema of Hudi 1.0, which has no value types.
+
+    The records differ in one byte, the null of the value type. Returns None if a record has a value type.
+    """
+    if not isinstance(entries, pa.Table):
+        untyped = all(value.endswith(_UNTYPED_ENDS) for value in entries.values())
+        return {key: value[:-1] for key, value in entries.items()} if untyped else None
+    values = _one(entries.column("value"))
+    ends = pc.is_in(pc.binary_slice(values, -len(_UNTYPED_ENDS[0])), pa.array(_UNTYPED_ENDS))
+    if not pc.all(ends, min_count=0).as_py():
+        return None
+    return pa.table([entries.column("key"), pc.binary_slice(values, 0, -1)], schema=ENTRIES)
+
+
+def with_value_type(value: bytes) -> bytes:
+    """Convert an encoded record from the schema of Hudi 1.0 to `SCHEMA`: its value type is null."""
+    return value + b"\0"
 
 
 # parameters: the columns of a statistics table

@@ -60,7 +60,8 @@ class BloomFiltersPartition:
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
         """Yield file groups with their records; the filters of one group are in memory."""
-        rows = zip(*(table.newest.column(name).to_pylist() for name in ("name", "partition")), strict=True)
+        described = table.newest if table.described is None else table.described
+        rows = zip(*(described.column(name).to_pylist() for name in ("name", "partition")), strict=True)
         bases = [base for name, partition in rows if (base := parse_base_file(name, partition, 0)) is not None]
         for number, of_group in _by_group(bases, len(groups)):
             entries = _records(table.env.storage, of_group)

@@ -20,14 +20,15 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
     FileBounds,
     bounds_of_commit,
-    bounds_of_files,
+    bounds_of_live,
     column_values,
     columns_by_type,
+    columns_to_delete,
     definition_of_new,
     indexed_columns,
     indexed_types,
     is_mixed,
-    unsupported_columns,
+    lacks_columns,
 )
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
 from lakehouse.core.state.data_files import one_array
@@ -59,22 +60,23 @@ class ColumnStatsPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         definition = table.definitions[COLUMN_STATS]
-        files = bounds_of_files(table, definition.source_fields)
-        return _entries(complete_files(files, table.config, definition), definition, table.schema)
+        described = table.newest if table.described is None else table.described
+        files = bounds_of_live(table.env.storage, described, definition.source_fields, table.schema)
+        held = complete_files(files, table.config, definition, table.schema)
+        return _entries(held, definition, table.schema)
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
         bounds = bounds_of_commit(commit, definition.source_fields)
         deletes = [deleted_keys(commit.change.removed, definition.source_fields)]
-        unsupported = unsupported_columns(commit)
-        if unsupported:
-            deletes.append(one_array(commit.reader().ranges(unsupported).column("key").cast(pa.binary())))
+        gone = columns_to_delete(commit)
+        if gone:
+            deletes.append(one_array(commit.reader().ranges(gone).column("key").cast(pa.binary())))
+        held = complete_files(bounds, commit.config, definition, commit.schema)
         return Update(
             # A file's row never changes, so it is harmless if a concurrent build of the partition also contains it.
-            entries=_entries(
-                complete_files(bounds, commit.config, definition), definition, commit.schema, tight=commit.is_building
-            ),
-            deletes=pa.concat_arrays(deletes),
+            entries=_entries(held, definition, commit.schema, tight=commit.is_building),
+            deletes=pa.concat_arrays(deletes).unique(),
             definition=definition,
         )
 
@@ -82,8 +84,12 @@ class ColumnStatsPartition:
         return pa.array(shards(keys, len(groups)))
 
 
-def complete_files(files: Sequence[FileBounds], config: TableConfig, definition: Definition) -> list[FileBounds]:
-    """Return the files with rows in `column_stats`."""
+def complete_files(
+    files: Sequence[FileBounds], config: TableConfig, definition: Definition, schema: pa.Schema | None
+) -> list[FileBounds]:
+    """Return the files with rows in `column_stats`; `schema` has the data columns of the table."""
+    if lacks_columns(config.layout, definition, schema):
+        return []
     mixed = is_mixed(config)
     return [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
 

@@ -15,6 +15,7 @@ from lakehouse.core.files.log.log_bounds import log_bounds
 from lakehouse.core.format.arrow_versions import cached_by_columns
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles
 from lakehouse.core.rows.stored_names import evolved_columns
 from lakehouse.core.state.table_config import TableConfig
@@ -83,10 +84,13 @@ def column_limit(config: TableConfig, policies: Policies) -> int:
 
 
 def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Policies) -> tuple[str, ...]:
-    """Return the indexed columns of a table: meta columns, and the declared columns or the first supported ones."""
+    """Return the indexed columns of a table: meta columns, and the declared columns or the first supported ones.
+
+    Without stored definitions all supported columns are indexed; see `lacks_columns`.
+    """
     policy = policies.transaction.metadata
     declared = policy.declared_columns or _declared(config)
-    if declared:
+    if declared and config.layout.stores_definitions:
         kinds, version = indexed_types(schema), version_of(config)
         usable = [name for name in declared if name not in kinds or has_statistics(kinds[name], version)]
         return tuple(dict.fromkeys((*meta_columns(config), *usable)))
@@ -127,11 +131,16 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     statistics in this version of the index; see `unsupported_columns`.
     """
     definition = commit.definitions[COLUMN_STATS]
+    if not definition.source_fields:
+        # No definition is stored, and no file has statistics yet.
+        columns = default_columns(commit.schema, commit.config, commit.policies)
+        definition = replace(definition, source_fields=columns)
     gone = {*unsupported_columns(commit), *commit.change.evolved}
     if gone:
         usable = tuple(name for name in definition.source_fields if name not in gone)
         definition = replace(definition, source_fields=usable)
-    if _declared(commit.config) or commit.schema is None:
+    is_declared = commit.config.layout.stores_definitions and bool(_declared(commit.config))
+    if is_declared or commit.schema is None:
         return definition
     limit = column_limit(commit.config, commit.policies)
     supported = supported_columns(commit.schema, definition.version)
@@ -142,6 +151,30 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     before = commit.previous_schema()
     added = [name for name in candidates if before is None or name not in before.names][:free]
     return replace(definition, source_fields=(*definition.source_fields, *added)) if added else definition
+
+
+def lacks_columns(layout: TableLayout, definition: Definition, schema: pa.Schema | None) -> bool:
+    """Return whether a table that stores no definitions has a column without statistics, so that files get none.
+
+    Hudi 0.15 takes a column without row as null, if the condition has another column with a row, and skips the file.
+    Columns of lists, maps and structs are not affected.
+    """
+    if layout.stores_definitions or schema is None:
+        return False
+    fields = frozenset(definition.source_fields)
+    return any(field.name not in fields and not pa.types.is_nested(field.type) for field in schema)
+
+
+def columns_to_delete(commit: MetadataCommit) -> tuple[str, ...]:
+    """Return the columns whose stored rows are deleted: columns whose new type or name has no statistics any more.
+
+    These are all columns if the table stores no definitions; see `lacks_columns`.
+    """
+    before = commit.definitions[COLUMN_STATS].source_fields
+    unsupported = unsupported_columns(commit)
+    if commit.config.layout.stores_definitions:
+        return unsupported
+    return before if unsupported or commit.change.evolved else ()
 
 
 def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:

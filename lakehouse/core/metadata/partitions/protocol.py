@@ -110,6 +110,8 @@ class TableFiles:
         instant: The instant of the build on the metadata timeline.
         files: All files of completed instants: partition, name, size_bytes.
         newest: The files of the newest slices, a part of `files`.
+        described: The files with statistics and bloom filters: all of `files`, so that reads of older versions use them
+            as well; None means `newest`.
         slices: The newest slices.
         read: The settings for reading their rows; None for a table without commits.
         engine: Runs the tasks that read rows; None means this process.
@@ -125,6 +127,7 @@ class TableFiles:
     instant: str
     files: pa.Table
     newest: pa.Table
+    described: pa.Table | None = None
     slices: Sequence[FileSlice] = ()
     read: SliceContext | None = None
     engine: Engine | None = None

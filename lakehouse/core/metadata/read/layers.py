@@ -98,6 +98,8 @@ class FileLayer:
 
     Attributes:
         path: The file, relative to the metadata table.
+        place: The size of the file, and the offset of the block in a log file. A block that this process wrote has a
+            small number instead of an offset.
         hfile: The entries; None for a delete block, and for a block that this process wrote.
         deletes: The deleted keys as strings; None for entries.
         written: The entries of a small block that this process wrote, ascending by key, with the schema `SCHEMA`.
@@ -106,6 +108,7 @@ class FileLayer:
     """
 
     path: str
+    place: tuple[int, int]
     hfile: HFile | None = None
     deletes: pa.Array | None = None
     written: Entries | None = None
@@ -203,7 +206,7 @@ class LayerReader:
     def keep_base(self, base: BaseFile, entries: Entries) -> None:
         """Keep a small base file that this process wrote and completed, so that it is not read."""
         size = entry_bytes(entries) + _ROW_BYTES * entry_count(entries)
-        self._cache.put(self.identity(base), FileLayer(base.path, written=entries), size)
+        self._cache.put(self.identity(base), FileLayer(base.path, (base.size_bytes, 0), written=entries), size)
 
     def keep_log(
         self, log: LogFile, instant: str, content: tuple[Entries, pa.Array], rows: pa.Table | None = None
@@ -215,9 +218,9 @@ class LayerReader:
         entries, deletes = content
         decoded = [] if rows is None else [rows]
         count = entry_count(entries)
-        layers = [FileLayer(log.path, written=entries, decoded=decoded)] if count else []
+        layers = [FileLayer(log.path, (log.size_bytes, 0), written=entries, decoded=decoded)] if count else []
         if len(deletes):
-            layers.append(FileLayer(log.path, deletes=deletes.cast(pa.string())))
+            layers.append(FileLayer(log.path, (log.size_bytes, 1), deletes=deletes.cast(pa.string())))
         size = entry_bytes(entries) + deletes.nbytes + _ROW_BYTES * count
         self._cache.put(self.identity(log), _written(log, instant, layers), size)
         return self.identity(log)
@@ -276,13 +279,15 @@ class LayerReader:
                 )
 
     def _base(self, base: BaseFile) -> FileLayer:
+        place = (base.size_bytes, 0)
+
         def opened() -> tuple[FileLayer, int]:
             if base.size_bytes > self._small:
                 # The index contains the first key of each block with at least 64 KB; a share of the blocks is cached.
                 size = (base.size_bytes >> 8) + (base.size_bytes >> KEPT_SHIFT)
-                return FileLayer(base.path, open_hfile(self._storage, base.path)), size
+                return FileLayer(base.path, place, open_hfile(self._storage, base.path)), size
             data = self._storage.get(base.path)
-            layer = FileLayer(base.path, read_hfile(data, name=self._name(base.path)))
+            layer = FileLayer(base.path, place, read_hfile(data, name=self._name(base.path)))
             return layer, len(data) + _ROW_BYTES * _decoded_rows(layer)
 
         return self._cache.get(self.identity(base), opened)
@@ -298,7 +303,7 @@ class LayerReader:
                     blocks = scan_blocks(file)
             else:
                 blocks = scan_blocks(pa.BufferReader(pa.py_buffer(data)))
-            layers = [self._layer(log.path, block, data) for block in blocks]
+            layers = [self._layer(log, block, data) for block in blocks]
             rows = sum(_decoded_rows(layer) for layer in layers)
             size = log.size_bytes >> 8 if is_mapped else min(log.size_bytes, SMALL_BYTES)
             return _log_of(log, blocks, layers), size + _ROW_BYTES * rows
@@ -308,17 +313,18 @@ class LayerReader:
         except CorruptTableError as error:
             raise CorruptTableError(f"{self._name(log.path)}: {error.message}", **error.facts) from error
 
-    def _layer(self, path: str, block: LogBlock, data: memoryview | None) -> FileLayer | None:
+    def _layer(self, log: LogFile, block: LogBlock, data: memoryview | None) -> FileLayer | None:
+        path, place = log.path, (log.size_bytes, block.offset)
         if block.kind is BlockType.HFILE_DATA:
             if data is not None:
                 content = data[block.offset : block.offset + block.length]
-                return FileLayer(path, read_hfile(content, name=self._name(path)))
+                return FileLayer(path, place, read_hfile(content, name=self._name(path)))
 
             def read(offset: int, length: int) -> bytes:
                 wanted = min(length, block.length - offset)
                 return self._storage.get_range(path, block.offset + offset, wanted) if wanted > 0 else b""
 
-            return FileLayer(path, HFile(read, block.length, name=self._name(path)))
+            return FileLayer(path, place, HFile(read, block.length, name=self._name(path)))
         if block.kind is BlockType.DELETE:
             stored = (
                 data[block.offset : block.offset + block.length]
@@ -329,7 +335,7 @@ class LayerReader:
             partition = path.partition("/")[0]
             if not pc.all(pc.equal(deleted.partitions, partition), min_count=0).as_py():
                 raise CorruptTableError(f"a delete block has keys of another partition than {partition}")
-            return FileLayer(path, deletes=deleted.keys)
+            return FileLayer(path, place, deletes=deleted.keys)
         if block.kind in (BlockType.COMMAND, BlockType.CORRUPT):
             return None
         raise CorruptTableError(f"{self._name(path)} has a {block.kind.name} block, which a metadata table never has")

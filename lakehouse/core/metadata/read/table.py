@@ -149,8 +149,7 @@ class MetadataTable:
             return paths, paths.nbytes
 
         with reading():
-            identity = self.identity(FILES)
-            return read()[0] if identity is None else self._store.cache.get(("paths", identity), read)
+            return self._store.cache.get(("paths", self.identity(FILES)), read)
 
     def listing(self, partitions: Iterable[str] | None = None) -> pa.Table:
         """Return the files of some partitions, or of all, as `LISTING`; change logs are included.
@@ -312,11 +311,10 @@ class MetadataTable:
             self._slices[partition] = self._listed(partition)
         return self._slices[partition]
 
-    def identity(self, partition: str) -> tuple[Any, ...] | None:
-        """Return a value that changes with the content of an index partition; None in version 6."""
+    def identity(self, partition: str) -> tuple[Any, ...]:
+        """Return a value that changes with the content of an index partition."""
         with reading():
-            parts = [self._files_key(slice_) for slice_ in self.slices(partition)]
-        return None if None in parts else (partition, *parts)
+            return (partition, *(self._content_key(slice_) for slice_ in self.slices(partition)))
 
     def _listed(self, partition: str) -> tuple[MetadataSlice, ...]:
         with reading():
@@ -350,8 +348,7 @@ class MetadataTable:
         if partitions is None:
             return self._all_files(slice_)
         wanted = keys.identifiers(pa.array(partitions, pa.string()))
-        key = self._files_key(slice_)
-        if len(partitions) <= _FEW_PARTITIONS and (key is None or self._store.cache.peek(key) is None):
+        if len(partitions) <= _FEW_PARTITIONS and self._store.cache.peek(self._content_key(slice_)) is None:
             return self._find(FILES, sorted_keys(wanted))
         rows = self._all_files(slice_)
         return rows.filter(pc.is_in(rows.column("key"), value_set=wanted))
@@ -368,10 +365,11 @@ class MetadataTable:
             )
         return slices
 
-    def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
-        """Return the identity of a slice's merged rows; None in version 6, where log names contain no instant."""
+    def _content_key(self, slice_: MetadataSlice) -> tuple[Any, ...]:
+        """Return the identity of a slice's merged rows; the log files are opened if their names contain no instant."""
         if self._store.config.layout.appends_to_logs:
-            return None
+            layers = self._layers.layers(slice_, self._validity.is_valid)
+            return ("merged", *((layer.path, *layer.place) for layer in layers))
         visible = [self._layers.identity(log) for log in slice_.logs if self._validity.is_valid(log.instant)]
         return ("merged", slice_.base and self._layers.identity(slice_.base), *visible)
 
@@ -381,9 +379,7 @@ class MetadataTable:
             release_unused(after=rows)
             return rows, rows.nbytes
 
-        key = self._files_key(slice_)
-        all_rows: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
-        return all_rows
+        return self._store.cache.get(self._content_key(slice_), made)
 
     def found(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of these keys, which are sorted binary values."""

@@ -18,7 +18,7 @@ from lakehouse.core.format.hfile.entries import ENTRIES
 from lakehouse.core.format.hfile.writer import HFileWriter, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import encode_deletes
-from lakehouse.core.format.metadata.schema import is_current
+from lakehouse.core.format.metadata.schema import is_current, lacks_value_types
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.read.layers import LayerReader
 from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, in_schema, record_kind, written_schema
@@ -57,11 +57,11 @@ def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten 
     layers = reader.layers(file_slice, rewrite.merges)
     kind = record_kind(partition, state.definitions.get(partition))
     schema = written_schema(partition, state.definitions, store.records)
-    records = None if kind is STATISTICS and not is_current(schema) else small_merge(layers, kind)
+    records = small_merge(layers, kind) if kind is not STATISTICS or _is_small_form(schema) else None
     if records is None:
         return None
     path = _new_path(rewrite, operation)
-    data = base_bytes(records, schema, store.env.clock.now_ms(), kind.layout)
+    data = base_bytes(in_schema(records, kind, schema), schema, store.env.clock.now_ms(), kind.layout)
     store.inner.storage.put(path, data)
     above = layers[1:] if base else layers
     stat = _stat(
@@ -72,6 +72,10 @@ def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten 
         (sum(layer.count if layer.has_entries else len(layer.deletes or ()) for layer in above), len(above)),
     )
     return Rewritten(stat=stat, records=records)
+
+
+def _is_small_form(schema: str) -> bool:
+    return is_current(schema) or lacks_value_types(schema)
 
 
 def _rewrite_many(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten:

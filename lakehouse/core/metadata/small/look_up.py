@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from lakehouse.core.format.metadata.keys import NON_PARTITIONED
-from lakehouse.core.format.metadata.schema import is_current
+from lakehouse.core.format.metadata.schema import is_current, lacks_value_types
+from lakehouse.core.format.metadata.statistics import with_value_type
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.small.records import (
     FEW_BYTES,
@@ -38,7 +39,7 @@ def small_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict
             gone = layer.deleted()
             rest = [key for key in rest if key not in gone]
             continue
-        for key, value in _stored(layer, rest).items():
+        for key, value in _stored(layer, rest, statistics=True).items():
             row = decode_statistic(value)
             if row.deleted or key in loose:
                 refuse()
@@ -65,7 +66,7 @@ def small_listing(layers: Callable[[], Sequence[FileLayer]], partitions: Sequenc
             for key in layer.deleted() & files.keys():
                 files[key] = {}
             continue
-        for key, value in _stored(layer, list(keys)).items():
+        for key, value in _stored(layer, list(keys), statistics=False).items():
             size += len(value)
             if size > FEW_BYTES:
                 refuse()
@@ -80,10 +81,18 @@ def small_listing(layers: Callable[[], Sequence[FileLayer]], partitions: Sequenc
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
 
 
-def _stored(layer: FileLayer, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+def _stored(layer: FileLayer, keys: Sequence[bytes], *, statistics: bool) -> Mapping[bytes, bytes]:
+    return in_memory(layer, layer.stored(keys), statistics=statistics) if layer.count else {}
+
+
+def in_memory(layer: FileLayer, values: Mapping[bytes, bytes], *, statistics: bool) -> Mapping[bytes, bytes]:
+    """Return records of a layer in the form of `SCHEMA`; refuse other schemas than the ones this package writes.
+
+    Without value types, only the records of statistics have other bytes.
+    """
     schema = layer.schema
-    if layer.count == 0:
-        return {}
-    if schema is None or not is_current(schema):
+    if schema is None or not (is_current(schema) or lacks_value_types(schema)):
         refuse()
-    return layer.stored(keys)
+    if not statistics or is_current(schema):
+        return values
+    return {key: with_value_type(value) for key, value in values.items()}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.record_kinds import FILES, STATISTICS, RecordKind
+from lakehouse.core.metadata.small.look_up import in_memory
 from lakehouse.core.metadata.small.records import door, merged_file_maps, merged_statistics, refuse
 
 #: Maximum numbers of log entries, and of all entries, that are merged as plain values.
@@ -38,10 +38,7 @@ def small_merge(layers: Sequence[FileLayer], kind: RecordKind) -> dict[bytes, by
             for key in layer.deleted():
                 versions.pop(key, None)
         elif layer.count:
-            schema = layer.schema
-            if schema is None or not is_current(schema):
-                refuse()
-            for key, value in layer.all_stored().items():
+            for key, value in in_memory(layer, layer.all_stored(), statistics=kind is STATISTICS).items():
                 versions.setdefault(key, []).append(value)
     merged = ((key, merge(key, versions[key])) for key in sorted(versions))
     return {key: value for key, value in merged if value is not None}

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lakehouse.core.files.base.column_bounds import united
-from lakehouse.core.format.metadata.bounds import DATA, NULL_TYPE, REALS, value_type, wrapper_of
+from lakehouse.core.format.metadata.bounds import (
+    DATA,
+    NULL_TYPE,
+    REALS,
+    V1_SCALE,
+    has_statistics,
+    value_type,
+    wrapper_of,
+)
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, NON_PARTITIONED
 from lakehouse.core.format.metadata.records import PARTITION_STATS as PARTITION_RECORD
 from lakehouse.core.format.metadata.records import STATS as FILE_RECORD
@@ -24,6 +32,7 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     FileBounds,
     absent,
     bounds_of_commit,
+    columns_to_delete,
     indexed_columns,
     indexed_types,
 )
@@ -47,7 +56,6 @@ from lakehouse.model.commit import ColumnBounds
 #: Maximum numbers of files, and of rows (files times columns), for which plain values are used.
 FEW_FILES, FEW_ROWS = 64, 512
 
-_VERSION = "V2"
 _NOTHING = ColumnBounds(low=None, high=None, nulls=0, values=0)
 
 
@@ -88,10 +96,11 @@ def _of_columns(commit: MetadataCommit) -> Update:
     bounds = _few_bounds(commit, definition)
     kinds = indexed_types(commit.schema)
     columns = [
-        (hash64_of(column), column, form_of(kinds.get(column, pa.string()))) for column in definition.source_fields
+        (hash64_of(column), column, form_of(kinds.get(column, pa.string()), definition.version))
+        for column in definition.source_fields
     ]
     entries: dict[bytes, bytes] = {}
-    for file in complete_files(bounds, commit.config, definition):
+    for file in complete_files(bounds, commit.config, definition, commit.schema):
         suffix, of_columns = file_suffix(file.partition, file.name), file.bounds or {}
         for prefix, column, form in columns:
             of_column = of_columns.get(column) or absent(file)
@@ -127,7 +136,7 @@ def _partition_rows(commit: MetadataCommit, definition: Definition, added: Seque
     stored = _stored(commit, PARTITION_STATS, sorted(keys.values())) if commit.is_last else {}
     for place in wide:
         column, partition = place
-        form = form_of(kinds.get(column, pa.string()))
+        form = form_of(kinds.get(column, pa.string()), definition.version)
         bounds = bounds_of_column(of_partition[partition], column)
         row = statistic_of(partition, column, bounds, form, tight=False, of_partition=True)
         rows[place] = widened_row(stored.get(keys[place]), row, form) if commit.is_last else row
@@ -140,7 +149,7 @@ def _partition_rows(commit: MetadataCommit, definition: Definition, added: Seque
 
 def _few_bounds(commit: MetadataCommit, definition: Definition) -> Sequence[FileBounds]:
     bounds = bounds_of_commit(commit, definition.source_fields)
-    if definition.version != "V2" or len(bounds) * len(definition.source_fields) > FEW_ROWS:
+    if columns_to_delete(commit) or len(bounds) * len(definition.source_fields) > FEW_ROWS:
         refuse()
     return bounds
 
@@ -179,29 +188,34 @@ def _stored(commit: MetadataCommit, partition: str, keys: Sequence[bytes]) -> Ma
 
 
 class Form(NamedTuple):
-    """How bounds of a column are stored in version V2.
+    """How bounds of a column are stored.
 
-    `is_text` means that rows of nulls and rows with unknown bounds cannot be distinguished.
+    In version V1 the value type is not stored. `is_text` means that rows of nulls and rows with unknown bounds cannot
+    be distinguished. `factor` is the power of ten by which decimals are multiplied, because V1 stores all of them with
+    one scale.
     """
 
     wrapper: int
-    ordinal: int
+    ordinal: int | None
     info: str | None
     is_decimal: bool
     is_text: bool
+    factor: int = 1
 
 
 @lru_cache(maxsize=256)
-def form_of(kind: pa.DataType) -> Form:
-    """Return the form of a column's bounds."""
+def form_of(kind: pa.DataType, version: str = "V2") -> Form:
+    """Return the form of a column's bounds in a version of the index."""
     typed = value_type(kind)
-    if typed is None:
+    if typed is None or not has_statistics(kind, version):
         refuse()
     ordinal, info = typed
-    wrapper = wrapper_of(kind, _VERSION)
+    wrapper = wrapper_of(kind, version)
     is_decimal = pa.types.is_decimal(kind)
-    is_fixed = pa.types.is_fixed_size_binary(kind)
-    return Form(wrapper, ordinal, info, is_decimal, wrapper in DATA and not is_decimal and not is_fixed)
+    is_text = wrapper in DATA and not is_decimal and not pa.types.is_fixed_size_binary(kind)
+    if version == "V2":
+        return Form(wrapper, ordinal, info, is_decimal, is_text)
+    return Form(wrapper, None, None, is_decimal, is_text, 10 ** (V1_SCALE - kind.scale) if is_decimal else 1)
 
 
 # parameters: the subject of the row, its bounds, and two independent properties
@@ -223,7 +237,7 @@ def statistic_of(
         size_bytes=bounds.size_bytes,
         raw_bytes=bounds.raw_bytes,
         tight=tight,
-        type_ordinal=form.ordinal if is_typed else NULL_TYPE,
+        type_ordinal=form.ordinal if is_typed or form.ordinal is None else NULL_TYPE,
         type_info=form.info if is_typed else None,
     )
 
@@ -255,6 +269,7 @@ def _bound(value: Any, form: Form) -> Bound:
         return Bound()
     if form.is_decimal:
         # As few bytes as the two's complement of the number needs.
+        value *= form.factor
         return Bound(form.wrapper, value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True))
     return Bound(form.wrapper, value.encode() if isinstance(value, str) else value)
 
@@ -264,7 +279,13 @@ def _physical(bound: Bound, row: Statistic, form: Form) -> Any:
         return None
     if bound.wrapper != form.wrapper or row.type_ordinal != form.ordinal or row.type_info != form.info:
         refuse()
-    return int.from_bytes(bound.value, "big", signed=True) if form.is_decimal else bound.value
+    if not form.is_decimal:
+        return bound.value
+    number, rest = divmod(int.from_bytes(bound.value, "big", signed=True), form.factor)
+    if rest:
+        # The column had a larger scale when the bounds were written.
+        refuse()
+    return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +314,7 @@ def computed_rows(changes: FewChanges) -> dict[tuple[str, str], Statistic]:
     new = {(file.partition, file.name): file for file in changes.added}
     rows = {}
     for column in changes.definition.source_fields:
-        form = form_of(changes.kinds.get(column, pa.string()))
+        form = form_of(changes.kinds.get(column, pa.string()), changes.definition.version)
         for partition, names in changes.superseded.items():
             bounds = [_of_file(changes, new, column, partition, name, form) for name in names]
             usable = [of_file for of_file in bounds if of_file is not None and of_file.known]

@@ -195,6 +195,21 @@ def commit_metadata(
         UnsupportedError: A listed index partition cannot be maintained and the options do not allow to drop it.
         MetadataBehindError: The metadata table lacks the record of an earlier action.
     """
+    with store.one_listing():
+        return _commit(store, action, change, data, lock, previous_schema=previous_schema, replaced=replaced)
+
+
+# parameters: as of `commit_metadata`
+def _commit(
+    store: MetadataStore,
+    action: Instant,
+    change: MetadataChange,
+    data: Timeline,
+    lock: TableLock,
+    *,
+    previous_schema: Callable[[], pa.Schema | None],
+    replaced: Callable[[], Iterable[Replaced]],
+) -> Recorded | None:
     opened = _guarded(store, open_metadata(store, data), data, lock)
     if not opened.names:
         return None
@@ -236,7 +251,7 @@ def commit_metadata(
         # Stored files have no row for a new column, so readers correctly treat it as all null.
         lock.check()
         store.definitions = {**opened.definitions, **changed}
-        write_definitions(store.env.storage, store.definitions)
+        write_definitions(store.env.storage, store.definitions, store.config.layout)
     if any(instant.requested == action.requested for instant in opened.timeline):
         # An earlier try of this action completed its delta commit and crashed before the action completed. If this
         # executor has lost the lock, it removes the record of another executor; the next write then detects that the

@@ -64,12 +64,12 @@ class Built:
     """The partitions that were built, and the resulting properties of the data table."""
 
     names: tuple[str, ...]
-    definitions: Mapping[str, Definition]
+    stores_definitions: bool
 
     def properties(self, usable: Iterable[str] = ()) -> dict[str, str]:
         """Return the new properties of the data table. `usable` are its current index partitions."""
         properties = {PARTITIONS_KEY: ",".join(sorted({*usable, *self.names}))}
-        return {**properties, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.definitions else properties
+        return {**properties, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.stores_definitions else properties
 
 
 def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFiles) -> Built:
@@ -78,8 +78,7 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
     Processes that create the same table write the same names and equal contents, so files that exist stay.
     """
     definitions = index_definitions(names, table, {})
-    if definitions:
-        write_definitions(store.env.storage, definitions)
+    stores = bool(definitions) and write_definitions(store.env.storage, definitions, store.config.layout)
     storage, timelines = store.inner.storage, store.timeline_store
     done = {instant.requested for instant in timelines.load() if instant.is_completed}
     has_times = store.config.layout.has_completion_times
@@ -98,7 +97,7 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
         commits[timelines.path_of(end)] = commit_data(store, stats)
     send_all(storage, lambda file: storage.create(*file), content.items())
     send_all(storage, lambda file: storage.create(*file), commits.items())
-    return Built(names=tuple(names), definitions=definitions)
+    return Built(names=tuple(names), stores_definitions=stores)
 
 
 def build_partitions(
@@ -115,8 +114,9 @@ def build_partitions(
         raise UserError(f"{storage.root}: the metadata table has {', '.join(listed)} already; drop it first")
     stored = read_definitions(storage)
     definitions = index_definitions(names, table, stored)
+    stores = bool(definitions)
     if definitions != stored:
-        write_definitions(storage, definitions)
+        stores = write_definitions(storage, definitions, store.config.layout)
     if not usable and not building:
         content = render_properties(metadata_properties(store.config), comments=("Properties of a metadata table",))
         store.inner.storage.put(_PROPERTIES, content)
@@ -142,7 +142,7 @@ def build_partitions(
         timeline = record_build(store, instant, made, timeline, lock)
         logger.info("%s: built the index partition %s, %d base files", storage.root, name, len(stats))
     lock.check()
-    built = Built(names=tuple(names), definitions=definitions)
+    built = Built(names=tuple(names), stores_definitions=stores)
     update_properties(store.env, built.properties(usable))
     store.forget()
     return built

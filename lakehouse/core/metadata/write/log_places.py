@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.metadata.read.slices import metadata_file
-from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.store import MetadataStore, completions_of
 from lakehouse.core.metadata.write.files import log_name, log_stat
-from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import Action, Timeline
@@ -99,8 +98,7 @@ def log_places(store: MetadataStore, names: Sequence[str], timeline: Timeline, r
     """Return the log files of a delta commit; in version 6 the folders of the partitions are listed."""
     if not store.config.layout.names_logs_by_slice:
         return LogPlaces(requested=requested, token=token)
-    storage = store.inner.storage
-    listed = send_all(storage, lambda name: storage.list_dir(name)[0], names)
+    listed = store.folders(names, completions_of(timeline))
     of_group: dict[Place, list[BaseFile | LogFile]] = {}
     for name, files in zip(names, listed, strict=True):
         for info in files:

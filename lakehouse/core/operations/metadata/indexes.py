@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.read.known_definitions import known_definitions
+from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.metadata.show import expression_of, show_metadata
 from lakehouse.core.operations.services import index
@@ -35,7 +37,7 @@ _KINDS = {
 def table_indexes(table: LoadedTable, policies: Policies) -> TableIndexes:
     """Return the index of writers, and the indexes of the metadata table that exist or are declared; reads no rows."""
     summary, due = show_metadata(table), index.due(table, policies)
-    definitions = read_definitions(table.env.storage)
+    definitions = _definitions(table)
     stored = {part.partition: part for part in summary.partitions}
     names = in_build_order([*stored, *due.missing, *filter(is_named_index, definitions)])
     return TableIndexes(
@@ -45,6 +47,15 @@ def table_indexes(table: LoadedTable, policies: Policies) -> TableIndexes:
             *(_stored_index(name, stored.get(name), definitions, table.config) for name in names),
         ),
     )
+
+
+def _definitions(table: LoadedTable) -> Mapping[str, Definition]:
+    """Return the stored definitions; if the table stores none, with the columns that have statistics."""
+    if not table.config.layout.stores_definitions:
+        derived = from_metadata(table, COLUMN_STATS, known_definitions)
+        if derived is not None:
+            return derived
+    return read_definitions(table.env.storage)
 
 
 def _writer_index(table: LoadedTable, kind: IndexType) -> IndexInfo:

@@ -105,7 +105,7 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
         now = now.refresh()
         files = table_files(now, policies, engine)
         if definitions:
-            write_definitions(now.env.storage, definitions)
+            write_definitions(now.env.storage, definitions, now.config.layout)
         units = [1] * len(wanted)
         stage = stage_of(now, "build of the metadata table", "index", units)
         with observed_stage(stage) as running, running.tasks(units):

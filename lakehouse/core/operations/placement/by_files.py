@@ -36,6 +36,7 @@ from lakehouse.core.operations.commit.complete import CommitCheck, Others
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import recent_files
 from lakehouse.core.operations.load.metadata import from_metadata
+from lakehouse.core.operations.load.named_logs import is_own_log, keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import (
     ROWS_HERE,
@@ -57,7 +58,7 @@ from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.files import BaseFile
+from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.spec.options.policies import Policies
@@ -241,12 +242,29 @@ def groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: 
     marks = {DELETED_COLUMN, OPERATION, table.config.merge_rule.delete_field}
     if context.layout.global_keys or marks & set(context.schema.names):
         return frozenset((s.partition, s.file_id) for s in logged)
-    instants = {log.instant for s in logged for log in s.logs}
-    written = table.store.files(i for i in table.timeline.writes() if i.requested in instants)
     # A log that only updates records does not change the set of keys in its base file.
-    same_keys = pc.and_(pc.equal(written["num_deletes"], 0), pc.equal(written["num_inserts"], 0))
-    updates_only = frozenset(written["path"].filter(same_keys).to_pylist())
+    updates_only = _updates_only(table, [log for s in logged for log in s.logs])
     return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in updates_only for log in s.logs))
+
+
+def _updates_only(table: LoadedTable, logs: Sequence[LogFile]) -> frozenset[str]:
+    """Return the paths of log files that a commit lists with updates only.
+
+    The name of a log file may contain the instant of its slice. Then the commit is a later one, and other writers may
+    have appended blocks, so the token and the size must be the ones that the commit of this package wrote.
+    """
+    instants, by_slice = {log.instant for log in logs}, keeps_logs(table)
+    oldest = min(instants)
+    written = table.store.files(
+        i for i in table.timeline.writes() if i.requested in instants or (by_slice and i.requested > oldest)
+    )
+    same_keys = pc.and_(pc.equal(written["num_deletes"], 0), pc.equal(written["num_inserts"], 0))
+    if not by_slice:
+        return frozenset(written["path"].filter(same_keys).to_pylist())
+    sizes = {log.path: log.size_bytes for log in logs}
+    listed = written.filter(pc.and_(same_keys, pc.is_in(written["path"], pa.array(sizes))))
+    rows = zip(*(listed[name].to_pylist() for name in ("path", "size_bytes", "instant")), strict=True)
+    return frozenset(path for path, size, instant in rows if size == sizes[path] and is_own_log(path, instant))
 
 
 def with_excluded_files(

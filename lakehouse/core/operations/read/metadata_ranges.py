@@ -238,8 +238,6 @@ def _kept(
     table: LoadedTable, key: tuple[Any, ...], items: Any, read: Callable[[], tuple[tuple[Any, ColumnRanges], int]]
 ) -> ColumnRanges:
     """Return the ranges of items from the cache if it contains the same items; otherwise read and cache them."""
-    if key[-1] is None:
-        return read()[0][1]
     held, ranges = table.metadata.cache.get(key, read)
     if held is items or held.equals(items):
         return ranges

@@ -42,6 +42,7 @@ def table_files(table: LoadedTable, policies: Policies, engine: Engine | None = 
         instant="",
         files=named.files.select(WRITTEN.names),
         newest=slices.files.select(WRITTEN.names),
+        described=named.files.select(WRITTEN.names),
         slices=slices,
         read=None if schema is None else slice_context(table, schema, budget=budget),
         engine=engine,

@@ -7,14 +7,15 @@ run        claim the plan, <t>.indexing.inflight, base files from a snapshot of 
            under the lock: delta commit <t> of the metadata table, <t>_<c>.indexing, the partitions are listed as usable
 
 If a run fails, the plan stays. The next run resumes it with a new snapshot. If the partitions were dropped meanwhile,
-or another engine compacted them without the records of the build, the plan is dropped.
+or another engine compacted them without the records of the build, the plan is dropped. In version 6 it is also dropped
+if a write left no records in them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
@@ -33,7 +34,10 @@ from lakehouse.core.metadata.write.index_build import (
     is_recorded,
     list_as_usable,
     open_partitions,
+    opening_of,
+    unrecorded_change,
 )
+from lakehouse.core.metadata.write.initialise import index_definitions
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
@@ -53,14 +57,14 @@ from lakehouse.core.planning.indexing import (
     missing_partitions,
     plan_index,
 )
-from lakehouse.core.state.table_config import require_indexes, require_writable
+from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.indexing import COLUMN_STATS, IndexDue, IndexMetadata, IndexPlan
-from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
@@ -82,9 +86,6 @@ class Indexed(Readable):
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> IndexDue:
     """Return whether declared indexes are not built yet. Reads the index definitions if the table has any."""
     del request
-    if not table.config.layout.stores_definitions:
-        answer = index_due((), listed_in(table), table.timeline)
-        return replace(answer, due=False, reason="`lakehouse metadata rebuild` builds indexes of this table version")
     return index_due(_declared(table, policies), listed_in(table), table.timeline)
 
 
@@ -94,7 +95,6 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
     Raises UnsupportedError for an index that this package cannot build.
     """
     del request
-    require_indexes(table.config, table.env.storage.root)
     return _plan(table, policies)
 
 
@@ -104,7 +104,6 @@ def schedule(
     """Put a plan on the timeline; from here on all commits maintain the indexes that it builds."""
     del request
     require_writable(table.config, table.env.storage.root)
-    require_indexes(table.config, table.env.storage.root)
     table.store.refuse_during_restore(table.timeline)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.refresh()
@@ -129,7 +128,6 @@ def run(
     if a file of the snapshot was cleaned meanwhile, or if a restore is not finished.
     """
     require_writable(table.config, table.env.storage.root)
-    require_indexes(table.config, table.env.storage.root)
     table = table.refresh()
     table.store.refuse_during_restore(table.timeline)
     if request.instant is not None:
@@ -158,13 +156,14 @@ def _execute(table: LoadedTable, engine: Engine, policies: Policies, instant: In
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIndexes:
-    """The base files of a build, and the plan.
+    """The base files of a build, the plan, and the timeline of the table from which it was built.
 
     `refused` explains why the rows of the table cannot be indexed, if so.
     """
 
     plan: IndexPlan
     stats: tuple[WriteStat, ...] = ()
+    snapshot: Timeline = field(default_factory=Timeline)
     refused: UserError | None = None
 
 
@@ -197,13 +196,15 @@ class IndexExecution:
             # A crash after the plan was requested may have left its partitions unlisted.
             _open(claimed.table.refresh(), policies, plan, lock)
         table = claimed.table.refresh()
-        if is_recorded(table.metadata, requested):
+        if table.config.layout.stores_definitions and is_recorded(table.metadata, requested):
             return BuiltIndexes(plan=plan)
         build = replace(
             table_files(table, policies, self.engine),
             instant=requested,
             definitions=read_definitions(table.env.storage),
         )
+        if not table.config.layout.stores_definitions:
+            build = replace(build, definitions=index_definitions(plan.names, build, build.definitions))
         names = [name for name in plan.names if name in listed_in(table).building]
         stats: list[WriteStat] = []
         # Each partition is built from all newest files.
@@ -220,7 +221,7 @@ class IndexExecution:
                         # Drop the plan: the build would fail again, and a pending build blocks compactions of the
                         # metadata table.
                         return BuiltIndexes(plan=plan, refused=error)
-        return BuiltIndexes(plan=plan, stats=tuple(stats))
+        return BuiltIndexes(plan=plan, stats=tuple(stats), snapshot=table.timeline)
 
     def complete(
         self, claimed: ClaimedPlan, work: BuiltIndexes, now: LoadedTable, lock: TableLock
@@ -231,7 +232,7 @@ class IndexExecution:
         """
         now = now.refresh()
         requested, names = claimed.instant.requested, work.plan.names
-        lost = work.refused.message if work.refused is not None else _reason_to_drop(now, work.plan, requested)
+        lost = work.refused.message if work.refused is not None else _reason_to_drop(now, work, requested)
         if lost is not None:
             lock.check()
             drop_partitions(now.metadata, [name for name in names if name in listed_in(now).building])
@@ -262,7 +263,9 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
     metadata = policies.transaction.metadata
     declared = declared_partitions(
         policies.indexing,
-        statistics=metadata.enable and metadata.column_stats,
+        # A table of version 6 may lack statistics because its writers of Hudi 0.15 do not enable them, and would drop
+        # them again. `lakehouse metadata rebuild` builds them.
+        statistics=metadata.enable and metadata.column_stats and table.config.layout.stores_definitions,
         is_partitioned=table.config.is_partitioned,
         defined=defined,
     )
@@ -298,7 +301,9 @@ def _open(table: LoadedTable, policies: Policies, plan: IndexPlan, lock: TableLo
     listed = listed_in(table)
     if set(plan.names) <= {*listed.usable, *listed.building}:
         return
-    open_partitions(table.metadata, plan.names, table_files(table, policies), _definitions(table, policies), lock)
+    definitions = _definitions(table, policies)
+    files = table_files(table, policies)
+    open_partitions(table.metadata, plan.names, files, definitions, table.timeline, lock)
 
 
 def _settle(table: LoadedTable, lock: TableLock) -> None:
@@ -311,7 +316,8 @@ def _settle(table: LoadedTable, lock: TableLock) -> None:
         return
     built: set[str] = set()
     for instant in table.timeline.where(action=Action.INDEXING, state=State.COMPLETED):
-        if is_recorded(table.metadata, instant.requested):
+        # In version 6 nothing ensures that other writers record their changes after the check.
+        if table.config.layout.stores_definitions and is_recorded(table.metadata, instant.requested):
             built |= set(_stored_plan(table, instant).names)
     list_as_usable(table.metadata, built & building, lock)
     if building - built:
@@ -341,11 +347,32 @@ def _built(table: LoadedTable, name: str, build: TableFiles) -> list[WriteStat]:
         ) from error
 
 
-def _reason_to_drop(table: LoadedTable, plan: IndexPlan, requested: str) -> str | None:
+def _reason_to_drop(table: LoadedTable, work: BuiltIndexes, requested: str) -> str | None:
     """Return why the base files of a build must not be used, or None if they may."""
-    listed = listed_in(table)
+    listed, plan = listed_in(table), work.plan
     gone = [name for name in plan.names if name not in listed.building and name not in listed.usable]
     if gone:
         return f"{', '.join(gone)} was dropped meanwhile"
+    if not table.config.layout.stores_definitions:
+        return _reason_of_other_writers(table, work)
     compaction = compaction_since(table.metadata, requested)
     return None if compaction is None else f"{compaction} compacted the metadata table during the build"
+
+
+def _reason_of_other_writers(table: LoadedTable, work: BuiltIndexes) -> str | None:
+    """Return what another writer did to an index of version 6 that makes the build useless, or None."""
+    before = {instant.key for instant in work.snapshot.writes()}
+    writes = [instant for instant in table.timeline.writes() if instant.key not in before]
+    changes = [(instant, metadata) for instant, metadata in table.store.commits(writes)]
+    for name in (name for name in work.plan.names if name in listed_in(table).building):
+        opened = opening_of(table.metadata, name)
+        compaction = None if opened is None else compaction_since(table.metadata, opened)
+        if opened is None or compaction is not None:
+            return f"another writer compacted {name} during the build"
+        write = unrecorded_change(table.metadata, name, changes)
+        if write is not None:
+            return (
+                f"the write {write} left no records in {name}, which was being built; enable the index and "
+                "hoodie.metadata.index.async in the options of all writers, or run `lakehouse metadata rebuild`"
+            )
+    return None

@@ -30,7 +30,7 @@ from lakehouse.core.rows.index_functions import (
     functions_of_hudi,
     index_function,
 )
-from lakehouse.core.state.table_config import TableConfig, require_indexes, require_writable
+from lakehouse.core.state.table_config import TableConfig, require_writable
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError, UserError, nearest
@@ -67,7 +67,6 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
     Raises UserError if the column does not exist, the function is unknown, or another index has this name.
     """
     require_writable(table.config, table.env.storage.root)
-    require_indexes(table.config, table.env.storage.root)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.refresh()
         root, storage = now.env.storage.root, now.env.storage
@@ -82,7 +81,7 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
         require_supported(now, index.partition, made)
         if existing is None:
             lock.check()
-            write_definitions(storage, {**stored, index.partition: made})
+            write_definitions(storage, {**stored, index.partition: made}, now.config.layout)
             update_properties(now.env, {DEFINITIONS_KEY: DEFINITIONS_PATH})
     kind = stored_index_type(now.config.raw)
     if index.kind == SECONDARY_INDEX and now.config.path_keys.partition_fields:
@@ -112,7 +111,7 @@ def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedInde
         remaining = {name: definition for name, definition in stored.items() if name not in gone}
         if remaining != stored:
             lock.check()
-            write_definitions(now.env.storage, remaining)
+            write_definitions(now.env.storage, remaining, now.config.layout)
     logger.info("%s: dropped the indexes %s", table.env.storage.root, ", ".join(sorted(gone)))
     return DroppedIndexes(partitions=tuple(sorted(gone)), plans=plans)
 

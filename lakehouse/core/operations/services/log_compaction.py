@@ -87,8 +87,9 @@ def _require(table: LoadedTable) -> None:
     require_merge_on_read(table)
     if table.config.layout.names_logs_by_slice:
         raise UnsupportedError(
-            f"{table.env.storage.root}: Hudi 0.15 reads a merged log in addition to the logs that it replaces, so log "
-            f"compaction is not available for tables of version {table.config.version}; run a compaction"
+            f"{table.env.storage.root}: Hudi 0.15 reads a merged log after all logs that were written before it, so "
+            "rows that one of them deleted would return, and log compaction is not available for tables of version "
+            f"{table.config.version}; run a compaction"
         )
 
 

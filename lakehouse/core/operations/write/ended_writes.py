@@ -8,12 +8,14 @@ held the lock in between, the search is made after the commit.
 from __future__ import annotations
 
 from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes
+from lakehouse.core.operations.load.named_logs import keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.spec.options.transaction import TransactionPolicy
 
-#: A write acquires the lock to request its instant and to complete it.
-_TURNS = 2
+#: A write acquires the lock to request its instant and to complete it. If log files are named after their slice, also
+#: to start.
+_TURNS, _STARTED_TURNS = 2, 3
 
 
 class EndedWrites:
@@ -38,5 +40,5 @@ class EndedWrites:
         if not self._turns.uninterrupted(self._root, self._first):
             if self._is_clean:
                 clean_up_ended_writes(table, self._policy)
-        elif self._turns.count(self._root) == self._first + _TURNS:
+        elif self._turns.count(self._root) == self._first + (_STARTED_TURNS if keeps_logs(table) else _TURNS):
             self._turns.keep_cleaned(self._root, self._process)

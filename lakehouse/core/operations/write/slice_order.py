@@ -3,7 +3,7 @@
 There is no completion time that assigns a log file to a slice, and Hudi 0.15 stops at the first log block that is newer
 than the newest completed commit. So the writes of one file group must be in order:
 
-    plan       name: the pending compaction of the group, otherwise its base instant; version: above all files on disk
+    plan       name: the pending compaction of the group, otherwise its base instant; version: above all listed files
     inflight   under the lock: check; create the inflight file, whose profile lists the file groups
     complete   under the lock: check again
 
@@ -21,7 +21,8 @@ from lakehouse.core.operations.commit.cleanup import read_rollback_plan
 from lakehouse.core.operations.commit.complete import Others
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import writes_since
-from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.listing import supported_data_files
+from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.pending import pending_compactions, pending_writes, profiled_groups
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite
@@ -29,21 +30,25 @@ from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.planning.conflict import write_summary
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.model.files import LogFile
 from lakehouse.model.instant import Action, Instant, Timeline
 
 
 def with_log_names(write: PreparedWrite, tasks: Sequence[GroupTask]) -> tuple[GroupTask, ...]:
-    """Return the tasks, with the names of the log files that they append. Lists the partitions of these tasks."""
+    """Return the tasks, with the names of the log files that they append.
+
+    The partitions of these tasks are listed, by the metadata table if there is one. It lacks the files of pending
+    writes and of failed ones that were not rolled back. A log file may have their version, because its token differs.
+    """
     appending = [task for task in tasks if task.appends]
     if not appending:
         return tuple(tasks)
     held = pending_compactions(write.table)
-    versions: dict[tuple[str, str, str], int] = {}
-    for file in list_data_files(write.table, sorted({task.partition for task in appending})):
-        if isinstance(file, LogFile):
-            key = (file.partition, file.file_id, file.instant)
-            versions[key] = max(file.version, versions.get(key, 0))
+    listing = known_files(write.table, sorted({task.partition for task in appending})).files
+    files = supported_data_files(write.table, listing)
+    newest = files.filter(files["is_log"]).group_by(["partition", "file_id", "instant"]).aggregate([("version", "max")])
+    names = ("partition", "file_id", "instant", "version_max")
+    rows = zip(*(newest[name].to_pylist() for name in names), strict=True)
+    versions = {(partition, file_id, instant): version for partition, file_id, instant, version in rows}
     return tuple(_named(write, task, held, versions) if task.appends else task for task in tasks)
 
 

@@ -25,7 +25,7 @@ def entries(keys: list[str], partition: str) -> pa.Table:
 def file_layer(keys: list[str], partition: str, layout: Layout) -> FileLayer:
     """Return the layer of a file on storage."""
     data = write_hfile(entries(keys, partition), schema=SCHEMA, created_ms=1, layout=layout)
-    return FileLayer(f"record_index/{partition}", read_hfile(data))
+    return FileLayer(f"record_index/{partition}", (0, 0), read_hfile(data))
 
 
 def partitions_of(layers: list[FileLayer], keys: list[str], cache: MetadataCache) -> dict[str, str]:
@@ -43,9 +43,9 @@ def test_look_up_takes_the_newest_location_of_a_key(layout: Layout, count: int) 
     keys = [f"k{number:05d}" for number in range(count)]
     layers = [
         file_layer(keys, "oldest", layout),
-        FileLayer("record_index/deletes", deletes=pa.array([keys[0], keys[1]])),
+        FileLayer("record_index/deletes", (0, 0), deletes=pa.array([keys[0], keys[1]])),
         file_layer([keys[1]], "newer", layout),
-        FileLayer("record_index/written", written=entries([keys[2], "new"], "newest")),
+        FileLayer("record_index/written", (0, 0), written=entries([keys[2], "new"], "newest")),
     ]
     expected = {keys[1]: "newer", keys[2]: "newest", "new": "newest"}
     expected |= dict.fromkeys(keys[3:], "oldest")
@@ -62,7 +62,7 @@ def test_look_up_does_not_open_layers_below_those_that_have_all_keys() -> None:
             raise AssertionError(f"{name} of an older layer was read")
 
     newest = file_layer(["a", "b"], "newest", SCANNED)
-    older = FileLayer("record_index/older", Unread())  # type: ignore[arg-type]
+    older = FileLayer("record_index/older", (0, 0), Unread())  # type: ignore[arg-type]
     assert partitions_of([older, newest], ["a", "b"], MetadataCache()) == {"a": "newest", "b": "newest"}
 
 

@@ -370,9 +370,8 @@ def test_log_compaction_and_indexes_are_refused_by_name(tmp_path: Path) -> None:
     table.insert(batch(["a1"], 1, "x"))
     with pytest.raises(UnsupportedError, match="log compaction is not available for tables of version 6; run a comp"):
         table.services.log_compaction.run(force=True)
-    assert "`lakehouse metadata rebuild` builds indexes of this table version" in table.services.index.due().reason
-    with pytest.raises(UnsupportedError, match="`lakehouse metadata rebuild` builds column_stats, bloom_filters and"):
-        table.with_options({"hoodie.metadata.record.index.enable": "true"}).services.index.run(force=True)
+    with pytest.raises(UnsupportedError, match="other writers of tables of version 6 do not maintain it"):
+        table.services.create_index("v")
     with pytest.raises(UnsupportedError, match="leave the option out"):
         table.with_options({"lakehouse.delete_retention": "1d"}).upsert(batch(["a1"], 2, "y"))
 
