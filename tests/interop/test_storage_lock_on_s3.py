@@ -63,7 +63,7 @@ def both(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) ->
     shape, (provider, _) = SHAPES[request.param], LOCKS["storage"]
     location = f"s3://{s3_server.bucket}/{tmp_path.name}-{next(_numbers)}/events"
     storage = open_storage(location, s3_server.options)
-    ours = {"hoodie.write.lock.provider": provider, **s3_server.options}
+    ours = {"hoodie.write.lock.provider": provider}
     make_table(shape, env=Env(storage=storage))
     hudis = HUDIS | {
         "hoodie.write.lock.provider": provider,
@@ -75,7 +75,8 @@ def both(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) ->
         "hoodie.compact.inline": "false",
         "hoodie.write.auto.upgrade": "false",
     }
-    return SharedTable(table=Table.open(location, options=ours), options=ours, hudi_options=hudis)
+    table = Table.open(location, options=ours, storage_options=s3_server.options)
+    return SharedTable(table=table, options=ours, hudi_options=hudis)
 
 
 def test_commits_under_the_storage_lock_of_hudi_are_serializable_on_s3(both: SharedTable, hudi_on_s3: Hudi) -> None:
