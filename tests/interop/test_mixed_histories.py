@@ -50,9 +50,8 @@ SHARED = LOCK | {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.client.heartbeat.interval_in_ms": "1000",
-    # The lock of a killed process of lakehouse is held until the next one starts, which takes seconds.
-    "hoodie.write.lock.num_retries": "400",
-    "hoodie.write.lock.client.num_retries": "400",
+    "hoodie.write.lock.num_retries": "100",
+    "hoodie.write.lock.client.num_retries": "100",
     "hoodie.write.lock.wait_time_ms_between_retry": "50",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
     "hoodie.embed.timeline.server": "false",
@@ -195,6 +194,8 @@ def create(location: str, kind: str, version: str = "6") -> Table:
 
 #: Hudi's errors for a write that was overtaken, and for a write to a file group that is being clustered.
 OVERTAKEN, CLUSTERED = "HoodieWriteConflictException", "HoodieClusteringUpdateException"
+#: Hudi's error for a lock that is held, for example by a process of lakehouse that was killed.
+LOCKED = "HoodieLockException"
 
 
 def keys_of(writer: str) -> list[str]:
@@ -240,8 +241,8 @@ def hudi_writes(name: str, hudi: Hudi, location: str, options: Mapping[str, str]
                     pause_of(location).unlink(missing_ok=True)
                     break
                 except HudiError as error:
-                    if CLUSTERED in str(error):
-                        # A clustering that was killed refuses all writes until lakehouse runs it again.
+                    if CLUSTERED in str(error) or LOCKED in str(error):
+                        # Only lakehouse ends them: it runs the clustering again, and takes over its own lock.
                         pause_of(location).unlink(missing_ok=True)
                         time.sleep(0.3)
                     elif OVERTAKEN in str(error):
