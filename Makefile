@@ -33,6 +33,7 @@ KAFKA_READY := .jars/kafka/.ready
 MYSQL_READY := .jars/mysql/.ready
 HADOOP_READY := .jars/hadoop/.ready
 HUDI_KAFKA_READY := .jars/hudi-kafka/.ready
+HUDI_S3A_READY := .jars/hudi-s3a/.ready
 # An archive of the classes of Spark, with which JVMs start faster.
 CLASSES := .venv/spark.jsa
 # The server of MySQL 8.0.15 for Linux, packed for tests.
@@ -53,7 +54,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .NOTPARALLEL:
 
 .PHONY: help env wheel demo ui first-hour pictures test test-all check unit airflow-tests interop bench reliability matrix source-kills \
-	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka s3a kafka mysql hadoop postgresql preflight clean distclean
+	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka hudi-s3a s3a kafka mysql hadoop postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,7 +133,7 @@ hadoop: $(HADOOP_READY) ## the jars of the HDFS and YARN servers that tests star
 
 # Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
-interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) $(HUDI_BEFORE_1) ## the interoperability tests against Apache Hudi (needs mvn)
+interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) $(HUDI_BEFORE_1) $(HUDI_S3A_READY) ## the interoperability tests against Apache Hudi (needs mvn)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow --ignore=tests/adoption
 else
 interop:
@@ -142,6 +143,8 @@ endif
 hudi: $(HUDI_READY) $(HUDI_JAR) $(HUDI_BEFORE_1)
 
 hudi-releases: hudi $(HUDI_OTHERS) ## also the bundles of Hudi 1.0 and 1.1, for the matrix of readers (needs mvn)
+
+hudi-s3a: hudi $(HUDI_S3A_READY) ## the jars with which the Spark of Apache Hudi opens s3a:// in tests (needs mvn)
 
 hudi-kafka: hudi $(HUDI_KAFKA_READY) ## the jars with which `bench kafka` also measures Apache Hudi (needs mvn)
 
@@ -217,6 +220,12 @@ $(HADOOP_READY): tests/hadoop/hadoop.pom.xml
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of Hadoop" >&2; exit 1; }
 	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/hadoop
+	@touch $@
+
+$(HUDI_S3A_READY): tests/interop/hudi_s3a.pom.xml
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of S3A" >&2; exit 1; }
+	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/hudi-s3a
 	@touch $@
 
 $(HUDI_KAFKA_READY): tests/bench/hudi_kafka.pom.xml

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from pymetastore.hive_metastore.ttypes import ShowLocksRequest
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
@@ -28,6 +31,7 @@ from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import COMPACTIONS
@@ -35,8 +39,9 @@ from lakehouse.model.instant import Instant
 from lakehouse.spec.options.parser import parse_options
 from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.support import hudi_rs
+from tests.support.hive import metastore_at, spark_jars
 from tests.support.hudi import Hudi, HudiError
-from tests.support.lock_bridge import PROVIDER, compiled, serving
+from tests.support.lock_bridge import PROVIDER, SOURCES, compiled, serving
 from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -45,6 +50,7 @@ Row = dict[str, Any]
 #: Number of batches of Hudi's writer; the writer of lakehouse continues until Hudi's writer has finished.
 BATCHES = 2 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
 _LOCKS = "org.apache.hudi.client.transaction.lock"
+_HIVE = "hoodie.write.lock.hivemetastore"
 SHAPES = {
     "copy-on-write": Shape(merge="commit", url_encode=False),
     "merge-on-read": Shape(type="MERGE_ON_READ", merge="commit", url_encode=False, index="BUCKET", buckets=2),
@@ -55,12 +61,23 @@ OURS = {
 }
 #: Lock provider and options of both writers; Hudi's storage-based provider uses the BridgedStorageLockProvider.
 LOCKS = {
-    "filesystem": ("FileSystemBasedLockProvider", {"hoodie.write.lock.filesystem.expire": "0"}),
-    "storage": ("StorageBasedLockProvider", {}),
+    "filesystem": (f"{_LOCKS}.FileSystemBasedLockProvider", {"hoodie.write.lock.filesystem.expire": "0"}),
+    "storage": (f"{_LOCKS}.StorageBasedLockProvider", {}),
     "zookeeper": (
-        "ZookeeperBasedLockProvider",
+        f"{_LOCKS}.ZookeeperBasedLockProvider",
         {"hoodie.write.lock.zookeeper.base_path": "/hudi", "hoodie.write.lock.zookeeper.lock_key": "events"},
     ),
+    "hivemetastore": (
+        "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+        # The metastore of the tests drops locks whose heartbeat is older than four seconds.
+        {f"{_HIVE}.database": "lake", f"{_HIVE}.table": "events", "lakehouse.lock.lease_ms": "3000"},
+    ),
+}
+#: The fixture with the address of a lock's server, and the option that gets it. Hudi does not read the option of
+#: ZooKeeper's port.
+SERVERS = {
+    "zookeeper": ("zookeeper_hosts", "hoodie.write.lock.zookeeper.url"),
+    "hivemetastore": ("hive_uri_without_test_mode", f"{_HIVE}.uris"),
 }
 HUDIS = {
     "hoodie.table.name": "events",
@@ -73,6 +90,7 @@ HUDIS = {
     "hoodie.write.lock.num_retries": "60",
     "hoodie.write.lock.client.num_retries": "60",
     "hoodie.write.lock.wait_time_ms_between_retry": "50",
+    "hoodie.write.lock.heartbeat_interval_ms": "1000",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
     "hoodie.archive.automatic": "false",
     "hoodie.metadata.enable": "false",
@@ -193,27 +211,40 @@ class SharedTable:
 
     @property
     def hudi_lock_class(self) -> str:
-        """The class name of Hudi's lock provider without its package."""
-        return self.hudi_options["hoodie.write.lock.provider"].rpartition(".")[2]
+        """The class of Hudi's lock provider."""
+        return self.hudi_options["hoodie.write.lock.provider"]
 
 
 @pytest.fixture(scope="module")
 def bridge(hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Load the lock provider into Hudi that uses lakehouse's local lock file."""
-    hudi.load_classes(compiled(tmp_path_factory.mktemp("classes")))
+    hudi.load_classes(compiled(tmp_path_factory.mktemp("classes"), *SOURCES))
+
+
+@pytest.fixture(scope="module")
+def hive_uri_without_test_mode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a metastore that accepts the lock requests of Hudi, after another one created the tables of locks."""
+    java, place = shutil.which("java"), tmp_path_factory.mktemp("hive-locks") / "metastore"
+    if java is None or spark_jars() is None:
+        pytest.skip("missing: java and pyspark, whose jars hold the Hive Metastore")
+    with metastore_at(place, java) as uri:
+        client = MetastoreClient(uri, option="test", timeout_s=60)
+        client.call(lambda thrift: thrift.show_locks(ShowLocksRequest()))
+        client.close()
+    with metastore_at(place, java, in_test=False) as uri:
+        yield uri
 
 
 @contextmanager
-def shared_table(name: str, lock: str, directory: Path, *, version: int = 9, hosts: str = "") -> Iterator[SharedTable]:
+def shared_table(
+    name: str, lock: str, directory: Path, *, version: int = 9, server: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SharedTable]:
     """Create a table of this shape and yield it with options in which both writers use this lock.
 
-    `hosts` is the address of ZooKeeper for its lock.
+    `server` is the option with the address of the lock's server; see `server_of`.
     """
     shape, (provider, options) = replace(SHAPES[name], version=version), LOCKS[lock]
-    ours = {"hoodie.write.lock.provider": f"{_LOCKS}.{provider}", **options}
-    if hosts:
-        # Hudi does not read the option of the port.
-        ours["hoodie.write.lock.zookeeper.url"] = hosts
+    ours = {"hoodie.write.lock.provider": provider, **options, **server}
     storage = open_storage(str(directory / "table"))
     table = make_table(replace(shape, options=ours), env=Env(storage=storage))
     kind = {"hoodie.datasource.write.table.type": shape.type, "hoodie.index.type": shape.index}
@@ -225,6 +256,14 @@ def shared_table(name: str, lock: str, directory: Path, *, version: int = 9, hos
             hudis |= {"hoodie.clean.automatic": "false", "hoodie.compact.inline": "false"}
             hudis |= {"hoodie.write.lock.provider": f"{_LOCKS}.{PROVIDER}", "hoodie.test.lock.url": url}
         yield SharedTable(table=Table.open(table.location, options=ours), options=ours, hudi_options=hudis)
+
+
+def server_of(lock: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Start the server of a lock, and return the option with its address; empty for locks without a server."""
+    if lock not in SERVERS:
+        return {}
+    fixture, option = SERVERS[lock]
+    return {option: request.getfixturevalue(fixture)}
 
 
 def run(both: SharedTable, hudi: Hudi) -> RunLog:
@@ -256,9 +295,14 @@ def assert_serial(table: Table, run_log: RunLog, hudi: Hudi) -> None:
         lacks, more = sorted(nearest - seen), sorted(seen - nearest)
         assert seen == nearest, f"snapshot {number} equals no state after a commit: lacks {lacks}, has {more}"
     assert_hudi_reads_the_same(hudi, table)
+
+
+def assert_hudi_rs_reads_the_same(table: Table) -> None:
+    """Assert that hudi-rs returns the rows of the snapshot, each once."""
     theirs = hudi_rs.read(table.location)
-    assert frozenset(zip(theirs["id"].to_pylist(), theirs["v"].to_pylist(), strict=True)) == known[-1]
-    assert theirs.num_rows == len(known[-1])
+    rows = snapshot(table)
+    assert frozenset(zip(theirs["id"].to_pylist(), theirs["v"].to_pylist(), strict=True)) == rows
+    assert theirs.num_rows == len(rows)
 
 
 def assert_interleaved(commits: list[tuple[str, Instant]]) -> None:
@@ -277,7 +321,7 @@ def assert_interleaved(commits: list[tuple[str, Instant]]) -> None:
 def assert_no_leftovers(table: Table, run_log: RunLog) -> None:
     """Assert that a rollback deletes all leftover files of failed writes of both writers, and no other file."""
     table.rollback_failed()
-    storage = open_storage(table.location)
+    storage = table.services_as_loaded.table.env.storage
     named = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
     assert {file.path for file in (*base_files(storage), *log_files(storage))} <= named
     assert not table.timeline.where(pending=True)
@@ -294,16 +338,18 @@ def assert_no_leftovers(table: Table, run_log: RunLog) -> None:
         ("copy-on-write", "filesystem", 8),
         ("merge-on-read", "zookeeper", 8),
         ("copy-on-write", "zookeeper", 9),
+        ("copy-on-write", "hivemetastore", 9),
+        ("merge-on-read", "hivemetastore", 8),
     ],
 )
 def test_concurrent_commits_of_hudi_and_lakehouse_are_serializable(
     name: str, lock: str, version: int, hudi: Hudi, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    hosts = request.getfixturevalue("zookeeper_hosts") if lock == "zookeeper" else ""
-    with shared_table(name, lock, tmp_path, version=version, hosts=hosts) as both:
+    with shared_table(name, lock, tmp_path, version=version, server=server_of(lock, request)) as both:
         run_log = run(both, hudi)
         assert both.table.refresh().config.version == version
         assert_serial(both.table, run_log, hudi)
+        assert_hudi_rs_reads_the_same(both.table)
         assert_interleaved(named_commits(both.table))
         assert_no_leftovers(both.table, run_log)
 
@@ -340,8 +386,7 @@ def hudi_locks(hudi: Hudi, both: SharedTable, *, wait_ms: int) -> bool:
 def test_lock_excludes_hudi_and_lakehouse_from_each_other(
     lock: str, hudi: Hudi, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    hosts = request.getfixturevalue("zookeeper_hosts") if lock == "zookeeper" else ""
-    with shared_table("copy-on-write", lock, tmp_path, hosts=hosts) as both:
+    with shared_table("copy-on-write", lock, tmp_path, server=server_of(lock, request)) as both:
         options = {**OURS, **both.options}
         patient = parse_options(options).transaction
         hasty = parse_options({**options, "hoodie.write.lock.wait_time_ms": "700"}).transaction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,13 +65,12 @@ def newest_instant(table: Table) -> str:
 
 @pytest.mark.parametrize(("opened", "expected"), [(of_hudi_1_0, HUDI_1_0), (of_hudi_1_2, CURRENT)])
 def test_log_blocks_of_a_write_have_the_record_schema_of_the_base_file(
-    opened: object, expected: RecordSchema, tmp_path: Path
+    opened: Callable[[Path], Table], expected: RecordSchema, tmp_path: Path
 ) -> None:
     """apache/hudi#14108, apache/hudi#13711: `valueType` and the bounds of arrays came with Hudi 1.1.
 
     hudi-rs fails if the schemas of a slice differ.
     """
-    assert callable(opened)
     table = opened(tmp_path)
     rows = read(table.location).num_rows
     upsert_first_row(table)
@@ -80,21 +80,28 @@ def test_log_blocks_of_a_write_have_the_record_schema_of_the_base_file(
     check_metadata(table)
 
 
-def test_services_of_the_metadata_table_write_the_record_schema_of_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("opened", "expected"), [(of_hudi_1_0, HUDI_1_0), (of_hudi_1_2, CURRENT)])
+def test_services_of_the_metadata_table_write_the_record_schema_of_the_table(
+    opened: Callable[[Path], Table], expected: RecordSchema, tmp_path: Path
+) -> None:
     """apache/hudi#19559: a compaction meets records of another release; its base files keep the schema of the table."""
-    table = of_hudi_1_0(tmp_path)
+    table = opened(tmp_path)
     rows = read(table.location).num_rows
     table = table.with_options({"hoodie.metadata.compact.max.delta.commits": "2"})
     for _ in range(4):
+        # The same process writes logs above the base files of its own compactions.
         upsert_first_row(table)
         assert read(table.location).num_rows == rows
+        assert {record_node(schema) for schema in schemas_of(table, newest_instant(table))} == {
+            record_node(expected.files)
+        }
     store = table.refresh().metadata
     compactions = [i.requested for i in store.timeline_store.load() if i.action == "commit" and i.requested > "2026"]
     assert compactions
     found = {schema for instant in compactions for schema in schemas_of(table, instant)}
-    assert {record_node(schema) for schema in found} == {record_node(HUDI_1_0.files)}
+    assert {record_node(schema) for schema in found} == {record_node(expected.files)}
     commits = store.timeline_store.commits(store.timeline_store.load().where(action=("commit",)))
-    assert commits[-1][1].extra["schema"] == HUDI_1_0.commits
+    assert commits[-1][1].extra["schema"] == expected.commits
     check_metadata(table)
 
 

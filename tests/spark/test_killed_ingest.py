@@ -162,4 +162,4 @@ def test_killed_ingest_commands_lose_and_duplicate_no_records(tmp_path: Path) ->
     assert home.rows() == Counter(landed)
     assert home.letters() == Counter(f"nonsense {number}" for number in landed)
     assert not home.table.timeline.where(pending=True)
-    assert not any((tmp_path / "table/.hoodie" / name).exists() for name in (".staging", ".temp", ".heartbeat"))
+    assert not any([*(tmp_path / "table/.hoodie" / name).rglob("*")] for name in (".staging", ".temp", ".heartbeat"))

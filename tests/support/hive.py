@@ -18,8 +18,12 @@ TIMEOUT_S = 4
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def settings(place: Path) -> dict[str, str]:
-    """Return the settings of `hive-site.xml`: all files are below `place`; locks expire within seconds."""
+def settings(place: Path, *, in_test: bool) -> dict[str, str]:
+    """Return the settings of `hive-site.xml`: all files are below `place`; locks expire within seconds.
+
+    With `in_test` the metastore creates the tables of locks, and refuses lock requests without an operation type, such
+    as those of Hudi. Without it only a script of Hive's distribution creates the tables.
+    """
     return {
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={place}/metastore;create=true",
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
@@ -29,8 +33,7 @@ def settings(place: Path) -> dict[str, str]:
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": f"{place}/warehouse",
         "hive.async.log.enabled": "false",
-        # Creates the tables of locks; otherwise only a script of Hive's distribution creates them.
-        "hive.in.test": "true",
+        "hive.in.test": str(in_test).lower(),
         "hive.support.concurrency": "true",
         "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
         "hive.txn.timeout": f"{TIMEOUT_S}s",
@@ -43,12 +46,14 @@ def settings(place: Path) -> dict[str, str]:
 
 
 @contextmanager
-def metastore_at(place: Path, java: str) -> Iterator[str]:
-    """Run a metastore whose files are below `place`; yield its URI `thrift://host:port`."""
+def metastore_at(place: Path, java: str, *, in_test: bool = True) -> Iterator[str]:
+    """Run a metastore whose files are below `place`; yield its URI `thrift://host:port`. See `settings`."""
     jars, port = spark_jars(), free_port()
     assert jars is not None, "they hold the Hive Metastore"
-    rows = (f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings(place).items())
-    (place / "conf").mkdir(parents=True)
+    rows = (
+        f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings(place, in_test=in_test).items()
+    )
+    (place / "conf").mkdir(parents=True, exist_ok=True)
     (place / "conf/hive-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
     classes = f"{place}/conf:{jars}/*"
     with open(place / "log", "wb") as log:

@@ -93,7 +93,7 @@ class Hudi:
         return self._rows(self._statement(text, table, None, settings, ""))
 
     def lock(self, provider: str, options: Mapping[str, str], *, wait_ms: int) -> bool:
-        """Try to acquire a lock with Hudi's lock provider class; return whether it was acquired in `wait_ms`.
+        """Try to acquire a lock with a class of Hudi, named with its package; return whether it succeeds in `wait_ms`.
 
         Release it with `unlock`.
         """

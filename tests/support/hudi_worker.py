@@ -95,7 +95,10 @@ class Worker:
         for key, value in request["options"].items():
             properties.setProperty(key, value)
         hadoop = self._spark._jsc.hadoopConfiguration()
-        self._lock = getattr(jvm.org.apache.hudi.client.transaction.lock, request["provider"])(
+        provider = jvm
+        for part in request["provider"].split("."):
+            provider = getattr(provider, part)
+        self._lock = provider(
             jvm.org.apache.hudi.common.config.LockConfiguration(properties),
             jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop),
         )

@@ -1,7 +1,7 @@
 """An HTTP server through which Hudi's storage-based lock uses a lock file of this project, with the requests of S3.
 
 Hudi's clients for object stores are in separate bundles, and there is none for local disks. The Java class
-BridgedStorageLockProvider connects Hudi's lock provider with this server.
+S3StorageLockClient takes the place of the one for S3; BridgedStorageLockProvider connects it with this server.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from tests.support.hudi import JARS, ROOT
 
-SOURCE = Path(__file__).with_name("BridgedStorageLockProvider.java")
+S3_CLIENT = Path(__file__).with_name("S3StorageLockClient.java")
+SOURCES = (Path(__file__).with_name("BridgedStorageLockProvider.java"), S3_CLIENT)
 PROVIDER = "BridgedStorageLockProvider"
 
 
-def compiled(directory: Path, source: Path = SOURCE) -> Path:
-    """Compile a Java class with Hudi's bundle and return the directory of its classes; skip without a JDK."""
+def compiled(directory: Path, *sources: Path) -> Path:
+    """Compile Java classes with Hudi's bundle and return the directory of the results; skip without a JDK."""
     home = os.environ.get("JAVA_HOME")
     javac = shutil.which(str(Path(home) / "bin" / "javac") if home else "javac")
     jars = sorted((ROOT / ".jars").glob(JARS))
     spark = sorted((ROOT / ".venv-hudi").glob("lib/python3*/site-packages/pyspark/jars"))
     if javac is None or not jars or not spark:
         pytest.skip("missing: a JDK, or Apache Hudi's jar and its Spark; install one of Java 17, run `make interop`")
-    command = [javac, "-proc:none", "-nowarn", "-cp", f"{jars[-1]}:{spark[-1]}/*", "-d", str(directory), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    command = [javac, "-proc:none", "-nowarn", "-cp", f"{jars[-1]}:{spark[-1]}/*", "-d", str(directory)]
+    done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     return directory
 

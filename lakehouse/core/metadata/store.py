@@ -189,7 +189,7 @@ class MetadataStore:
 
     def keep_base(self, done: Instant, base: BaseFile, entries: Entries) -> None:
         """Keep the records of a small base file that this process wrote for a completed compaction."""
-        self._layers(done).keep_base(base, entries)
+        self._layers(done).keep_base(base, entries, self.records.files)
 
     def _layers(self, done: Instant) -> LayerReader:
         completions = {done.requested: done.completion}

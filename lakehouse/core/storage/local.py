@@ -65,6 +65,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # Maximum wait for the kernel lock of a file, and the pause between two tries.
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.002
+#: Directories in which all writers of a table create files.
+_SHARED = (".hoodie/.temp", ".hoodie/.heartbeat")
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -395,8 +397,9 @@ class LocalStorage:
 
     def _prune(self, directories: set[str]) -> None:
         # A directory is only a prefix and is removed with its last file. Writers create a missing directory again.
+        # Hudi creates a directory in two steps, and its write fails if another writer removes the directory in between.
         for directory in sorted(directories, key=len, reverse=True):
-            while directory:
+            while directory and directory not in _SHARED:
                 try:
                     os.rmdir(self._base + directory)
                 except OSError:

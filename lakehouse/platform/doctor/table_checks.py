@@ -202,15 +202,16 @@ def _lock_of(facts: TableFacts, writer: Writer, lock: Lock) -> Iterator[TableFin
 
 
 def _lock_advice(facts: TableFacts) -> str:
+    hive = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
     if facts.root.startswith(_FILE_SYSTEMS):
         return (
             "give all writers one lock: hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock."
-            "FileSystemBasedLockProvider, or ZookeeperBasedLockProvider or HiveMetastoreBasedLockProvider with equal "
+            f"FileSystemBasedLockProvider, or ZookeeperBasedLockProvider of the same package or {hive} with equal "
             "options; lakehouse takes the same names"
         )
     return (
         "give all writers one lock: hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock."
-        "ZookeeperBasedLockProvider or HiveMetastoreBasedLockProvider with equal options, or StorageBasedLockProvider "
+        f"ZookeeperBasedLockProvider or {hive} with equal options, or StorageBasedLockProvider of the former package "
         "if all jobs of Hudi have release 1.1 or newer; lakehouse takes the same names"
     )
 

@@ -104,6 +104,7 @@ class FileLayer:
         deletes: The deleted keys as strings; None for entries.
         written: The entries of a small block that this process wrote, ascending by key, with the schema `SCHEMA`.
         decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
+        stored_schema: The Avro schema that the file of `written` contains.
         values: All entries by key, if they were looked up one by one.
     """
 
@@ -113,6 +114,7 @@ class FileLayer:
     deletes: pa.Array | None = None
     written: Entries | None = None
     decoded: list[pa.Table] = field(default_factory=list, compare=False)
+    stored_schema: str | None = None
     values: list[Mapping[bytes, bytes]] = field(default_factory=list, compare=False)
 
     @property
@@ -133,6 +135,11 @@ class FileLayer:
         if self.written is not None:
             return SCHEMA
         return None if self.hfile is None else self.hfile.schema
+
+    @property
+    def file_schema(self) -> str | None:
+        """The Avro schema that the file contains; None for a delete block, or if the file does not contain it."""
+        return self.stored_schema if self.hfile is None else self.hfile.schema
 
     def entries(self) -> pa.Table:
         """Return all entries."""
@@ -203,10 +210,11 @@ class LayerReader:
         completion = "" if self._appended else self._completions.get(file.instant, "")
         return file.path, file.size_bytes, completion
 
-    def keep_base(self, base: BaseFile, entries: Entries) -> None:
-        """Keep a small base file that this process wrote and completed, so that it is not read."""
+    def keep_base(self, base: BaseFile, entries: Entries, schema: str) -> None:
+        """Keep a small base file that this process wrote and completed with a schema, so that it is not read."""
         size = entry_bytes(entries) + _ROW_BYTES * entry_count(entries)
-        self._cache.put(self.identity(base), FileLayer(base.path, (base.size_bytes, 0), written=entries), size)
+        layer = FileLayer(base.path, (base.size_bytes, 0), written=entries, stored_schema=schema)
+        self._cache.put(self.identity(base), layer, size)
 
     def keep_log(
         self, log: LogFile, instant: str, content: tuple[Entries, pa.Array], rows: pa.Table | None = None

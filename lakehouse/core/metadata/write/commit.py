@@ -154,7 +154,8 @@ def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Time
 
     New metadata tables have the schema of the first Hudi release with the table version. A table of version 8 may have
     been written by Hudi 1.0 or by a newer release. So the schema is read from the newest base file of `files`, which
-    readers cache. All files of a slice have the same schema. Tables of version 9 have one schema.
+    readers cache. Logs do not decide: a compaction of Hudi 1.0 labels its records with the schema of the newest commit,
+    so a newer schema would damage the table of its writer. Tables of version 9 have one schema.
 
     Args:
         store: The metadata table; this function sets its attribute `records`.
@@ -171,7 +172,7 @@ def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Time
     except MetadataUnusableError:
         # Ignored here: the action that needs the files reports the damage.
         return
-    schemas = [layer.hfile.schema for layer in layers if layer.hfile is not None and layer.hfile.schema]
+    schemas = [layer.file_schema for layer in layers if layer.file_schema]
     store.records = next((form for form in map(schema_of_form, schemas) if form is not None), store.records)
 
 

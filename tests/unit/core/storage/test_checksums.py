@@ -35,3 +35,13 @@ def test_delete_removes_the_checksum_and_the_empty_directory(tmp_path: Path) -> 
     assert store.list_dir("") == ([], [])
     assert written_by_hadoop(tmp_path).delete("a/b")
     assert store.list_dir("") == ([], [])
+
+
+def test_delete_keeps_directories_that_hudi_creates_in_two_steps(tmp_path: Path) -> None:
+    """Hadoop creates a directory, then sets its mode: a write of Hudi fails if the directory is removed in between."""
+    store = LocalStorage(str(tmp_path))
+    for name in (".temp", ".heartbeat", ".staging"):
+        store.put(f".hoodie/{name}/20261130125643049/marker", b"")
+        assert store.delete_many([f".hoodie/{name}/20261130125643049/marker"]) == 1
+    assert sorted(path.name for path in (tmp_path / ".hoodie").iterdir()) == [".heartbeat", ".temp"]
+    assert not [*(tmp_path / ".hoodie/.temp").iterdir()]
