@@ -546,7 +546,8 @@ class Table(TableWrites, Readable):
     ) -> VersionPlan | NothingToDo:
         """Change the table to an older table version, for readers of older releases; see `upgrade`.
 
-        All log files are compacted first. The metadata table is built again with the indexes that the older version has.
+        All log files are compacted first. The metadata table is built again with the indexes that the older version
+        has.
         """
         request = operations.VersionRequest(to=to, upgrade=False, dry_run=dry_run, grace_s=grace_s)
         return self._change_version(request, spark)
