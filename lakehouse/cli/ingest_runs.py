@@ -23,8 +23,8 @@ from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.catalog.identities import DEFAULT_NAMESPACE
+from lakehouse.platform.catalog.run_records import RunKey, record_end
 from lakehouse.platform.ingest.databases import written_spec
-from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.submitted import submitted_storage_options
 from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.table.table_spec import TableSpec

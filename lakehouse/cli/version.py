@@ -11,8 +11,8 @@ from lakehouse.cli.table import catalog_name, open_table
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.version.version_plan import VersionPlan, VersionRequest
 from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.version_run import changed, run_version_change
 from lakehouse.platform.jobs.report import JOB
-from lakehouse.platform.services.version_run import changed, run_version_change
 from lakehouse.spec.contracts.tables import VersionChange
 
 

@@ -237,7 +237,8 @@ ENVIRONMENT = (
     EnvironmentVariable(name="AWS_SESSION_TOKEN", text="Token of temporary credentials."),
     EnvironmentVariable(name="AWS_ENDPOINT_URL", text="Address of another store with the protocol of S3."),
     EnvironmentVariable(name="AWS_ENDPOINT_URL_S3", text="The same, for S3 only."),
-    EnvironmentVariable(name="AWS_REGION", text="Region of the bucket."),
+    EnvironmentVariable(name="AWS_ENDPOINT_URL_GLUE", text="Address of AWS Glue."),
+    EnvironmentVariable(name="AWS_REGION", text="Region of the bucket, and of AWS Glue."),
     EnvironmentVariable(name="AWS_DEFAULT_REGION", text="Region of the bucket, if `AWS_REGION` is not set."),
     EnvironmentVariable(
         name="AWS_ALLOW_HTTP", text="Whether an address without TLS is accepted: `true` or `false`.", default="false"

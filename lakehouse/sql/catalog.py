@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.version.version_plan import VersionPlan, VersionRequest
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.sql.statements import Name
@@ -27,6 +29,11 @@ class SqlCatalog(Protocol):
 
     def register_table(self, identifier: str, location: str) -> Table:
         """Register an existing table."""
+
+    def change_version(
+        self, identifier: str, request: VersionRequest, *, options: Mapping[str, str] | None = None, spark: Any = None
+    ) -> VersionPlan | NothingToDo:
+        """Change the version of a table as a recorded run that no service of the catalog overlaps."""
 
     def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
         """Remove a table from the catalog; with `purge` also delete its files."""

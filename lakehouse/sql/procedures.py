@@ -15,16 +15,18 @@ import pyarrow as pa
 
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.read.timeline_rows import TimelineFilter
-from lakehouse.core.table.table import Table
+from lakehouse.core.operations.version.version_plan import VersionRequest
+from lakehouse.core.table.table import GRACE_S, Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.contracts.document import encode
 from lakehouse.spec.table.services import SERVICE_SPECS, VERSION_CHANGES
+from lakehouse.sql.catalog import location_of
 from lakehouse.sql.engine import Parameters
 from lakehouse.sql.hudi_procedures import ALIASES, OPERATIONS, OTHERS, VERSION_WORDS, Alias
 from lakehouse.sql.run_shows import table_of
 from lakehouse.sql.run_writes import outcome_rows
 from lakehouse.sql.session_tables import SessionTables
-from lakehouse.sql.statements import Call
+from lakehouse.sql.statements import Call, Name
 from lakehouse.sql.tokens import name_parts
 
 BLOOM_FILTERS = "bloom_filters"
@@ -160,10 +162,16 @@ def _arguments(name: str, procedure: Procedure, values: dict[str, str], position
 
 
 def _table(session: SessionTables, arguments: Arguments) -> Table:
+    return session.names.open(_name(arguments), _options(session, arguments))
+
+
+def _name(arguments: Arguments) -> Name:
     text = arguments.required("table")
-    options = {**session.options_of_writes(), **arguments.pairs("options")}
-    name = ("lakehouse", text) if "/" in text else name_parts(text)
-    return session.names.open(name, options)
+    return ("lakehouse", text) if "/" in text else name_parts(text)
+
+
+def _options(session: SessionTables, arguments: Arguments) -> dict[str, str]:
+    return {**session.options_of_writes(), **arguments.pairs("options")}
 
 
 def _service(name: str) -> Callable[[SessionTables, Arguments], pa.Table]:
@@ -375,11 +383,19 @@ def _version_change(verb: str) -> Callable[[SessionTables, Arguments], pa.Table]
         op = arguments.text("op", "run").lower()
         if op not in ("run", "plan"):
             raise UserError(f"CALL lakehouse.{verb}: op => {op!r} must be plan or run", op=op)
-        version = arguments.required("version")
-        table = _table(session, arguments)
+        version, spark = arguments.required("version"), session.engine.session
         # Apache Hudi writes versions as words, such as SIX.
-        to = VERSION_WORDS.get(version.upper(), version)
-        return _value(getattr(table, verb)(to, dry_run=op == "plan", spark=session.engine.session))
+        to, dry_run = VERSION_WORDS.get(version.upper(), version), op == "plan"
+        name = _name(arguments)
+        if location_of(name) is not None:
+            table = session.names.open(name, _options(session, arguments))
+            return _value(getattr(table, verb)(to, dry_run=dry_run, spark=spark))
+        is_upgrade = verb == VERSION_CHANGES[0]
+        request = VersionRequest(to=to, upgrade=is_upgrade, dry_run=dry_run, grace_s=GRACE_S)
+        identifier = session.names.registered(name)
+        # A recorded run: services of the catalog do not run meanwhile.
+        options = _options(session, arguments)
+        return _value(session.catalog.change_version(identifier, request, options=options, spark=spark))
 
     return run
 

@@ -1,6 +1,7 @@
 """Convert Airflow connections with credentials of storages to the environment variables that jobs read.
 
-    aws                       AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL
+    aws                       AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL,
+                              AWS_ENDPOINT_URL_GLUE
     google_cloud_platform     GOOGLE_SERVICE_ACCOUNT_KEY
     wasb, adls                AZURE_STORAGE_ACCOUNT_NAME and its key, SAS token or client
     hdfs, webhdfs             HADOOP_USER_NAME, KRB5CCNAME, HADOOP_CONF_DIR
@@ -65,6 +66,7 @@ def _aws(connection: Any, extra: Mapping[str, Any]) -> _Variables:
         "AWS_SESSION_TOKEN": extra.get("aws_session_token"),
         "AWS_REGION": extra.get("region_name"),
         "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ENDPOINT_URL_GLUE": (services.get("glue") or {}).get("endpoint_url"),
         "AWS_ALLOW_HTTP": "true" if str(endpoint or "").startswith("http://") else None,
     }
 

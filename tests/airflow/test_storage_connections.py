@@ -43,6 +43,10 @@ def connection(kind: str, **fields: Any) -> Any:
             connection("aws", extra={"service_config": {"s3": {"endpoint_url": "http://store:9000"}}}),
             {"AWS_ENDPOINT_URL": "http://store:9000", "AWS_ALLOW_HTTP": "true"},
         ),
+        (
+            connection("aws", extra={"service_config": {"glue": {"endpoint_url": "https://glue.internal"}}}),
+            {"AWS_ENDPOINT_URL_GLUE": "https://glue.internal"},
+        ),
         (connection("aws"), {}),
         (
             connection("google_cloud_platform", extra={"keyfile_dict": {"private_key": SECRET}}),

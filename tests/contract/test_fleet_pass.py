@@ -17,12 +17,13 @@ from lakehouse.errors import UserError
 from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunOutcome, RunState
+from lakehouse.platform.catalog.run_records import LEASE_MS, RunKey, lease_key, record_end
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.candidates import CLAIM_MS, CLAIM_WITHOUT_NAME_MS
 from lakehouse.platform.services.claims import release_claims
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
 from lakehouse.platform.services.job_batches import BatchSize
-from lakehouse.platform.services.run import LEASE_MS, RunKey, lease_key, record_end, run_tables
+from lakehouse.platform.services.run import run_tables
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import ReleasedRun
 from lakehouse.spec.contracts.job import IngestReport, JobReason, JobStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -132,6 +133,31 @@ def test_merge_on_read_tables_and_own_names(tmp_path: Path, options: dict[str, s
     tables = {table["Name"]: table for table in client.get_tables(DatabaseName="other")["TableList"]}
     assert sorted(tables) == ["rides", "rides_ro", "rides_rt"]
     assert {table["Parameters"]["hudi.metadata-listing-enabled"] for table in tables.values()} == {"TRUE"}
+
+
+def test_requests_have_the_catalog_and_use_the_region_but_not_the_endpoint_of_the_storage(
+    tmp_path: Path, options: dict[str, str], client: Any, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The variables of an Airflow connection whose storage is at another address.
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", server)
+    for name in ("hoodie.aws.glue.region", "hoodie.aws.glue.endpoint"):
+        options.pop(name)
+    other = {"hoodie.datasource.meta.sync.glue.catalogId": "210987654321"}
+    table = make(tmp_path, {**options, **other})
+    sent: list[dict[str, Any]] = []
+    metastore = open_metastore(table.services_as_loaded.policies.sync)
+    assert isinstance(metastore, GlueMetastore)
+    metastore._client.meta.events.register(
+        "before-call.glue", lambda params, **_: sent.append(json.loads(params["body"]))
+    )
+    with closing(metastore):
+        assert sync(table, metastore).did_something
+        assert metastore.table_names(options[DATABASE]) == ("trips",)
+    assert len(sent) > 5
+    assert {request["CatalogId"] for request in sent} == {"210987654321"}
+    assert client.get_table(DatabaseName=options[DATABASE], Name="trips")["Table"]["Name"] == "trips"
 
 
 def test_new_columns_reach_all_partitions_and_dropped_partitions_go(

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.rows.stored_names import is_skeleton
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables
 from tests.support.hadoop import Hadoop
 from tests.support.killed import (
@@ -30,6 +33,7 @@ from tests.support.killed import (
     run_verb,
     share,
 )
+from tests.support.parquet_folders import regions
 from tests.support.processes import forked
 
 FIXTURES = {table.name: table for table in load_fixture_tables()}
@@ -144,3 +148,43 @@ def test_spark_writes_and_reads_a_table_on_hdfs(hdfs: Hadoop, spark: SparkSessio
     # Spark's own scan opens the files by its HDFS client.
     assert dict(zip(*(pa.table(optimized.toArrow())[c].to_pylist() for c in ("id", "fare")), strict=True)) == fares
     assert all(path.startswith(hdfs.root) for path in optimized.inputFiles())
+
+
+def sources_on_hdfs(hdfs: Hadoop, directory: Path) -> str:
+    """Copy folders of Parquet files to HDFS, and return their URL."""
+    local, storage = open_storage(str(regions(directory / "source"))), open_storage(hdfs.place())
+    for file in local.list(""):
+        storage.put(file.path, local.get(file.path))
+    return storage.root
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["metadata", "full"])
+def test_parquet_files_on_hdfs_become_a_table_on_hdfs(
+    hdfs: Hadoop, tmp_path: Path, spark: SparkSession, mode: str
+) -> None:
+    source, place = sources_on_hdfs(hdfs, tmp_path), hdfs.place()
+    # The other partition has the other mode.
+    request = {"mode": mode, "partition_pattern": "region=north", "record_key": "id", "ordering": "ts"}
+    retained = {"hoodie.clean.commits.retained": "1"}
+    table = Table.bootstrap(place, source=source, name="orders", options=retained, **request)
+    before = {file.path: file.size_bytes for file in open_storage(source).list("")}
+
+    def amounts(rows: pa.Table) -> dict[str, int]:
+        return dict(zip(rows["id"].to_pylist(), rows["amount"].to_pylist(), strict=True))
+
+    expected = {f"k{number:04d}": number for number in range(100)}
+    assert amounts(table.scan(["id", "amount"]).to_arrow()) == expected
+    assert amounts(table.scan(["id", "amount"]).to_spark(spark).toArrow()) == expected
+    skeletons = [base.name for base in load_slices(table.refresh()).bases() if is_skeleton(base.name)]
+    assert len(skeletons) == (2 if mode == "metadata" else 1)
+    changed = pa.table({"id": ["k0005", "k0070"], "amount": [-5, -70], "ts": [2, 2], "region": ["north", "south"]})
+    table.upsert(changed)
+    expected |= {"k0005": -5, "k0070": -70}
+    for service in ("clustering", "clean"):
+        table.services.named(service).run(force=True)
+        assert amounts(Table.open(place).scan(["id", "amount"]).to_arrow()) == expected, service
+    assert Table.open(place).validate(deep=True).findings == ()
+    assert {file.path: file.size_bytes for file in open_storage(source).list("")} == before
+    with pytest.raises(UserError, match="table"):
+        Table.bootstrap(place, source=source, name="orders", **request)

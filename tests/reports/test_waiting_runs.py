@@ -20,8 +20,8 @@ from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database, _config
 from lakehouse.platform.catalog.run_history import Run, RunState
+from lakehouse.platform.catalog.run_records import RunKey, record_end
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
-from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spec.contracts.fleet import TableState
 from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.contracts.pages import FleetHealth

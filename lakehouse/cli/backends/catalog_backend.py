@@ -19,11 +19,12 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.catalog.run_history import Decision, Run
+from lakehouse.platform.catalog.run_records import lease_key
 from lakehouse.platform.fleet_views.actions import actions_page
 from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
 from lakehouse.platform.services.choose import Limits, batches
 from lakehouse.platform.services.metrics import metrics
-from lakehouse.platform.services.run import lease_key, state_of
+from lakehouse.platform.services.run import state_of
 from lakehouse.platform.services.schedule import decide
 from lakehouse.spec.contracts.catalog import CatalogTable, CatalogTables, PolicyChange
 from lakehouse.spec.contracts.decisions import (

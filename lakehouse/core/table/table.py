@@ -523,6 +523,10 @@ class Table(TableWrites, Readable):
         Failed writes are rolled back, and log files of version 6 are compacted first. The metadata table is built
         again. Readers see the table as before or after the change.
 
+        No catalog records the call, and services of a catalog do not wait for it. The lock of the table, pending
+        instants and a mark in the timeline protect the table: a service that runs at the same time, or this call, ends
+        with an error before it changes anything. `Catalog.change_version` is the recorded run.
+
         Args:
             to: The new version; the present version abandons an unfinished change to another version.
             dry_run: Return the plan with its blockers and the readers that are lost, and change nothing.
@@ -542,7 +546,8 @@ class Table(TableWrites, Readable):
     ) -> VersionPlan | NothingToDo:
         """Change the table to an older table version, for readers of older releases; see `upgrade`.
 
-        All log files are compacted first. Version 6 has no metadata table here, so all indexes are dropped.
+        All log files are compacted first. The metadata table is built again with the indexes that the older version
+        has.
         """
         request = operations.VersionRequest(to=to, upgrade=False, dry_run=dry_run, grace_s=grace_s)
         return self._change_version(request, spark)

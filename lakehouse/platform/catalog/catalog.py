@@ -21,7 +21,9 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from lakehouse.core.env import Env
+from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import refuse_nested
+from lakehouse.core.operations.version.version_plan import VersionPlan, VersionRequest
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock, SystemClock
@@ -80,6 +82,7 @@ from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.state_rows import batches, mark_changed
 from lakehouse.platform.catalog.table_names import check_name, parsed_name
 from lakehouse.platform.catalog.table_states import TableStates
+from lakehouse.platform.catalog.version_run import run_version_change
 from lakehouse.spec.secrets import refuse_in_policy
 from lakehouse.spec.table.location import location_of, resolve
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
@@ -287,6 +290,15 @@ class Catalog(Readable):
         """Open a table with the options of its spec and policies, overridden by `options`."""
         entry = self.entry(identifier)
         return open_table(entry, self.policies(entry.namespace), options or {})
+
+    def change_version(
+        self, identifier: str, request: VersionRequest, *, options: Mapping[str, str] | None = None, spark: Any = None
+    ) -> VersionPlan | NothingToDo:
+        """Change the version of a table as a recorded run, which holds the leases of all services on the table.
+
+        Raises the errors of `run_version_change`.
+        """
+        return run_version_change(self, identifier, request, options=options or {}, spark=spark).outcome
 
     def list_tables(self, namespace: str | None = None) -> tuple[TableEntry, ...]:
         """Return the tables of a namespace, or of all namespaces, sorted by name."""

@@ -6,7 +6,9 @@ the rest. Partitions get new columns before their table does, so that a repeated
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import boto3
@@ -58,11 +60,15 @@ T = TypeVar("T")
 
 
 def open_glue(policy: SyncPolicy) -> GlueMetastore:
-    """Return a client for the region and the endpoint in a policy, or in the environment of the AWS client.
+    """Return a client for the region, the endpoint and the catalog in a policy.
+
+    The default of the region is AWS_REGION, as for storages, or the configuration of the AWS client. AWS_ENDPOINT_URL
+    is the address of an object store, so the default endpoint is AWS_ENDPOINT_URL_GLUE or the one of the region.
 
     Raises UserError if no region is configured. Credentials are read by the first request.
     """
     settings = Config(
+        ignore_configured_endpoint_urls=True,
         connect_timeout=policy.timeout_s,
         read_timeout=policy.timeout_s,
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
@@ -71,12 +77,15 @@ def open_glue(policy: SyncPolicy) -> GlueMetastore:
         # The default session of boto3 keeps the first credentials, and is not thread-safe.
         client = boto3.Session().client(
             "glue",
-            region_name=policy.glue_region or None,
-            endpoint_url=policy.glue_endpoint or None,
+            region_name=policy.glue_region or os.environ.get("AWS_REGION") or None,
+            endpoint_url=policy.glue_endpoint or os.environ.get("AWS_ENDPOINT_URL_GLUE") or None,
             config=settings,
         )
     except (BotoCoreError, ValueError) as error:
         raise _failure("AWS Glue", error) from error
+    if policy.glue_catalog:
+        # All requests of this client have the parameter.
+        client.meta.events.register("provide-client-params.glue", partial(_of_catalog, policy.glue_catalog))
     return GlueMetastore(client, page=policy.batch, skip_archive=policy.glue_skip_archive)
 
 
@@ -348,6 +357,10 @@ def _failure(name: str, error: Exception) -> Exception:
     if isinstance(error, (ConnectionError, HTTPClientError)):
         return RetryableError(f"{name}: {error}")
     return UserError(f"{name}: {error}")
+
+
+def _of_catalog(catalog: str, params: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+    return {"CatalogId": catalog, **params}
 
 
 def _filled(values: Iterable[str]) -> tuple[str, ...]:

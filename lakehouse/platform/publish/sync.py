@@ -68,6 +68,7 @@ _FORM = (
     "glue_metadata_listing",
     "glue_region",
     "glue_endpoint",
+    "glue_catalog",
 )
 #: Fields of the record that no decision compares: when details were compared, and the commit in the metastore.
 COMPARED, STAMP = "compared", "stamp"

@@ -9,11 +9,11 @@ from typing import Any
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import OpenRun
+from lakehouse.platform.catalog.run_records import lease_key
 from lakehouse.platform.services.assess import log_fault
 from lakehouse.platform.services.budgets import Budget, Limits, Slots, budget_keys
 from lakehouse.platform.services.candidates import Candidate
 from lakehouse.platform.services.choose import Rules, RunningService, RunStage
-from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.contracts.fleet import RunBounds
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits, parse_scheduling
 from lakehouse.spec.table.services import SERVICES, VERSION_CHANGES

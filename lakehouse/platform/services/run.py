@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,45 +18,21 @@ from lakehouse.errors import (
     TableBusyError,
 )
 from lakehouse.platform.catalog.catalog import Catalog
-from lakehouse.platform.catalog.connect import is_outage
 from lakehouse.platform.catalog.entries import TableEntry
-from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunOutcome, RunState
+from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
+from lakehouse.platform.catalog.run_progress import RecordedProgress
+from lakehouse.platform.catalog.run_records import LEASE_MS, RunKey, lease_key, record_end
 from lakehouse.platform.jobs.lineage import named
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import EarlierTries, newest_completion, with_earlier_commit
-from lakehouse.platform.services.run_progress import RecordedProgress
-from lakehouse.spec.contracts.job import IngestReport, JobError, JobReason, JobStatus, ServiceReport
+from lakehouse.spec.contracts.job import JobError, JobReason, JobStatus, ServiceReport
 from lakehouse.spec.job_command import ServiceCommand
 
 logger = logging.getLogger(__name__)
 
-LEASE_MS = 60_000
-#: Maximum wait for the catalog when a result is recorded, for example while its server restarts.
-_PATIENCE_MS = 30_000
-_PAUSE_S = 0.5
-_STATES = {
-    JobStatus.COMMITTED: RunState.COMMITTED,
-    JobStatus.NOTHING_TO_DO: RunState.NOTHING_TO_DO,
-    JobStatus.FAILED: RunState.FAILED,
-}
-_RATES = ("rows", "bad_records", "conflicts")
 #: Runs a service on an open table with the parameters of a command, and returns the report.
 Runner = Callable[[Table, ServiceCommand], ServiceReport]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunKey:
-    """The identity of a run in the run history; all tries of a run share it."""
-
-    run_id: str
-    table_id: int
-    service: str
-
-
-def lease_key(identifier: str, service: str) -> str:
-    """Return the name of the lease under which a service runs on a table."""
-    return f"{identifier}/{service}"
 
 
 def run_tables(
@@ -162,53 +138,6 @@ def _run_and_record(
     if stopped is not None:
         raise stopped
     return report
-
-
-def record_end(
-    catalog: Catalog,
-    key: RunKey,
-    report: IngestReport | ServiceReport,
-    *,
-    try_number: int | None = None,
-    seen: str | None = None,
-) -> None:
-    """Record the result of a run in the catalog; wait if the catalog is briefly unavailable.
-
-    `seen` is the newest completion time on the timeline that a run of the whole table read.
-
-    Raises RetryableError if the catalog stays unavailable. The retry then finds the commit on the timeline.
-    """
-    message = None if report.error is None else f"{report.error.kind}: {report.error.message}"
-    state, actual = _STATES[report.status], None
-    if report.error is not None and report.error.is_wait:
-        state = RunState.WAITING
-    if report.status is JobStatus.NOTHING_TO_DO and report.instant is not None:
-        # An earlier try of this run committed.
-        state = RunState.COMMITTED
-    else:
-        actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
-        # Rules of alarms read these.
-        actual |= {name: value for name in _RATES if (value := getattr(report, name, 0))}
-    outcome = RunOutcome(
-        state=state,
-        instant=report.instant,
-        actual=actual,
-        error=message,
-        seen=seen,
-        permanent=report.error is not None and not report.error.retryable,
-        wait_for_s=None if report.error is None else report.error.wait_for_s,
-    )
-    until = catalog.clock.now_ms() + _PATIENCE_MS
-    while True:
-        try:
-            return catalog.history.end(key.run_id, key.table_id, key.service, outcome, try_number=try_number)
-        except RetryableError as error:
-            if not is_outage(error) or catalog.clock.now_ms() >= until:
-                raise
-            logger.warning(
-                "the catalog is not available to record the result of %s; trying again: %s", key.run_id, error
-            )
-            catalog.clock.sleep(_PAUSE_S)
 
 
 def _error_of_lease(catalog: Catalog, lease: RunLease, error: Exception) -> Exception:

@@ -13,9 +13,9 @@ from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.platform.catalog.open_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.run_history import Decision, Run, RunState
+from lakehouse.platform.catalog.run_records import lease_key
 from lakehouse.platform.services.assess import Assessment, assess, log_fault, unreadable
 from lakehouse.platform.services.choose import AssessedService, Choice, Limits, Load, choose
-from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.table.service_settings import ServiceSettings
 from lakehouse.spec.table.services import VERSION_CHANGES
 

@@ -163,6 +163,9 @@ class SyncPolicy:
     glue_endpoint: str = option(
         "hoodie.aws.glue.endpoint", "", "AWS Glue: address of the service; default: by the region.", host=True
     )
+    glue_catalog: str = option(
+        f"{_GLUE}.catalogId", "", "AWS Glue: id of the catalog, for example another account; default: the own account."
+    )
     renamed_columns: bool = option(
         "lakehouse.sync.renamed.columns",
         False,

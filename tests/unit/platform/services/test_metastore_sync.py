@@ -22,12 +22,13 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.catalog.run_records import lease_key
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.publish.sync import COMPLETION, compared_ms, compared_state, sync
 from lakehouse.platform.services.fleet_pass import PassSettings, run_pass
 from lakehouse.platform.services.metastore_sync import SyncDue, Synced
 from lakehouse.platform.services.registry import table_service
-from lakehouse.platform.services.run import lease_key, run_tables
+from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason, TableExplanation

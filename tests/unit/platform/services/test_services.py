@@ -19,11 +19,11 @@ from lakehouse.model.instant import Action, State
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.catalog.run_progress import EVERY_MS, RecordedProgress
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
 from lakehouse.platform.services.choose import Choice
 from lakehouse.platform.services.partition_filter import partitions_in, selected_partitions
 from lakehouse.platform.services.run import Runner, run_tables
-from lakehouse.platform.services.run_progress import EVERY_MS, RecordedProgress
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason

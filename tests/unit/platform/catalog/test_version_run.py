@@ -17,15 +17,16 @@ from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.version import change_version
 from lakehouse.core.operations.version.version_plan import VersionPlan, VersionRequest
 from lakehouse.errors import RetryableError, TableBusyError, UnsupportedError, UserError
+from lakehouse.platform.catalog import version_run
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.catalog.run_records import lease_key
+from lakehouse.platform.catalog.version_run import run_version_change
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
 from lakehouse.platform.fleet_views.table import table_runs
-from lakehouse.platform.services import version_run
 from lakehouse.platform.services.pass_rules import end_crashed_runs
-from lakehouse.platform.services.run import lease_key, run_tables
+from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
-from lakehouse.platform.services.version_run import run_version_change
 from lakehouse.spec.contracts.job import JobReason, ServiceReport
 from lakehouse.spec.contracts.pages import QueueSection
 from lakehouse.spec.job_command import ServiceCommand
@@ -160,7 +161,7 @@ import os, signal
 from lakehouse import load_catalog
 from lakehouse.core.operations.version import change_version
 from lakehouse.core.operations.version.version_plan import VersionRequest
-from lakehouse.platform.services.version_run import run_version_change
+from lakehouse.platform.catalog.version_run import run_version_change
 
 setattr(change_version, {step!r}, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 with load_catalog() as catalog:

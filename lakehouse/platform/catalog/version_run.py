@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.engine.progress import also_observing
@@ -27,14 +28,16 @@ from lakehouse.core.operations.version.version_plan import VersionPlan, VersionR
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, TableBusyError, UnsupportedError
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.run_history import Run, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
-from lakehouse.platform.services.run import LEASE_MS, RunKey, lease_key, record_end
-from lakehouse.platform.services.run_progress import RecordedProgress
+from lakehouse.platform.catalog.run_progress import RecordedProgress
+from lakehouse.platform.catalog.run_records import LEASE_MS, RunKey, lease_key, record_end
 from lakehouse.spec.contracts.job import JobError, JobReason, JobStatus, ServiceReport
 from lakehouse.spec.table.services import SERVICES, VERSION_CHANGES
+
+if TYPE_CHECKING:
+    from lakehouse.platform.catalog.catalog import Catalog
 
 _SOURCE, _TARGET, _VERSION = "source", "target", "hoodie.write.table.version"
 
@@ -47,8 +50,15 @@ class RecordedChange:
     outcome: VersionPlan | NothingToDo
 
 
+# parameters: the request, and the run id, the options and the session with which it runs
 def run_version_change(
-    catalog: Catalog, name: str, request: VersionRequest, *, run_id: str | None = None, spark: Any = None
+    catalog: Catalog,
+    name: str,
+    request: VersionRequest,
+    *,
+    run_id: str | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
+    spark: Any = None,
 ) -> RecordedChange:
     """Change the version of a registered table, and record the run under the verb `upgrade` or `downgrade`.
 
@@ -57,6 +67,7 @@ def run_version_change(
         name: Name of the table, namespace.table.
         request: The change; a dry run is not recorded.
         run_id: Id of the run, which its retries share; None for a new run.
+        options: Options with which the table is opened, in addition to those of its spec and policies.
         spark: Session whose executors compact; None means threads of this process.
 
     Raises:
@@ -68,7 +79,7 @@ def run_version_change(
     entry, verb = catalog.entry(name), VERSION_CHANGES[not request.upgrade]
     owner = run_id or f"manual-{catalog.clock.now_ms()}"
     if request.dry_run:
-        planned = changed(catalog.load_table(entry.identifier), request, spark)
+        planned = changed(catalog.load_table(entry.identifier, options=options), request, spark)
         return RecordedChange(run_id="", outcome=_with_spec(entry, planned))
     earlier = None if run_id is None else catalog.history.run(run_id, entry.id, verb)
     if earlier is not None and str(earlier.predicted.get(_TARGET)) != str(request.to):
@@ -79,7 +90,8 @@ def run_version_change(
         reason = f"the run {owner} changed the version earlier"
         return RecordedChange(run_id=owner, outcome=NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason))
     with _fence(catalog, entry, owner) as leases:
-        outcome = _recorded(_Run(catalog, entry, leases, earlier), _continued(request, earlier), spark)
+        run = _Run(catalog=catalog, entry=entry, leases=leases, earlier=earlier, options=options)
+        outcome = _recorded(run, _continued(request, earlier), spark)
     return RecordedChange(run_id=owner, outcome=_with_spec(entry, outcome))
 
 
@@ -122,14 +134,15 @@ def _fence(catalog: Catalog, entry: TableEntry, owner: str) -> Iterator[tuple[Ru
         yield tuple(leases)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run: its catalog and table, its leases, and its earlier try, if there is one."""
+    """A run: its catalog and table, its leases, its earlier try, if there is one, and the options of the table."""
 
     catalog: Catalog
     entry: TableEntry
     leases: tuple[RunLease, ...]
     earlier: Run | None
+    options: Mapping[str, str]
 
 
 def _recorded(run: _Run, request: VersionRequest, spark: Any) -> VersionPlan | NothingToDo:
@@ -143,7 +156,7 @@ def _recorded(run: _Run, request: VersionRequest, spark: Any) -> VersionPlan | N
     try_number = history.start(key.run_id, entry.id, verb, predicted)
     started = catalog.clock.monotonic_s()
     try:
-        table = catalog.load_table(entry.identifier)
+        table = catalog.load_table(entry.identifier, options=run.options)
         plan = _predicted(table, request)
         if not predicted:
             predicted = plan
