@@ -13,7 +13,7 @@ or another engine compacted them without the records of the build, the plan is d
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
@@ -34,8 +34,10 @@ from lakehouse.core.metadata.write.index_build import (
     list_as_usable,
     open_partitions,
 )
+from lakehouse.core.metadata.write.initialise import unique_keys
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
+from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.operations.services.index_definition import definition_of, listed_in, refusal, require_supported
@@ -48,6 +50,7 @@ from lakehouse.core.operations.services.plan_executor import (
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.indexing import (
     PARTITION_STATS,
+    RECORD_INDEX,
     declared_partitions,
     index_due,
     missing_partitions,
@@ -60,7 +63,7 @@ from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.indexing import COLUMN_STATS, IndexDue, IndexMetadata, IndexPlan
-from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
@@ -160,12 +163,14 @@ def _execute(table: LoadedTable, engine: Engine, policies: Policies, instant: In
 class BuiltIndexes:
     """The base files of a build, and the plan.
 
-    `refused` explains why the rows of the table cannot be indexed, if so.
+    `refused` explains why the rows of the table cannot be indexed, if so. `timeline` is the timeline of the snapshot
+    that was read; None if an earlier executor read it.
     """
 
     plan: IndexPlan
     stats: tuple[WriteStat, ...] = ()
     refused: UserError | None = None
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +225,7 @@ class IndexExecution:
                         # Drop the plan: the build would fail again, and a pending build blocks compactions of the
                         # metadata table.
                         return BuiltIndexes(plan=plan, refused=error)
-        return BuiltIndexes(plan=plan, stats=tuple(stats))
+        return BuiltIndexes(plan=plan, stats=tuple(stats), timeline=table.timeline)
 
     def complete(
         self, claimed: ClaimedPlan, work: BuiltIndexes, now: LoadedTable, lock: TableLock
@@ -246,7 +251,7 @@ class IndexExecution:
         inflight = replace(claimed.instant, state=State.INFLIGHT)
         completion = Completion(instant=inflight, timeline=now.timeline, data=encode_index_metadata(metadata))
         completed = complete_action(now, completion, lock)
-        list_as_usable(now.metadata, names, lock)
+        list_as_usable(now.metadata, names, lock, _proof(work, now))
         logger.info("%s: completed indexing %s of %s", now.env.storage.root, requested, ", ".join(names))
         del recorded
         totals = Totals(
@@ -255,6 +260,14 @@ class IndexExecution:
             bytes=sum(stat.size_bytes for stat in work.stats),
         )
         return Indexed(instant=completed, partitions=names, totals=totals), ()
+
+
+def _proof(work: BuiltIndexes, now: LoadedTable) -> Mapping[str, str | None]:
+    """Return the property that keys are unique if a record index was built, and no write completed meanwhile."""
+    timeline = work.timeline
+    if RECORD_INDEX not in work.plan.names or timeline is None or writes_since(now, timeline, now.timeline):
+        return {}
+    return unique_keys(now.metadata, read_definitions(now.env.storage), timeline)
 
 
 def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
