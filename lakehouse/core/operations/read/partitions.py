@@ -140,10 +140,12 @@ def by_record_key(given: PartitionInput) -> Located | None:
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
     if keys is None or len(keys) > _MOST_KEYS:
         return None
-    scope = _scope_of_index(given.table)
-    if scope is None:
+    metadata = metadata_of(given.table)
+    if metadata is None or RECORD_INDEX not in metadata.usable:
         return None
-    if not _has_unique_keys(given, scope):
+    # The definition of the index is only read if keys are not unique in the table.
+    is_unique = _has_unique_keys(given, KeyScope.TABLE)
+    if not is_unique and not (_has_unique_keys(given, KeyScope.PARTITION) and _is_by_partition(given.table)):
         return _UNPROVEN
     rows = from_metadata(given.table, RECORD_INDEX, lambda metadata: metadata.locations(keys))
     if rows is None:
@@ -192,10 +194,9 @@ def _has_unique_keys(given: PartitionInput, scope: KeyScope) -> bool:
     return given.trusts_keys or trusts_keys(given.table) or key_scope(given.table).covers(scope)
 
 
-def _scope_of_index(table: LoadedTable) -> KeyScope | None:
-    """Return where a record index has one place for a key: the table, or each partition; None without an index."""
-    scopes = {False: KeyScope.TABLE, True: KeyScope.PARTITION}
-    return from_metadata(table, RECORD_INDEX, lambda metadata: scopes[metadata.is_partitioned_record_index])
+def _is_by_partition(table: LoadedTable) -> bool:
+    """Return whether each partition has a record index of its own."""
+    return bool(from_metadata(table, RECORD_INDEX, lambda metadata: metadata.is_partitioned_record_index))
 
 
 def _matches(metadata: MetadataTable, *, name: str, texts: pa.Array) -> pa.Table:

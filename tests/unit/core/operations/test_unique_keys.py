@@ -196,3 +196,16 @@ def test_commit_of_another_program_that_completes_late_ends_the_use(version: str
         table.insert(pa.RecordBatchReader.from_batches(SCHEMA, stream()))
     assert rows(table, "id = 'a'") == [("a", 1), ("a", 3)]
     assert not uses_index(table)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_delete_of_a_key_that_another_program_repeated_removes_all_its_rows(kind: str) -> None:
+    table = created(kind)
+    table.insert(batch("ab", 1))
+    with foreign():
+        table.insert(batch("a", 2))
+    table.delete(["a"])
+    assert rows(table) == [("b", 1)]
+    assert rows(table, "id = 'a'") == []
+    table.metadata.rebuild()
+    assert uses_index(table, where="id = 'b'")
