@@ -33,7 +33,7 @@ from lakehouse.spec.table.location import resolve
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.run_shows import matches
 from lakehouse.sql.run_writes import matching_partitions, outcome_rows
-from lakehouse.sql.session_tables import OPERATION, SESSION_KEYS, SessionTables
+from lakehouse.sql.session_tables import CHOICES, OPERATION, SessionTables, checked_choice
 from lakehouse.sql.statements import (
     AddColumns,
     AlterAction,
@@ -287,11 +287,13 @@ def set_option(session: SessionTables, statement: SetOption, _: Parameters) -> p
         session.options.pop(statement.key, None)
     else:
         try:
-            if statement.key not in SESSION_KEYS:
+            if statement.key in CHOICES:
+                checked_choice(statement.key, statement.value)
+            else:
                 check_known({statement.key: statement.value})
                 _check_value(statement.key, statement.value)
         except UserError as error:
-            is_unknown = statement.key not in declared_keys()
+            is_unknown = statement.key not in declared_keys() and statement.key not in CHOICES
             if not in_spark or not is_unknown:
                 raise error
             # Another library of the session may know the key.

@@ -25,7 +25,6 @@ from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTable
 from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
 from lakehouse.sql.tokens import Token, quoted, tokens_of
 
-_OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
 _FEW_BYTES = 1 << 20
 #: Groups of rows by key, with the number of stored rows and of rows that a condition names.
@@ -179,13 +178,10 @@ def _truncated(table: Table, paths: Sequence[str]) -> Committed | NothingToDo:
 
 def _written(session: SessionTables, table: Table, statement: Insert, rows: Any) -> Committed | NothingToDo:
     if not statement.overwrite:
-        operation = session.option(OPERATION, "insert").lower()
-        if operation not in _OPERATIONS:
-            raise UserError(f"{OPERATION}={operation!r}: must be one of {', '.join(_OPERATIONS)}")
-        write = {"insert": table.insert, "upsert": table.upsert, "bulk_insert": table.bulk_insert}[operation]
-        return write(rows)
+        writes = {"insert": table.insert, "upsert": table.upsert, "bulk_insert": table.bulk_insert}
+        return writes[session.choice(OPERATION)](rows)
     fields = table.config.keys.partition_fields
-    is_static = session.option(OVERWRITE_MODE, "dynamic").lower() == "static"
+    is_static = session.choice(OVERWRITE_MODE) == "static"
     if is_static and statement.partition and None in statement.partition.values():
         raise UserError(
             f"INSERT OVERWRITE with {OVERWRITE_MODE}=STATIC replaces the table or the partition of literals: give all "

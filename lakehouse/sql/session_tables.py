@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError
+from lakehouse.errors import UserError, nearest
 from lakehouse.sql.catalog import Names, SqlCatalog
 from lakehouse.sql.engine import NO_PARAMETERS, Parameters, QueryEngine
 from lakehouse.sql.references import (
@@ -32,7 +32,8 @@ from lakehouse.sql.statements import Name
 Views = dict[str, TableScan | pa.Table]
 #: Options of SET that select the operation of a statement.
 OPERATION, OVERWRITE_MODE = "hoodie.spark.sql.insert.into.operation", "hoodie.datasource.overwrite.mode"
-SESSION_KEYS = (OPERATION, OVERWRITE_MODE)
+#: Their values; the first one is the default.
+CHOICES = {OPERATION: ("insert", "upsert", "bulk_insert"), OVERWRITE_MODE: ("dynamic", "static")}
 _NUMBERS = count(1)
 
 
@@ -42,6 +43,14 @@ class StoredView:
 
     query: str
     columns: tuple[str, ...] = ()
+
+
+def checked_choice(key: str, value: str) -> str:
+    """Return the value of an option in `CHOICES` in lower case; raise UserError if it is none of its values."""
+    chosen, choices = value.strip().lower(), CHOICES[key]
+    if chosen not in choices:
+        raise UserError(f"{key}={value!r}: must be one of {', '.join(choices)}.{nearest(chosen, choices)}".rstrip())
+    return chosen
 
 
 @dataclass(slots=True)
@@ -78,11 +87,11 @@ class SessionTables:
 
     def options_of_writes(self) -> dict[str, str]:
         """Return the options that SET declared, without those that select an operation."""
-        return {key: value for key, value in self.options.items() if key not in SESSION_KEYS}
+        return {key: value for key, value in self.options.items() if key not in CHOICES}
 
-    def option(self, key: str, default: str) -> str:
-        """Return an option that SET declared, here or in the engine."""
-        return self.options.get(key) or self.engine.option(key) or default
+    def choice(self, key: str) -> str:
+        """Return the value of an option in `CHOICES` that SET declared, here or in the engine; see `checked_choice`."""
+        return checked_choice(key, self.options.get(key) or self.engine.option(key) or CHOICES[key][0])
 
     def passed(self, text: str, parameters: Parameters) -> Any:
         """Run a statement by the engine, with a view in place of each reference to a table of the catalog.

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.files.keys.located_keys import RecordLocations
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.metadata.write.files import ascending, log_bytes, log_headers
 from lakehouse.core.storage.protocol import Storage
@@ -104,6 +105,7 @@ class StagedUpdate:
         new_groups: The ids of file groups that the action creates.
         statistics: For an index on an expression, the statistics of the new files: one row per file.
         source: The definition for which the records were staged, as a string.
+        has_new_keys: For a record index, whether all keys that it gets were compared with its records, and are new.
     """
 
     groups: tuple[str, ...]
@@ -111,6 +113,7 @@ class StagedUpdate:
     new_groups: tuple[str, ...] = ()
     statistics: pa.Table | None = None
     source: str = ""
+    has_new_keys: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -139,6 +142,7 @@ class Staging:
         run: Runs a function once per task, near the data if the work is large.
         directory: The directory for the files of tasks, relative to the table.
         schema: The Avro schema of the records in the files.
+        locations: The record index before the action, with which added keys are compared; None to compare none.
     """
 
     storage: Storage
@@ -156,6 +160,7 @@ class Staging:
     policy: IndexingPolicy = field(default_factory=IndexingPolicy)
     is_shared: bool = False
     stored: Callable[[], Sequence[FileSlice]] | None = None
+    locations: RecordLocations | None = None
 
     def logs(self, partition: str, groups: tuple[str, ...] | None = None) -> LogStage:
         """Return the settings for tasks that write log files; `groups` replace the groups of the partition."""

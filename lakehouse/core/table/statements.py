@@ -153,6 +153,7 @@ class StatementRun:
             where=where,
             memory_budget_bytes=policies.write.memory_budget_bytes // 2,
             skips_damage=policies.write.skips_damage,
+            trusts_keys=policies.indexing.trusts_keys,
         )
         return plan_row_read(loaded, SNAPSHOT, request)
 
@@ -259,7 +260,9 @@ class StatementRun:
         if is_whole:
             return
         parts = tuple(_one_of(name, counted.column(name)) for name in identity if not counted.column(name).null_count)
-        request = ScanRequest(query=SNAPSHOT, columns=(*identity, *places), where=And(parts))
+        # The write finds rows by the record index even if keys may be repeated.
+        columns = (*identity, *places)
+        request = ScanRequest(query=SNAPSHOT, columns=columns, where=And(parts), trusts_keys=bool(places))
         stored = _KeyCounts(identity, places)
         for batch in plan_row_read(loaded, SNAPSHOT, request).batches():
             rows = pa.Table.from_batches([batch]).select([*identity, *places])

@@ -27,6 +27,7 @@ from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import stored_options
 from lakehouse.core.state.merge_config import payload_rule
+from lakehouse.core.state.table_config import CDC_MODE, TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.table import Table
@@ -35,7 +36,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.merge import MergeMode
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.creation import READERS, declared_readers
+from lakehouse.spec.options.creation import CREATE_DEFAULTS, READERS, VERSION, declared_readers
 from lakehouse.spec.options.declarations import service_of
 from lakehouse.spec.options.hudi.job_names import (
     DELETE_FIELD,
@@ -216,10 +217,8 @@ def _require_same(table: Table, job: WriteJob) -> None:
             f"{config.version}. Remove the option, write to another location, or change the version of the table",
             option=READERS,
         )
-    for key, text in job.creation.items():
-        stored = config.raw.get(key) if key != "hoodie.write.table.version" else str(config.version)
-        if stored is not None:
-            pairs.append((key, text.strip().lower(), stored.strip().lower()))
+    of_creation = {key: text for key, text in job.creation.items() if key != READERS}
+    pairs += [(key, text.strip().lower(), _created_with(config, key)) for key, text in of_creation.items()]
     for option, wanted, stored in pairs:
         if wanted and wanted != stored:
             raise UserError(
@@ -229,6 +228,14 @@ def _require_same(table: Table, job: WriteJob) -> None:
                 stored=stored,
             )
     _require_same_rule(table, job)
+
+
+def _created_with(config: TableConfig, key: str) -> str:
+    """Return the value of a creation option with which the table was created, or would be without the option."""
+    if key == VERSION:
+        return str(config.version)
+    default = "no change logs" if key == CDC_MODE else CREATE_DEFAULTS[key]
+    return config.raw.get(key, default).strip().lower()
 
 
 def _full_type(text: str) -> str:

@@ -210,6 +210,7 @@ class TableWrites:
             where=where,
             memory_budget_bytes=self._policies.write.memory_budget_bytes,
             skips_damage=self._policies.write.skips_damage,
+            trusts_keys=self._policies.indexing.trusts_keys,
         )
         return TableScan(table=table, request=request)
 

@@ -14,7 +14,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.planning.restore import slice_paths
-from lakehouse.core.rows.stored_names import evolved_columns, is_renamed_in, is_skeleton, path_instant
+from lakehouse.core.rows.stored_names import differs_in, evolved_columns, is_skeleton, path_instant
 from lakehouse.core.timeline.publications import change_publication, manifest_path, put_manifests, read_publications
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.display import count_text, some
@@ -45,11 +45,11 @@ def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publicatio
 
 
 def require_names_of_versions(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
-    """Raise UnsupportedError if a version that is published has files with earlier names of columns.
+    """Raise UnsupportedError if a version that is published has files with earlier names or types of columns.
 
-    Readers find columns by the present names of the metastore table, so the partition would have nulls. Only a table
-    whose columns were renamed or dropped is listed. Versions that are published already were checked then, so they have
-    earlier names only if they are older than the change.
+    Readers find columns by the present names of the metastore table, so the partition would have nulls; they fail at
+    values of another type. Only a table whose columns were renamed, retyped or dropped is listed. Versions that are
+    published already were checked then, so their files differ only if they are older than the change.
     """
     schema = table_schema(loaded)
     if schema is None or not evolved_columns(schema):
@@ -60,18 +60,18 @@ def require_names_of_versions(job: PublishJob, loaded: LoadedTable, plan: Publis
         name
         for name, partition in begun.items()
         for piece in slices[partition.version.completion, partition.paths] or ()
-        if any(is_renamed_in(schema, path_instant(path)) for path in slice_paths(piece))
+        if any(differs_in(schema, path_instant(path)) for path in slice_paths(piece))
     ]
     stored = read_publications(loaded.env).get(job.target, Publication()).partitions
     shown = {name: partition for name, partition in stored.items() if partition.is_shown and name not in begun}
-    renamed += [name for name, partition in shown.items() if is_renamed_in(schema, partition.version.instant)]
+    renamed += [name for name, partition in shown.items() if differs_in(schema, partition.version.instant)]
     if renamed:
         names = tuple(dict.fromkeys(sorted(renamed)))
         raise UnsupportedError(
             f"{job.target}: {count_text(len(names), 'partition')} would show versions from before a column was "
-            f"renamed, or dropped and added again, and readers find columns by name: {some(names, _SHOWN)}. Publish "
-            "these partitions at the newest version of the table (`lakehouse publish run --partition NAME --newest`), "
-            "or withdraw them; all partitions stay as they are until then",
+            "renamed, retyped, or dropped and added again, and readers find columns by name and do not convert their "
+            f"values: {some(names, _SHOWN)}. Publish these partitions at the newest version of the table (`lakehouse "
+            "publish run --partition NAME --newest`), or withdraw them; all partitions stay as they are until then",
             partitions=list(names),
         )
 

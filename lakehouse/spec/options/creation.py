@@ -18,9 +18,11 @@ class CreateOption:
 #: Readers of a new table, from which its version follows.
 READERS = "lakehouse.readers"
 
+VERSION = "hoodie.write.table.version"
+
 CREATE_DECLARATIONS = (
     CreateOption(
-        key="hoodie.write.table.version",
+        key=VERSION,
         default="9",
         text="Version of the table format: 9, 8 or 6.",
     ),
@@ -58,6 +60,7 @@ CREATE_DECLARATIONS = (
 )
 #: The keys of these options.
 CREATE_OPTIONS = frozenset(declared.key for declared in CREATE_DECLARATIONS)
+CREATE_DEFAULTS = {declared.key: declared.default for declared in CREATE_DECLARATIONS}
 
 
 def declared_readers(options: Mapping[str, str]) -> list[str]:

@@ -21,6 +21,7 @@ from lakehouse.spec.options.option import option
 RECORD_INDEX_ENABLE = "hoodie.metadata.global.record.level.index.enable"
 PARTITIONED_RECORD_INDEX_ENABLE = "hoodie.metadata.record.level.index.enable"
 BLOOM_FILTERS_ENABLE = "hoodie.metadata.index.bloom.filter.enable"
+TRUSTED_KEYS = "lakehouse.index.trusts.keys"
 SECONDARY_KEY = "lakehouse.index.secondary"
 EXPRESSIONS_KEY = "lakehouse.index.expressions"
 _NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -46,6 +47,12 @@ class IndexingPolicy:
         PARTITIONED_RECORD_INDEX_ENABLE,
         False,
         "The table has a record index for each partition; a record key may occur in several partitions.",
+    )
+    trusts_keys: bool = option(
+        TRUSTED_KEYS,
+        False,
+        "Other programs that write the table insert no key twice, so reads skip files by the record index after their "
+        "commits, too.",
     )
     min_groups: int = option(
         "hoodie.metadata.global.record.level.index.min.filegroup.count",

@@ -96,6 +96,8 @@ def test_missing_tables_are_named_with_a_similar_one(orders: SqlSession, stateme
         ("SHOW TABLES LIKE orders", "expected a pattern in quotes"),
         ("DROP VIEW v", "there is no view v"),
         ("SET hoodie.metadata.enable = maybe", "expected true or false"),
+        ("SET hoodie.spark.sql.insert.into.operation = upsrt", "must be one of insert, upsert, bulk_insert. Did you"),
+        ("SET hoodie.datasource.overwrite.mode = statik", "must be one of dynamic, static. Did you mean 'static'"),
         ("UPDATE sales.orders SET city = '\ud800'", "surrogate pair"),
     ],
 )

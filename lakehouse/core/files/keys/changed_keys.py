@@ -95,12 +95,14 @@ class Sharding:
 class ChangedKeysContext:
     """The settings of the tasks that find changed keys.
 
-    `directory` contains their files: relative to the table, or to `output` if that is given.
+    `directory` contains their files: relative to the table, or to `output` if that is given. With `with_repeated`
+    the rows of a key that a file group has more often than before are changed keys, too.
     """
 
     read: SliceContext
     sharding: Sharding
     directory: str
+    with_repeated: bool = False
     output: Storage | None = None
 
     @property
@@ -123,7 +125,7 @@ def find_changed_keys(
 ) -> ChangedKeysFile | None:
     """Write the changed keys of file groups to one file; return None if no key changes."""
     path = f"{context.directory}/{attempt.token}.arrow"
-    return write_divided(context.storage, path, _divided(context.sharding, groups, context.read))
+    return write_divided(context.storage, path, _divided(context, groups))
 
 
 def write_divided(storage: Storage, path: str, pieces: Iterator[tuple[int, pa.RecordBatch]]) -> ChangedKeysFile | None:
@@ -157,8 +159,8 @@ def changed_keys_of(
     return pa.Table.from_batches(batches, schema)
 
 
-def changed_keys(read: SliceContext, group: ChangedGroup) -> Iterator[pa.Table]:
-    """Yield the changed keys of one file group, piece by piece."""
+def changed_keys(read: SliceContext, group: ChangedGroup, *, with_repeated: bool = False) -> Iterator[pa.Table]:
+    """Yield the changed keys of one file group, piece by piece; see `ChangedKeysContext.with_repeated`."""
     if group.kind is KeyChange.ADDED:
         assert group.after is not None, "an added group has a slice after the change"
         yield from (_changed(group, keys, removed=False) for keys in slice_keys(read, group.after))
@@ -171,6 +173,21 @@ def changed_keys(read: SliceContext, group: ChangedGroup) -> Iterator[pa.Table]:
             changed = keys.filter(pc.invert(pc.is_in(keys, value_set=others)))
             if len(changed):
                 yield _changed(group, changed, removed=removed)
+        if with_repeated and len(repeated := _repeated_anew(after, before)):
+            yield _changed(group, repeated, removed=False)
+
+
+def _repeated_anew(after: pa.Array, before: pa.Array) -> pa.Array:
+    """Return the keys, once for each row, that have several rows in `after`, and fewer but some in `before`."""
+    counts = pc.value_counts(after)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1))
+    if not len(twice):
+        return after.slice(0, 0)
+    earlier = pc.value_counts(before.filter(pc.is_in(before, value_set=twice.field("values"))))
+    place = pc.index_in(twice.field("values"), value_set=earlier.field("values"))
+    more = pc.greater(twice.field("counts"), earlier.field("counts").take(place))
+    # Keys that are new in the group are changed keys already.
+    return after.filter(pc.is_in(after, value_set=twice.field("values").filter(pc.fill_null(more, False))))
 
 
 def slice_keys(read: SliceContext, file_slice: FileSlice) -> Iterator[pa.Array]:
@@ -205,18 +222,16 @@ def _changed(group: ChangedGroup, keys: pa.Array, *, removed: bool) -> pa.Table:
     return pa.table(columns, CHANGED)
 
 
-def _divided(
-    sharding: Sharding, groups: Sequence[ChangedGroup], read: SliceContext
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _divided(context: ChangedKeysContext, groups: Sequence[ChangedGroup]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (number of the record index's file group, changed keys); small pieces of several groups are combined."""
     pending: list[pa.Table] = []
     numbers: list[np.ndarray] = []
     rows = 0
     for group in groups:
-        for piece in changed_keys(read, group):
+        for piece in changed_keys(context.read, group, with_repeated=context.with_repeated):
             if piece.num_rows:
                 pending.append(piece)
-                numbers.append(sharding.numbers(piece.column("key"), group.partition))
+                numbers.append(context.sharding.numbers(piece.column("key"), group.partition))
                 rows += piece.num_rows
             if rows >= _BATCH_ROWS:
                 yield from by_number(pa.concat_tables(pending), np.concatenate(numbers))

@@ -26,6 +26,7 @@ from lakehouse.core.files.keys.changed_keys import (
     changed_keys_of,
     find_changed_keys,
 )
+from lakehouse.core.files.keys.located_keys import RecordLocations
 from lakehouse.core.format.metadata.groups import (
     data_partitions_of_groups,
     estimated_groups,
@@ -170,16 +171,20 @@ def changes_keys(commit: MetadataCommit) -> bool:
 def stage_records(staging: Staging) -> StagedUpdate:
     """Find the changed keys of an action in tasks, and encode them as log files, one per file group of the index.
 
-    Raises UserError if a write inserts a key twice, and for a partition path that Hudi's file names cannot contain.
+    Raises UserError if a write inserts a key twice or again, and for a partition path that Hudi's file names cannot
+    contain.
     """
     operation = staging.commit.operation
     changed = written_groups(staging.commit.stats, operation, staging.instant_ms, staging.stored)
     if staging.commit.replaced:
         changed += removed_groups(staging.replaced(), operation)
     if not changed:
-        return StagedUpdate(groups=staging.groups)
+        return StagedUpdate(groups=staging.groups, has_new_keys=staging.locations is not None)
     sharding, new = _sharding(staging, {group.partition for group in changed})
-    context = ChangedKeysContext(read=staging.read, sharding=sharding, directory=staging.directory)
+    compares = staging.locations is not None
+    context = ChangedKeysContext(
+        read=staging.read, sharding=sharding, directory=staging.directory, with_repeated=compares
+    )
     files = _found_keys(context, changed, staging.run)
     numbers = sorted({number for file in files for number in file.batches})
     encoding = _Encoding(
@@ -187,9 +192,11 @@ def stage_records(staging: Staging) -> StagedUpdate:
         files=tuple(files),
         logs=staging.logs(RECORD_INDEX, sharding.file_ids),
         allows_repeated=operation == Operation.CLUSTER,
+        locations=staging.locations,
     )
     logs = staging.run(partial(_encode_group, encoding), numbers)
-    return StagedUpdate(groups=staging.groups, logs=tuple(log for log in logs if log is not None), new_groups=new)
+    written = tuple(log for log in logs if log is not None)
+    return StagedUpdate(groups=staging.groups, logs=written, new_groups=new, has_new_keys=compares)
 
 
 def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple[str, ...]:
@@ -211,19 +218,23 @@ def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple
 class _Encoding:
     """The settings of the tasks that encode changed keys.
 
-    `allows_repeated` means that several rows may have the same key, because a clustering rewrites existing rows.
+    `allows_repeated` means that several rows may have the same key, because a clustering rewrites existing rows. Added
+    keys must not be in `locations`.
     """
 
     context: ChangedKeysContext
     files: tuple[ChangedKeysFile, ...]
     logs: LogStage
     allows_repeated: bool
+    locations: RecordLocations | None = None
 
 
 def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedLog | None:
     """Write the log file of one index file group: locations of added keys, and deletes of removed ones."""
     changed = changed_keys_of(encoding.context.read.storage, encoding.files, number)
     added = changed.filter(pc.invert(changed.column("removed")))
+    if encoding.locations is not None and added.num_rows:
+        _refuse_stored(encoding, added, changed.filter(changed.column("removed")))
     added = _one_place(added) if encoding.allows_repeated else _not_repeated(added)
     removed = pc.unique(changed.column("key").filter(changed.column("removed")))
     # A key that moves is removed from one file group and added to another one: its new record replaces the old one.
@@ -257,6 +268,32 @@ def _not_repeated(added: pa.Table) -> pa.Table:
         "(hoodie.combine.before.insert=true), or use a record index for each partition",
         key=key,
     )
+
+
+def _refuse_stored(encoding: _Encoding, added: pa.Table, removed: pa.Table) -> None:
+    """Raise UserError if the index has another place for an added key, from which the action does not remove it."""
+    assert encoding.locations is not None, "the caller checked this"
+    is_partitioned = encoding.context.sharding.is_partitioned
+    partitions = pc.unique(added.column("partition")).to_pylist() if is_partitioned else None
+    place = ["key", "partition", "file_id"]
+    stored = encoding.locations.locations(added.column("key").combine_chunks(), partitions)
+    if not stored.num_rows:
+        return
+    stored = stored.select(place).cast(pa.schema([(name, pa.string()) for name in place]))
+    # A second row of a key in the file group of the first one is added twice (`ChangedKeysContext.with_repeated`).
+    counts = added.group_by(place).aggregate([([], "count_all")])
+    once = counts.filter(pc.equal(counts.column("count_all"), 1)).select(place)
+    others = stored.join(pa.concat_tables([removed.select(place), once]), place, join_type="left anti")
+    if others.num_rows:
+        first = others.sort_by("key").slice(0, 1).to_pylist()[0]
+        count = "" if others.num_rows == 1 else f", like {others.num_rows - 1} or more other keys of the batch"
+        raise UserError(
+            f"record key {first['key']!r} is in file group {first['file_id']} of {first['partition']!r} already"
+            f"{count}; the record index of the table has one place for each key, and reads by key would miss the other "
+            "row. Nothing was written. Use upsert to update these rows, or insert with "
+            "hoodie.datasource.insert.dup.policy=drop to insert only new keys",
+            key=first["key"],
+        )
 
 
 def _sharding(staging: Staging, partitions: Iterable[str]) -> tuple[Sharding, tuple[str, ...]]:

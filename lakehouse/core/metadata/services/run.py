@@ -2,7 +2,8 @@
 
 They run under the lock of the data table, before the commit writes its records: pending plans are finished, then clean,
 compaction, log compaction and archive. Whether a service is due follows from the two timelines, which the commit has
-loaded; a commit without a due service sends no request for them.
+loaded; a commit without a due service sends no request for them. A change of columns writes no file and ends within a
+second on a table with many files, so it leaves the services to the next write.
 
 Clean and archive keep the files and instants that a reader or a rollback may need:
 
@@ -40,12 +41,21 @@ logger = logging.getLogger(__name__)
 
 _REWRITES = {Action.COMPACTION: COMPACTION, Action.LOGCOMPACTION: LOG_COMPACTION}
 _SERVICES = (*_REWRITES, Action.CLEAN)
+#: Commits without files postpone services until this multiple of the usual number of delta commits waits for them.
+_MOST_POSTPONED = 2
 #: Number of delta commits between a compaction and the next clean.
 _COMMITS_BEFORE_CLEAN = 3
 
 
+# parameters: the metadata table, the timelines and the lock of a commit
 def run_services(
-    store: MetadataStore, definitions: Mapping[str, Definition], timeline: Timeline, data: Timeline, lock: TableLock
+    store: MetadataStore,
+    definitions: Mapping[str, Definition],
+    timeline: Timeline,
+    data: Timeline,
+    lock: TableLock,
+    *,
+    postpones: bool = False,
 ) -> Timeline:
     """Run the due services; return the timeline of the metadata table afterwards.
 
@@ -55,11 +65,15 @@ def run_services(
         timeline: The timeline of the metadata table, loaded under the lock.
         data: The timeline of the data table, loaded under the lock.
         lock: The lock of the data table.
+        postpones: Leave the services to a later commit, unless twice as many delta commits as usual wait for one.
 
     Raises:
         CorruptTableError: A file of the metadata table is damaged, unless the policy allows the write to continue.
     """
     policy = lock.policy.metadata
+    most = _MOST_POSTPONED * compaction_policy(policy).max_delta_commits
+    if postpones and len(delta_commits_since(timeline, last_compaction(timeline))) < most:
+        return timeline
     state = ServiceState(store=store, names=(), definitions=definitions, timeline=timeline, data=data)
     if not _is_any_due(state, compaction_policy(policy), compacts_logs=_compacts_logs(store, lock)):
         return timeline

@@ -62,7 +62,7 @@ from lakehouse.errors import (
     RetryableError,
     UnsupportedError,
 )
-from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.spec.options.policies import Policies
 
@@ -224,7 +224,8 @@ def _commit(
     for stale in stale_instants(opened.timeline, data):
         remove_instant(store, stale, opened.names)
         opened = replace(opened, timeline=store.timeline_store.load())
-    timeline = run_services(store, opened.definitions, opened.timeline, data, lock)
+    postpones = change.operation == Operation.ALTER_SCHEMA
+    timeline = run_services(store, opened.definitions, opened.timeline, data, lock, postpones=postpones)
     opened = replace(opened, timeline=timeline)
     reader = cache(partial(MetadataTable, store, opened.names, validity(timeline, data)))
     commit = MetadataCommit(

@@ -50,6 +50,7 @@ from lakehouse.model.partition_kind import PartitionKind, partition_kind
 logger = logging.getLogger(__name__)
 
 _WRITERS = 8
+_NO_PROOF: Mapping[str, str | None] = {}
 
 
 def open_partitions(
@@ -187,8 +188,13 @@ def complete_build(store: MetadataStore, requested: str, stats: Sequence[WriteSt
     return delta
 
 
-def list_as_usable(store: MetadataStore, names: Collection[str], lock: TableLock) -> None:
-    """Move partitions in the properties from the list of builds to the usable ones; call under the lock."""
+def list_as_usable(
+    store: MetadataStore, names: Collection[str], lock: TableLock, proof: Mapping[str, str | None] = _NO_PROOF
+) -> None:
+    """Move partitions in the properties from the list of builds to the usable ones; call under the lock.
+
+    `proof` are further properties, if the build proves that keys are unique.
+    """
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     built = set(names) & set(building)
     if built:
@@ -198,6 +204,7 @@ def list_as_usable(store: MetadataStore, names: Collection[str], lock: TableLock
             {
                 PARTITIONS_KEY: ",".join(sorted({*usable, *built})),
                 INFLIGHT_KEY: ",".join(sorted(set(building) - built)) or None,
+                **proof,
             },
         )
         store.forget()

@@ -19,6 +19,7 @@ from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, re
 from lakehouse.core.format.properties import render_properties
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition, GroupedBuild, IndexPartition, TableFiles
+from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.place import (
     DEFINITIONS_KEY,
@@ -27,6 +28,7 @@ from lakehouse.core.metadata.place import (
     INIT_PREFIX,
     METADATA,
     PARTITIONS_KEY,
+    UNIQUE_KEYS,
     listed_partitions,
     metadata_properties,
 )
@@ -48,7 +50,7 @@ from lakehouse.core.timeline.table_properties import read_properties, update_pro
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.model.partition_kind import partition_kind
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 logger = logging.getLogger(__name__)
 
@@ -143,9 +145,24 @@ def build_partitions(
         logger.info("%s: built the index partition %s, %d base files", storage.root, name, len(stats))
     lock.check()
     built = Built(names=tuple(names), stores_definitions=stores)
-    update_properties(store.env, built.properties(usable))
+    proof = unique_keys(store, definitions, data) if PartitionKind.RECORD_INDEX in names else {}
+    update_properties(store.env, {**built.properties(usable), **proof})
     store.forget()
     return built
+
+
+def unique_keys(store: MetadataStore, definitions: Mapping[str, Definition], data: Timeline) -> dict[str, str | None]:
+    """Return the property which states that the keys are unique, because a record index was built from all rows.
+
+    `data` contains the writes that the build has read. Without completion times, no write may complete before the
+    newest one afterwards.
+    """
+    writes, pending = data.writes().by_completion(), False
+    if writes and not store.config.layout.has_completion_times:
+        pending = any(instant.requested < writes[-1].requested for instant in data.where(pending=True))
+    is_partitioned = is_partitioned_by(definitions.get(PartitionKind.RECORD_INDEX))
+    scope = "partition" if is_partitioned else "table"
+    return {UNIQUE_KEYS: None if pending or not writes else f"{writes[-1].requested} {scope}"}
 
 
 def record_build(

@@ -19,6 +19,7 @@ from typing import Protocol
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.internal_schema import LATEST_SCHEMA, decode_schema
 from lakehouse.core.metadata.change import change_of_commit
+from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX
 from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
 from lakehouse.core.operations.commit.cleanup import find_rollback
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
@@ -30,6 +31,7 @@ from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.schema import data_columns, declared_schema
 from lakehouse.core.operations.load.schema_history import save_history
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unique_keys import KeyScope, adds_keys, key_scope, mark_of
 from lakehouse.core.planning.conflict import Strategy, WriteSummary, find_conflict, write_summary
 from lakehouse.core.planning.schema import united
 from lakehouse.core.planning.schema_history import SchemaHistory
@@ -172,6 +174,7 @@ class PreparedCommit:
         checks: The checks whether the write may commit after other writes.
         confirm: Function that is called before the lock is taken. An error in it ends the write.
         staging: Prepares the records of indexes whose size grows with the rows of the commit.
+        key_scope: The scope in which the write keeps unique keys unique; empty if its staging compares them.
         history: The schema versions after the write; None if the table has no column ids.
     """
 
@@ -181,6 +184,7 @@ class PreparedCommit:
     checks: tuple[CommitCheck, ...] = ()
     confirm: Callable[[], None] | None = None
     staging: IndexStaging | None = None
+    key_scope: KeyScope = KeyScope.NONE
     history: SchemaHistory | None = None
 
 
@@ -193,22 +197,23 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
         # The check may take long, so it runs before the lock is taken.
         candidate.confirm()
     compared: frozenset[str] = frozenset()
-    staged = {} if candidate.staging is None else candidate.staging.stage(candidate.metadata)
-    stagings = 1
+    records = {} if candidate.staging is None else candidate.staging.stage(candidate.metadata)
+    staged, stagings = _Staged(records, candidate.table.timeline), 1
     while True:
         try:
             outcome = _commit_or_suspect(candidate, policy, compared, staged)
         except StagedRecordsError:
-            # An index was created or dropped after its records were prepared.
+            # An index was created or dropped, or keys were inserted, after its records were prepared.
             if candidate.staging is None or stagings == _STAGINGS:
                 raise
-            candidate.staging.clean_up(staged)
-            staged = candidate.staging.stage(candidate.metadata, again=True)
+            candidate.staging.clean_up(staged.records)
+            now = candidate.table.store.load()
+            staged = _Staged(candidate.staging.stage(candidate.metadata, now), now)
             stagings += 1
             continue
         if isinstance(outcome, Committed):
             if candidate.staging is not None:
-                candidate.staging.clean_up(staged)
+                candidate.staging.clean_up(staged.records)
             return outcome
         if isinstance(outcome, Conflict):
             return outcome
@@ -216,6 +221,27 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
         if conflict is not None:
             return conflict
         compared |= outcome.seen
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """The staged records of indexes, and the timeline for which they were staged."""
+
+    records: Mapping[str, StagedUpdate]
+    timeline: Timeline
+
+    def require_current(self, table: LoadedTable, others: Others) -> None:
+        """Raise StagedRecordsError if new keys were compared with a record index to which others added keys."""
+        if not any(update.has_new_keys for update in self.records.values()):
+            return
+        seen = {instant.requested for instant in self.timeline.writes()}
+        for instant, other in others:
+            if instant.requested not in seen and adds_keys(other.operation):
+                raise StagedRecordsError(
+                    f"{table.env.storage.root}: {instant.requested} added rows while this write compared its keys with "
+                    "the record index; run the operation again",
+                    instant=instant.requested,
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +257,7 @@ class _Suspects:
 
 
 def _commit_or_suspect(
-    candidate: PreparedCommit, policy: TransactionPolicy, compared: frozenset[str], staged: Mapping[str, StagedUpdate]
+    candidate: PreparedCommit, policy: TransactionPolicy, compared: frozenset[str], staged: _Staged
 ) -> Committed | Conflict | _Suspects:
     """Commit under the lock unless a check forbids it, or has to read data files for commits that are not `compared`.
 
@@ -256,7 +282,25 @@ def _commit_or_suspect(
         if isinstance(metadata, Conflict):
             return metadata
         _refuse_if_rolled_back(candidate, timeline)
-        return _commit(candidate, metadata, timeline, lock, staged)
+        staged.require_current(table, others)
+        metadata = _with_key_scope(candidate, metadata, timeline, staged.records)
+        return _commit(candidate, metadata, timeline, lock, staged.records)
+
+
+def _with_key_scope(
+    candidate: PreparedCommit, metadata: CommitMetadata, timeline: Timeline, staged: Mapping[str, StagedUpdate]
+) -> CommitMetadata:
+    """Return the metadata with the proof that keys are unique, if the table has a record index."""
+    table, scope = candidate.table, candidate.key_scope
+    if not adds_keys(metadata.operation):
+        scope = KeyScope.TABLE
+    elif candidate.staging is not None and RECORD_INDEX in staged and staged[RECORD_INDEX].has_new_keys:
+        scope = candidate.staging.scope
+    if not scope or RECORD_INDEX not in table.config.metadata_partitions:
+        return metadata
+    scope = scope.within(key_scope(table, timeline))
+    mark = mark_of(table, candidate.instant, timeline, scope)
+    return replace(metadata, extra={**metadata.extra, **mark})
 
 
 def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | Conflict:

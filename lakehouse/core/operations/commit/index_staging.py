@@ -25,11 +25,14 @@ from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_par
 from lakehouse.core.metadata.partitions.registry import partition_refusal
 from lakehouse.core.metadata.partitions.secondary_index import stage_secondary
 from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.metadata.staged import StagedUpdate, Staging
 from lakehouse.core.metadata.write.commit import open_metadata
+from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.schema import data_columns, table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unique_keys import KeyScope
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.timeline.file_deletions import LOG_INFIX, delete_leftovers
@@ -37,7 +40,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
-from lakehouse.model.instant import Instant
+from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.partition_kind import PartitionKind, partition_kind
 from lakehouse.spec.options.policies import Policies
 
@@ -66,6 +69,8 @@ class IndexStaging:
         policies: The options of the table.
         instant: The instant of the action.
         is_shared: Whether other writers append to the same file groups at the same time.
+        inserts: Whether the action inserted rows without a look-up of their keys, so that a record index compares them.
+        scope: Where keys have to be unique for the index of the writes.
     """
 
     table: LoadedTable
@@ -73,26 +78,46 @@ class IndexStaging:
     policies: Policies
     instant: Instant
     is_shared: bool = False
+    inserts: bool = False
+    scope: KeyScope = KeyScope.NONE
 
-    def stage(self, commit: CommitMetadata, *, again: bool = False) -> dict[str, StagedUpdate]:
+    def stage(self, commit: CommitMetadata, timeline: Timeline | None = None) -> dict[str, StagedUpdate]:
         """Return the prepared records by index partition.
 
-        If the table has no such index, return {} without any request.
-
-        With `again` the properties are reloaded, because an index was created or dropped in between.
+        If the table has no such index, return {} without any request. With a newer `timeline` the records are prepared
+        for it, and the properties are reloaded, because an index was created or dropped, or keys were inserted.
         """
+        again, now = timeline is not None, self.table
+        if timeline is not None:
+            now = replace(self.table, timeline=timeline)
         listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
         if not again and not any(name in STAGES or partition_kind(name) in _DECLARED for name in listed):
             return {}
-        opened = open_metadata(self.table.metadata, self.table.store.load() if again else self.table.timeline)
+        opened = open_metadata(self.table.metadata, now.timeline)
         staged = {}
         for name in opened.names:
             definition = opened.definitions.get(name)
             stage = STAGES.get(name) or _stage_of_declared(name, definition, self.table.config)
             if stage is not None:
-                staging = self._staging(commit, name, opened.groups[name])
-                staged[name] = stage(Staging(**staging, is_partitioned=is_partitioned_by(definition)))
+                is_partitioned = is_partitioned_by(definition)
+                staging = Staging(**self._staging(commit, name, opened.groups[name]), is_partitioned=is_partitioned)
+                compares = name == RECORD_INDEX and self._compares(is_partitioned=is_partitioned)
+                staged[name] = self._compared(stage, staging, now) if compares else stage(staging)
         return staged
+
+    def _compares(self, *, is_partitioned: bool) -> bool:
+        """Return whether inserted keys must not be in the record index, because keys are unique in its scope."""
+        return self.inserts and self.scope.covers(KeyScope.PARTITION if is_partitioned else KeyScope.TABLE)
+
+    def _compared(self, stage: Callable[[Staging], StagedUpdate], staging: Staging, now: LoadedTable) -> StagedUpdate:
+        """Return the records of the record index, after a comparison with its records if it can be read."""
+        is_small = sum(stat.num_writes for stat in staging.commit.stats) <= _ROWS_HERE and not staging.commit.replaced
+
+        def compared(metadata: MetadataTable) -> StagedUpdate:
+            return stage(replace(staging, locations=metadata if is_small else metadata.task_locations()))
+
+        update = from_metadata(now, RECORD_INDEX, compared)
+        return stage(staging) if update is None else update
 
     def clean_up(self, staged: Mapping[str, StagedUpdate]) -> None:
         """Delete the files of staging tasks, after the commit or before the tasks are repeated.

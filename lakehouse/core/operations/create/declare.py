@@ -423,13 +423,13 @@ def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
 def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:
     """Return the properties of change logs, declared by `cdc` or by options; empty if the table has no change logs."""
     enabled = _flag(declaration, CDC_ENABLED)
-    if declaration.cdc is None and not enabled:
-        return {}
     texts = [text for text in (declaration.cdc, declaration.options.get(CDC_MODE)) if text is not None]
     modes = {text.upper() for text in texts} or {CdcMode.DATA_BEFORE_AFTER.value}
     for mode in modes:
         if mode not in CdcMode.__members__:
             raise UserError(f"change logs hold {', '.join(CdcMode)}, not {mode!r}.{nearest(mode, CdcMode)}")
+    if declaration.cdc is None and not enabled:
+        return {}
     if len(modes) > 1 or (CDC_ENABLED in declaration.options and not enabled):
         raise UserError(f"cdc={declaration.cdc!r} contradicts the options {CDC_ENABLED} and {CDC_MODE}; keep one")
     return {CDC_ENABLED: "true", CDC_MODE: modes.pop()}

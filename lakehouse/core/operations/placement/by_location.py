@@ -23,10 +23,12 @@ from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_par
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unique_keys import KeyScope, key_scope
 from lakehouse.core.operations.placement.by_files import ByFiles, groups_with_changed_keys
 from lakehouse.core.operations.placement.protocol import ROWS_HERE, THREADS, KeySearch, PreparedWrite
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group
+from lakehouse.model.commit import Operation
 from lakehouse.model.index_type import GLOBAL_SIMPLE, SIMPLE
 
 logger = logging.getLogger(__name__)
@@ -49,9 +51,13 @@ class ByLocation(ByFiles):
     files: ByFiles
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
-        """Search the file groups of stored locations if the write looks up keys; otherwise search like `by_files`."""
-        search = None
-        if write.request.looks_up_keys and not _reads_all_keys(write, runs):
+        """Search the file groups of stored locations if the write looks up keys; otherwise search like `by_files`.
+
+        Deletes search the files if keys may be repeated, because the index would find one of the rows.
+        """
+        search, request = None, write.request
+        is_exact = request.operation is not Operation.DELETE or _has_unique_keys(write, is_global=self.global_keys)
+        if request.looks_up_keys and is_exact and not _reads_all_keys(write, runs):
             search = search_locations(self, write, runs)
         return self.files.search(write, runs) if search is None else search
 
@@ -105,6 +111,12 @@ def with_record_locations(table: LoadedTable, find: Callable[[MetadataTable], T]
         return find(metadata)
 
     return from_metadata(table, RECORD_INDEX, of_metadata)
+
+
+def _has_unique_keys(write: PreparedWrite, *, is_global: bool) -> bool:
+    """Return whether each key is in one row, or the options state that it is."""
+    scope = KeyScope.TABLE if is_global else KeyScope.PARTITION
+    return write.policies.indexing.trusts_keys or key_scope(write.table).covers(scope)
 
 
 def _reads_all_keys(write: PreparedWrite, runs: Sequence[StagedRun]) -> bool:

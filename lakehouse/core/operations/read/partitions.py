@@ -25,6 +25,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_
 from lakehouse.core.metadata.read.table import RECORD_INDEX, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata, known_partitions, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unique_keys import KeyScope, key_scope, trusts_keys
 from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
@@ -35,7 +36,6 @@ from lakehouse.core.rows.keys import record_keys
 from lakehouse.core.rows.stored_names import is_evolved
 from lakehouse.errors import UserError
 from lakehouse.model.display import count_text
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.partition_kind import PartitionKind, index_name, partition_kind
 from lakehouse.model.predicate import Predicate
 
@@ -55,6 +55,7 @@ class PartitionInput:
         keep: The filter by partition values; None keeps all.
         is_newest: Whether the read returns the newest version; indexes and partition statistics describe no other.
         merges_logs: Whether the rows of log files are read, too.
+        trusts_keys: Whether keys are taken for unique without a proof.
     """
 
     table: LoadedTable
@@ -63,6 +64,7 @@ class PartitionInput:
     keep: PartitionFilter | None
     is_newest: bool
     merges_logs: bool = True
+    trusts_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +86,20 @@ class PartitionChoice:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The only file groups (partition, file id) that can contain matching rows, and how they were found."""
+    """The only file groups (partition, file id) that can contain matching rows, and how they were found.
 
-    groups: frozenset[tuple[str, str]]
+    `groups` is None if the index has no proof that it finds all rows.
+    """
+
+    groups: frozenset[tuple[str, str]] | None
     reason: str
 
 
+_UNPROVEN = Located(
+    None,
+    "the index is not used: commits of other programs, or before its build, may have repeated a key; `lakehouse "
+    "metadata rebuild` checks all keys",
+)
 #: Finds the file groups for a condition by an index; returns None if the index cannot be used.
 Locator = Callable[[PartitionInput], Located | None]
 
@@ -109,6 +119,9 @@ def choose_partitions(given: PartitionInput) -> PartitionChoice:
         located = locator(given) if len(paths) else None
         if located is None:
             continue
+        if located.groups is None:
+            steps.append(PlanStep(name=name, reason=located.reason, partitions=len(paths)))
+            continue
         groups = located.groups if groups is None else groups & located.groups
         paths = paths.filter(pc.is_in(paths, value_set=pa.array(sorted({p for p, _ in groups}), pa.string())))
         steps.append(PlanStep(name=name, reason=located.reason, partitions=len(paths)))
@@ -127,8 +140,13 @@ def by_record_key(given: PartitionInput) -> Located | None:
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
     if keys is None or len(keys) > _MOST_KEYS:
         return None
-    if not _has_unique_keys(given.table) and not _is_by_partition(given.table):
+    metadata = metadata_of(given.table)
+    if metadata is None or RECORD_INDEX not in metadata.usable:
         return None
+    # The definition of the index is only read if keys are not unique in the table.
+    is_unique = _has_unique_keys(given, KeyScope.TABLE)
+    if not is_unique and not (_has_unique_keys(given, KeyScope.PARTITION) and _is_by_partition(given.table)):
+        return _UNPROVEN
     rows = from_metadata(given.table, RECORD_INDEX, lambda metadata: metadata.locations(keys))
     if rows is None:
         return None
@@ -146,13 +164,13 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
         return None
     metadata = metadata_of(given.table)
     names = () if metadata is None or RECORD_INDEX not in metadata.usable else metadata.usable
-    if not names or not _has_unique_keys(given.table):
-        return None
     for name in names:
         is_secondary = partition_kind(name) is PartitionKind.SECONDARY_INDEX
         wanted = _indexed_texts(given, name) if is_secondary else None
         if wanted is None:
             continue
+        if not _has_unique_keys(given, KeyScope.TABLE):
+            return _UNPROVEN
         column, texts = wanted
         matches = from_metadata(given.table, name, partial(_matches, name=name, texts=texts))
         if matches is None or matches.num_rows > _MOST_KEYS:
@@ -167,16 +185,13 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
     return None
 
 
-def _has_unique_keys(table: LoadedTable) -> bool:
-    """Return whether each record key is in one partition only, so that an index of keys has an entry for each row.
+def _has_unique_keys(given: PartitionInput, scope: KeyScope) -> bool:
+    """Return whether each record key is in one row of its scope, so that an index of keys has an entry for each row.
 
     Otherwise the record index has an entry for only one of the rows with a key, and a secondary index loses the entries
-    of the other rows. Hudi does not store the type of the index. This package therefore assumes unique keys in Hudi's
-    tables, like Hudi itself.
+    of the other rows. Hudi does not check this, and its reads miss rows.
     """
-    if not table.config.path_keys.partition_fields:
-        return True
-    return not stored_index_type(table.config.raw).name and not _is_by_partition(table)
+    return given.trusts_keys or trusts_keys(given.table) or key_scope(given.table).covers(scope)
 
 
 def _is_by_partition(table: LoadedTable) -> bool:

@@ -95,6 +95,7 @@ class ScanRequest:
         where: Condition on rows. For `Changes`, a change is kept if its before or its after image meets the condition.
         memory_budget_bytes: Memory that one task may use to merge log files.
         skips_damage: Skip the rows of committed files that are missing or damaged, instead of raising an error.
+        trusts_keys: Use the record index even if nothing proves that keys are unique.
     """
 
     query: Query = SNAPSHOT
@@ -102,6 +103,7 @@ class ScanRequest:
     where: str | Predicate | None = None
     memory_budget_bytes: int = READ_BUDGET
     skips_damage: bool = False
+    trusts_keys: bool = False
 
 
 def instant_text(text: str | datetime) -> str:

@@ -234,6 +234,7 @@ def _select_version(
                 keep=keep,
                 is_newest=version == SNAPSHOT,
                 merges_logs=not isinstance(request.query, ReadOptimized),
+                trusts_keys=request.trusts_keys,
             )
         )
     listing = load_listing(
@@ -281,7 +282,14 @@ def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, 
     choice = PartitionChoice(keep=keep)
     if where is not None and schema is not None and not on_storage:
         choice = choose_partitions(
-            PartitionInput(table=table, where=where, schema=schema, keep=keep, is_newest=end is None)
+            PartitionInput(
+                table=table,
+                where=where,
+                schema=schema,
+                keep=keep,
+                is_newest=end is None,
+                trusts_keys=request.trusts_keys,
+            )
         )
     listing = load_listing(table, choice.partitions, completed_up_to=end, keep=choice.keep, on_storage=on_storage)
     if end is not None:

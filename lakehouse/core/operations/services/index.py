@@ -14,8 +14,8 @@ if a write left no records in them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
@@ -37,9 +37,10 @@ from lakehouse.core.metadata.write.index_build import (
     opening_of,
     unrecorded_change,
 )
-from lakehouse.core.metadata.write.initialise import index_definitions
+from lakehouse.core.metadata.write.initialise import index_definitions, unique_keys
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
+from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.operations.services.index_definition import definition_of, listed_in, refusal, require_supported
@@ -52,6 +53,7 @@ from lakehouse.core.operations.services.plan_executor import (
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.indexing import (
     PARTITION_STATS,
+    RECORD_INDEX,
     declared_partitions,
     index_due,
     missing_partitions,
@@ -158,13 +160,14 @@ def _execute(table: LoadedTable, engine: Engine, policies: Policies, instant: In
 class BuiltIndexes:
     """The base files of a build, the plan, and the timeline of the table from which it was built.
 
-    `refused` explains why the rows of the table cannot be indexed, if so.
+    `refused` explains why the rows of the table cannot be indexed, if so. `timeline` is the timeline of the snapshot
+    that was read; None if an earlier executor read it.
     """
 
     plan: IndexPlan
     stats: tuple[WriteStat, ...] = ()
-    snapshot: Timeline = field(default_factory=Timeline)
     refused: UserError | None = None
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +224,7 @@ class IndexExecution:
                         # Drop the plan: the build would fail again, and a pending build blocks compactions of the
                         # metadata table.
                         return BuiltIndexes(plan=plan, refused=error)
-        return BuiltIndexes(plan=plan, stats=tuple(stats), snapshot=table.timeline)
+        return BuiltIndexes(plan=plan, stats=tuple(stats), timeline=table.timeline)
 
     def complete(
         self, claimed: ClaimedPlan, work: BuiltIndexes, now: LoadedTable, lock: TableLock
@@ -247,7 +250,7 @@ class IndexExecution:
         inflight = replace(claimed.instant, state=State.INFLIGHT)
         completion = Completion(instant=inflight, timeline=now.timeline, data=encode_index_metadata(metadata))
         completed = complete_action(now, completion, lock)
-        list_as_usable(now.metadata, names, lock)
+        list_as_usable(now.metadata, names, lock, _proof(work, now))
         logger.info("%s: completed indexing %s of %s", now.env.storage.root, requested, ", ".join(names))
         del recorded
         totals = Totals(
@@ -256,6 +259,14 @@ class IndexExecution:
             bytes=sum(stat.size_bytes for stat in work.stats),
         )
         return Indexed(instant=completed, partitions=names, totals=totals), ()
+
+
+def _proof(work: BuiltIndexes, now: LoadedTable) -> Mapping[str, str | None]:
+    """Return the property that keys are unique if a record index was built, and no write completed meanwhile."""
+    timeline = work.timeline
+    if RECORD_INDEX not in work.plan.names or timeline is None or writes_since(now, timeline, now.timeline):
+        return {}
+    return unique_keys(now.metadata, read_definitions(now.env.storage), timeline)
 
 
 def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
@@ -361,7 +372,7 @@ def _reason_to_drop(table: LoadedTable, work: BuiltIndexes, requested: str) -> s
 
 def _reason_of_other_writers(table: LoadedTable, work: BuiltIndexes) -> str | None:
     """Return what another writer did to an index of version 6 that makes the build useless, or None."""
-    before = {instant.key for instant in work.snapshot.writes()}
+    before = set() if work.timeline is None else {instant.key for instant in work.timeline.writes()}
     writes = [instant for instant in table.timeline.writes() if instant.key not in before]
     changes = [(instant, metadata) for instant, metadata in table.store.commits(writes)]
     for name in (name for name in work.plan.names if name in listed_in(table).building):

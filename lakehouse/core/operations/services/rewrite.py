@@ -10,6 +10,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.avro.schema import arrow_to_avro
 from lakehouse.core.format.internal_schema import LATEST_SCHEMA
 from lakehouse.core.metadata.change import change_of_commit
+from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX
 from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unreported, markers_of_single_tries
 from lakehouse.core.operations.commit.completion import Completion, complete_action
@@ -19,6 +20,7 @@ from lakehouse.core.operations.load.commits import latest_extra
 from lakehouse.core.operations.load.schema import declared_schema
 from lakehouse.core.operations.load.schema_history import ids_extra, save_history
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unique_keys import key_scope, mark_of
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, claim_of
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata
@@ -82,6 +84,9 @@ def complete_rewrite(
         # The first change of columns was made while the plan was executed.
         ids = ids_extra(history.at(int(instant.requested)))
         metadata = replace(metadata, extra={**metadata.extra, **ids})
+    if RECORD_INDEX in table.config.metadata_partitions:
+        # The next write need not read the commits before this one.
+        metadata = replace(metadata, extra={**metadata.extra, **mark_of(now, instant, now.timeline, key_scope(now))})
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
     data = table.config.layout.encode_commit(metadata, replace=replaces)

@@ -46,6 +46,7 @@ from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema_history import ids_of_write
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unique_keys import KeyScope
 from lakehouse.core.operations.placement.by_files import KeyCheck
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
@@ -473,12 +474,15 @@ def _prepared_commit(
     attempt: WriteAttempt, metadata: CommitMetadata, checks: tuple[CommitCheck, ...]
 ) -> PreparedCommit:
     write, precondition = attempt.write, attempt.write.request.precondition
+    looks_up, scope = _looks_up_keys(write), _scope_of_keys(write)
     staging = IndexStaging(
         table=write.table,
         engine=write.engine,
         policies=write.policies,
         instant=attempt.instant,
         is_shared=write.non_blocking,
+        inserts=not looks_up,
+        scope=scope,
     )
     return PreparedCommit(
         table=write.table,
@@ -487,10 +491,26 @@ def _prepared_commit(
         checks=checks,
         confirm=None if precondition is None else precondition.confirm,
         staging=staging,
+        key_scope=scope if looks_up else KeyScope.NONE,
         history=None
         if write.history is None
         else ids_of_write(write.history, write.context.schema, attempt.instant.requested),
     )
+
+
+def _looks_up_keys(write: PreparedWrite) -> bool:
+    """Return whether the write adds only keys that it looked up before, or generated."""
+    policy = insert_duplicates(write.policies.write, write.request.operation)
+    generates = write.table.config.keys.generates_keys
+    return write.request.looks_up_keys or policy is not InsertDuplicates.NONE or generates
+
+
+def _scope_of_keys(write: PreparedWrite) -> KeyScope:
+    """Return where look-ups of the write keep keys unique."""
+    if write.non_blocking:
+        return KeyScope.NONE
+    is_global = write.context.layout.global_keys or not write.table.config.is_partitioned
+    return KeyScope.TABLE if is_global else KeyScope.PARTITION
 
 
 def _replaced_groups(

@@ -250,3 +250,31 @@ def test_checksum_files_of_hadoop_are_no_file_groups() -> None:
     check_listing(storage)
     logs = [name for name in storage.list_names(f"{METADATA}/files") if ".log." in name and not name.endswith(".crc")]
     assert {name.split("_")[0] for name in logs} == {".files-0000-0"}
+
+
+def test_change_of_columns_leaves_due_services_to_the_next_write() -> None:
+    """A compaction of all listings and statistics would take longer than the change itself."""
+    table = table_of()
+    for number in range(4):
+        write(table, number)
+    storage = storage_of(table)
+    before = completed(storage)[Action.COMMIT]
+    table.alter().add_column("w", "string").execute()
+    table.alter().rename_column("w", "u").execute()
+    assert completed(storage)[Action.COMMIT] == before
+    assert completed(storage)[Action.DELTACOMMIT] >= 6
+    write(table, 4)
+    assert completed(storage)[Action.COMMIT] == before + 1
+    check_listing(storage)
+    assert len(data_rows(table)) == 5
+
+
+def test_many_changes_of_columns_run_services_once_twice_as_many_commits_wait() -> None:
+    table = table_of()
+    write(table, 0)
+    counts = []
+    for number in range(12):
+        table.alter().add_column(f"c{number}", "string").execute()
+        counts.append(completed(storage_of(table))[Action.COMMIT])
+    assert counts[0] == 0 and counts[-1] == 1, counts
+    check_listing(storage_of(table))

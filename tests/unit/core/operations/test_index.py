@@ -184,9 +184,10 @@ def test_write_that_began_before_the_index_was_declared_records_its_values(
 
     stage, calls = IndexStaging.stage, list[bool]()
 
-    def stage_then_declare(staging: IndexStaging, *given: Any, again: bool = False) -> Any:
+    def stage_then_declare(staging: IndexStaging, commit: Any, timeline: Any = None) -> Any:
+        again = timeline is not None
         calls.append(again)
-        found = stage(staging, *given, again=again)
+        found = stage(staging, commit, timeline)
         if not again:
             other.services.index.schedule()
         return found

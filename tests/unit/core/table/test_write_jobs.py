@@ -98,6 +98,11 @@ def test_partitions_are_replaced_and_deleted(location: str) -> None:
         ("hoodie.datasource.write.table.type", "MERGE_ON_READ"),
         ("hoodie.datasource.write.keygenerator.class", "org.apache.hudi.keygen.ComplexKeyGenerator"),
         ("hoodie.datasource.write.hive_style_partitioning", "true"),
+        ("hoodie.datasource.write.hive_style_partitioning", "flase"),
+        ("hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", "true"),
+        ("hoodie.table.cdc.enabled", "true"),
+        ("hoodie.table.cdc.enabled", "flase"),
+        ("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE"),
         ("hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"),
         ("hoodie.datasource.write.payload.class", "org.apache.hudi.common.model.PartialUpdateAvroPayload"),
     ],
@@ -203,4 +208,25 @@ def test_inserts_drop_stored_keys_by_the_option_of_hudi(location: str) -> None:
     save(location, batch(("a", 1, "mon")))
     insert = {OPERATION: "insert", "hoodie.datasource.write.insert.drop.duplicates": "true"}
     save(location, batch(("a", 2, "mon"), ("b", 1, "mon")), **insert)
+    assert stored(location) == [("a", 1), ("b", 1)]
+
+
+def test_new_table_without_change_logs_refuses_an_unknown_content_of_them(location: str) -> None:
+    with pytest.raises(UserError, match="change logs hold OP_KEY_ONLY, DATA_BEFORE, DATA_BEFORE_AFTER, not 'BEFORE'"):
+        save(location, batch(("a", 1, "mon")), **{"hoodie.table.cdc.supplemental.logging.mode": "before"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.datasource.write.hive_style_partitioning", "false"),
+        ("hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", "False"),
+        ("hoodie.table.cdc.enabled", "false"),
+        ("hoodie.write.table.version", "9"),
+        ("lakehouse.readers", "hudi 1.2"),
+    ],
+)
+def test_options_that_agree_with_the_table_are_accepted(location: str, key: str, value: str) -> None:
+    save(location, batch(("a", 1, "mon")))
+    save(location, batch(("b", 1, "mon")), **{key: value})
     assert stored(location) == [("a", 1), ("b", 1)]

@@ -77,6 +77,26 @@ def test_partitions_from_before_a_rename_are_not_shown_with_nulls() -> None:
     assert run(job).published == ()
 
 
+def test_partitions_from_before_a_retype_are_not_shown_if_readers_cannot_convert_them() -> None:
+    """Spark and Hive read integers as longer integers, but fail at integers in a column of strings."""
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    before = job.metastore.table("sales", "orders")
+    job.table.alter().change_type("v", "string").execute()
+    later = rows_of(("a", "2025-03-03T01:00:00", 4))
+    job.table.upsert(later.set_column(later.schema.get_field_index("v"), "v", later.column("v").cast("string")))
+    request = PublishRequest(names=("dt=2025-03-02",), newest=True, force=True)
+    with pytest.raises(UnsupportedError, match=r"from before a column was renamed, retyped.*: dt=2025-03-01\. "):
+        run(job, request)
+    assert (job.metastore.table("sales", "orders"), shown(job)) == (before, DAY_ONE)
+    withdraw(job, ["dt=2025-03-01"])
+    assert run(job, request).published == ("dt=2025-03-02",)
+    kinds = {column.name: column.type for column in job.metastore.table("sales", "orders").columns}  # type: ignore[union-attr]
+    assert kinds["v"] == "string"
+
+
 def test_published_partition_is_unchanged_until_a_forced_request() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):

@@ -80,7 +80,7 @@ def test_sync_refuses_files_with_earlier_names_unless_readers_use_schema_on_read
     sync(table, metastore)
     assert [c.name for c in synced(metastore).columns[-2:]] == ["id", "fare"]
     table.alter().rename_column("fare", "price").execute()
-    with pytest.raises(UnsupportedError, match="present names of all columns"):
+    with pytest.raises(UnsupportedError, match="present names and types of all columns"):
         sync(table, metastore)
     assert [c.name for c in synced(metastore).columns[-2:]] == ["id", "fare"]
     sync(Table.open(table.location, options={**OPTIONS, "lakehouse.sync.renamed.columns": "true"}), metastore)
