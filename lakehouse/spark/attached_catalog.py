@@ -72,7 +72,7 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
     def table(tableName: str) -> DataFrame:
         """Return the rows of a table in the attached catalog or in Spark; see `SparkSession.table`."""
         name = name_parts(tableName)
-        if not session.belongs(name) and name[-1].lower() not in session.views:
+        if not session.belongs(name) and session.view(name[-1]) is None:
             return type(spark).table(spark, tableName)
         return sql(f"SELECT * FROM {'.'.join(quoted(part) for part in name)}")
 
@@ -135,6 +135,10 @@ class SparkSqlEngine:
     def has_view(self, name: str) -> bool:
         """Return whether the session has a temporary view with this name."""
         return bool(self.session._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
+
+    def drop_view(self, name: str) -> None:
+        """Drop a temporary view of the session with this name, if there is one."""
+        self.session.catalog.dropTempView(name)
 
     def has_relation(self, name: Sequence[str]) -> bool:
         """Return whether Spark has a table or view with this name."""

@@ -52,6 +52,15 @@ class DuckDbEngine:
         )
         return bool(self.connection.execute(query, [name]).fetchall()[0][0])
 
+    def drop_view(self, name: str) -> None:
+        """Drop a view of DuckDB with this name, if there is one; raise UserError for a table."""
+        if not self.has_view(name):
+            return
+        try:
+            self.connection.execute(f"DROP VIEW {quoted(name, self.mark)}")
+        except self._duckdb.Error as error:
+            raise UserError(f"{name} is a temporary table: DROP TABLE {quoted(name)} first") from error
+
     def has_relation(self, name: Sequence[str]) -> bool:
         """Return whether DuckDB has a table or view with this name."""
         self._end_result()

@@ -65,6 +65,9 @@ class QueryEngine(Protocol):
     def has_view(self, name: str) -> bool:
         """Return whether a temporary view with this name exists."""
 
+    def drop_view(self, name: str) -> None:
+        """Drop a temporary view with this name, if there is one; raise UserError for a temporary table."""
+
     def has_relation(self, name: Sequence[str]) -> bool:
         """Return whether the engine itself has a table or view with these parts as its name."""
 

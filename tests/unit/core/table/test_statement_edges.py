@@ -43,3 +43,26 @@ def test_deletes_find_rows_whose_ordering_column_belongs_to_the_key(kind: str, p
     assert values(table) == [30, 40]
     table.delete([{"id": 2, "at": 3}] if partition is None else pa.table({"id": [2], "at": [3]}))
     assert values(table) == [40]
+
+
+@pytest.mark.parametrize(
+    "strings",
+    [
+        pa.array(["b", "z"], pa.string_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.uint32()), pa.array(["b", "z"], pa.string_view())),
+        pa.RunEndEncodedArray.from_arrays([1, 2], ["b", "z"]),
+        pa.array(["b", "z"], pa.large_string()),
+    ],
+    ids=lambda strings: str(strings.type),
+)
+def test_merge_takes_strings_in_every_form_of_arrow(strings: pa.Array) -> None:
+    table = create(pa.table({"id": ["a", "b"], "v": ["x", "y"]}))
+    source = pa.table({"id": strings, "v": strings, "st": pa.array([{"q": "1"}, {"q": "2"}])})
+    nested = pa.array([{"q": "1"}, {"q": "2"}], pa.struct([("q", pa.string_view())]))
+    source = source.set_column(2, "st", nested)
+    for rows in (source, source.to_reader(), source.combine_chunks().to_batches()[0]):
+        table.merge(rows, on=["id"]).when_matched_update({"v": "source.v || source.st.q"}).execute()
+    assert values(table) == ["b1", "x"]
+    merge = table.merge(source, on=["id"]).when_matched_delete("source.st.q = '1'")
+    merge.when_not_matched_insert({"id": "source.id", "v": "source.v"}).execute()
+    assert values(table) == ["x", "z"]
