@@ -19,6 +19,8 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.rows.partition_path import parse_partition_path
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.commit import Operation
+from lakehouse.model.display import count_text
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import literal_text
 from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
@@ -160,17 +162,31 @@ def matching_partitions(table: Table, values: Mapping[str, str | None]) -> tuple
 
 
 def outcome_rows(outcome: Committed | NothingToDo) -> pa.Table:
-    """Return the result of a write as one row: affected rows, the instant, or the reason why there is none."""
-    is_commit = isinstance(outcome, Committed)
-    totals = outcome.totals if isinstance(outcome, Committed) else None
-    numbers = (
-        (0, 0, 0, 0) if totals is None else (outcome.rows, totals.inserts, totals.updates, totals.deletes)  # type: ignore[union-attr]
-    )
+    """Return the result of a write as one row: affected rows, the instant, or the reason why there is none.
+
+    For a commit, `reason` has the rows without effect. Whole partitions are removed without counting their rows.
+    """
     names = ("num_affected_rows", "num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+    numbers: tuple[int | None, ...] = (0, 0, 0, 0)
+    instant, reason = None, str(getattr(outcome, "reason", ""))
+    if isinstance(outcome, Committed):
+        totals = outcome.totals
+        numbers = (outcome.rows, totals.inserts, totals.updates, totals.deletes)
+        if outcome.metadata.operation == Operation.DELETE_PARTITION:
+            numbers = (None, 0, 0, None)
+        instant, reason = outcome.instant.requested, _without_effect(outcome)
     counts = {name: pa.array([number], pa.int64()) for name, number in zip(names, numbers, strict=True)}
-    instant = outcome.instant.requested if isinstance(outcome, Committed) else None
-    reason = "" if is_commit else str(getattr(outcome, "reason", ""))
     return pa.table({**counts, "instant": pa.array([instant], pa.string()), "reason": pa.array([reason], pa.string())})
+
+
+def _without_effect(outcome: Committed) -> str:
+    """Return the numbers of rows of a statement that changed nothing, with the reasons."""
+    counts = (
+        (outcome.ignored_updates, "update", "without effect: the ordering value is lower than the stored one"),
+        (outcome.late_rows_dropped, "row", "dropped: older than a deleted row with the same key"),
+        (outcome.duplicates_dropped, "row", "dropped: another row has the same key"),
+    )
+    return "; ".join(f"{count_text(number, noun)} {rest}" for number, noun, rest in counts if number)
 
 
 def _truncated(table: Table, paths: Sequence[str]) -> Committed | NothingToDo:

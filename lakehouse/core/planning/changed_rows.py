@@ -388,7 +388,9 @@ def assigned(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         return cast_value(values, kind) if is_text and not pa.types.is_string(kind) else stored_cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"column {name!r} has the type {kind}, and a value of type {values.type} does not fit: {error}", column=name
+            f"column {name!r} has the type {kind}, and a value of type {values.type} does not fit: {error}. "
+            "Convert it in the statement, for example with round or CAST",
+            column=name,
         ) from None
     except UserError as error:
         raise UserError(f"column {name!r}: {error}", column=name) from None
