@@ -28,9 +28,12 @@ from lakehouse.sql.direct_errors import missing_namespace, missing_table
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import TABLE_FUNCTIONS
 from lakehouse.sql.session import SqlSession
-from lakehouse.sql.tokens import SPARK, name_parts, quoted
+from lakehouse.sql.tokens import SPARK, name_parts, quoted, tokens_of
 
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+#: Settings that change the meaning of quotes and backslashes.
+_DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")
+_ESCAPED = "spark.sql.parser.escapedStringLiterals"
 
 
 def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> None:
@@ -131,6 +134,20 @@ class SparkSqlEngine:
     def is_utc(self) -> bool:
         """Whether the session reads timestamps without a zone as UTC."""
         return self.session.conf.get("spark.sql.session.timeZone") in _UTC
+
+    def text_problem(self, text: str) -> str:
+        """Return why a setting of Spark gives quotes of a statement another meaning; empty if none does."""
+        if '"' not in text and "\\" not in text:
+            return ""
+        quoted_twice = [token.text for token in tokens_of(text, SPARK) if text[token.start] == '"']
+        if quoted_twice and all(self.option(key) == "true" for key in _DOUBLE_QUOTED):
+            return (
+                f"{_DOUBLE_QUOTED[1]}=true makes {quoted_twice[0]!r} an identifier, and here it is a string: write "
+                "strings in single quotes and identifiers in backticks"
+            )
+        if "\\" in text and self.option(_ESCAPED) == "true":
+            return f"{_ESCAPED}=true gives backslashes another meaning than here: SET {_ESCAPED} = false"
+        return ""
 
     def has_view(self, name: str) -> bool:
         """Return whether the session has a temporary view with this name."""

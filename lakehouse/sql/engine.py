@@ -62,6 +62,9 @@ class QueryEngine(Protocol):
     def is_utc(self) -> bool:
         """Whether timestamps without a zone are UTC."""
 
+    def text_problem(self, text: str) -> str:
+        """Return why a setting of the session gives quotes of a statement another meaning; empty if none does."""
+
     def has_view(self, name: str) -> bool:
         """Return whether a temporary view with this name exists."""
 

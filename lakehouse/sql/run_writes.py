@@ -26,6 +26,7 @@ from lakehouse.sql.references import literal_text
 from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
 from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
 from lakehouse.sql.tokens import Token, quoted, tokens_of
+from lakehouse.sql.zones import require_no_zone, zoned_columns
 
 _OPERATIONS = ("insert", "upsert", "bulk_insert")
 _SUBQUERY = ("SELECT", "EXISTS")
@@ -61,6 +62,8 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
     where = _own(_expression(statement.where, session, parameters), alias, session)
     values = {name: _own(text, alias, session) for name, text in texts.items()}
+    if not session.engine.is_utc:
+        require_no_zone((where,), values, zoned_columns(table.schema), session.engine.dialect)
     if any(_has_subquery(text, session) for text in (where, *values.values())):
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
@@ -78,6 +81,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
         own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        if not session.engine.is_utc:
+            require_no_zone((where,), {}, zoned_columns(table.schema), session.engine.dialect)
         return outcome_rows(table.delete_where(_own(where, own, session)))
     # A generated key is stored in the meta column only.
     fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
@@ -118,11 +123,18 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     if not session.belongs(statement.name):
         return None
     table = session.open(statement.name)
+    # DuckDB ends the rows of the source with its next query.
+    is_utc = session.engine.is_utc
     mark = session.engine.mark
     alias = quoted(statement.source_alias, mark)
     named = f"{alias}({', '.join(quoted(name, mark) for name in statement.source_columns)})"
     columns = named if statement.source_columns else alias
     source = session.query(f"SELECT * FROM {statement.source} AS {columns}", parameters)
+    if not is_utc:
+        zoned = zoned_columns(table.schema, session.engine.schema(source))
+        for clause in statement.clauses:
+            values = {name.rpartition(".")[2]: text for name, text in clause.assignments}
+            require_no_zone((statement.on, clause.condition), values, zoned, session.engine.dialect)
     target: Any = table
     builder = target.merge(
         session.engine.source(source),

@@ -52,6 +52,9 @@ class SqlSession(SessionTables):
         Raises UserError for wrong syntax, an unknown table, or a statement that the table does not support.
         """
         _check_characters(text)
+        problem = self.engine.text_problem(text)
+        if problem and self.mentions(text):
+            raise UserError(problem)
         wrong_syntax: UserError | None = None
         try:
             statement = recognise(text, self.engine.dialect)
