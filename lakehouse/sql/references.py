@@ -122,7 +122,7 @@ def find_references(text: str, dialect: str) -> QueryReferences:
     trees = [tree for tree in parsed if tree is not None]
     if len(trees) != 1 or isinstance(trees[0], exp.Command):
         raise UnparsedStatement
-    tree = trees[0]
+    tree: Node = trees[0]
     target = _created(tree)
     spans = [table for table in _tables(tree, blanks) if table is not target]
     return QueryReferences(
