@@ -131,12 +131,15 @@ def _print_table(rows: pa.RecordBatchReader, limit: int | None) -> None:
 
 
 def _print_outcome(row: dict[str, Any]) -> None:
-    if row["reason"]:
+    if row["instant"] is None:
         print(row["reason"])
         return
     changes = {"inserted": "num_inserted_rows", "updated": "num_updated_rows", "deleted": "num_deleted_rows"}
     counts = ", ".join(f"{row[name]:,} {verb}" for verb, name in changes.items() if row[name])
-    print(f"{row[_OUTCOME]:,} rows{f': {counts}' if counts else ''} in {row['instant']}")
+    # A change of columns has no rows, and whole partitions are removed without counting their rows.
+    rows = f"{row[_OUTCOME]:,} rows: {counts}" if counts else "done"
+    note = f"; {row['reason']}" if row["reason"] else ""
+    print(f"{rows} in {row['instant']}{note}")
 
 
 @contextmanager

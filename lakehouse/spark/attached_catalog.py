@@ -28,9 +28,12 @@ from lakehouse.sql.direct_errors import missing_namespace, missing_table
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import TABLE_FUNCTIONS
 from lakehouse.sql.session import SqlSession
-from lakehouse.sql.tokens import SPARK, name_parts, quoted
+from lakehouse.sql.tokens import SPARK, name_parts, quoted, tokens_of
 
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+#: Settings that change the meaning of quotes and backslashes.
+_DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")
+_ESCAPED = "spark.sql.parser.escapedStringLiterals"
 
 
 def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> None:
@@ -72,7 +75,7 @@ def attach(spark: SparkSession, catalog: SqlCatalog, *, warehouse: str = "") -> 
     def table(tableName: str) -> DataFrame:
         """Return the rows of a table in the attached catalog or in Spark; see `SparkSession.table`."""
         name = name_parts(tableName)
-        if not session.belongs(name) and name[-1].lower() not in session.views:
+        if not session.belongs(name) and session.view(name[-1]) is None:
             return type(spark).table(spark, tableName)
         return sql(f"SELECT * FROM {'.'.join(quoted(part) for part in name)}")
 
@@ -132,9 +135,27 @@ class SparkSqlEngine:
         """Whether the session reads timestamps without a zone as UTC."""
         return self.session.conf.get("spark.sql.session.timeZone") in _UTC
 
+    def text_problem(self, text: str) -> str:
+        """Return why a setting of Spark gives quotes of a statement another meaning; empty if none does."""
+        if '"' not in text and "\\" not in text:
+            return ""
+        quoted_twice = [token.text for token in tokens_of(text, SPARK) if text[token.start] == '"']
+        if quoted_twice and all(self.option(key) == "true" for key in _DOUBLE_QUOTED):
+            return (
+                f"{_DOUBLE_QUOTED[1]}=true makes {quoted_twice[0]!r} an identifier, and here it is a string: write "
+                "strings in single quotes and identifiers in backticks"
+            )
+        if "\\" in text and self.option(_ESCAPED) == "true":
+            return f"{_ESCAPED}=true gives backslashes another meaning than here: SET {_ESCAPED} = false"
+        return ""
+
     def has_view(self, name: str) -> bool:
         """Return whether the session has a temporary view with this name."""
         return bool(self.session._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
+
+    def drop_view(self, name: str) -> None:
+        """Drop a temporary view of the session with this name, if there is one."""
+        self.session.catalog.dropTempView(name)
 
     def has_relation(self, name: Sequence[str]) -> bool:
         """Return whether Spark has a table or view with this name."""

@@ -112,6 +112,13 @@ def _created(session: SessionTables, text: str, error: EngineError) -> UserError
     cursor.accept("OR", "REPLACE")
     if cursor.at == 0 or not cursor.accept("TABLE"):
         return None
+    cursor.accept("IF", "NOT", "EXISTS")
+    cursor.parts()
+    if cursor.accept("LIKE"):
+        return UserError(
+            "CREATE TABLE ... LIKE is not supported: use CREATE TABLE ... USING lakehouse TBLPROPERTIES (primaryKey = "
+            "'id') AS SELECT * FROM t WHERE false"
+        )
     cursor.until("USING")
     if cursor.accept("USING"):
         used = cursor.token.text if cursor.token is not None else ""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.expressions.casts import cast_value
 from lakehouse.core.rows.python_values import stored_cast
 from lakehouse.core.table.dataset import DatasetScanner, TableDataset
 from lakehouse.core.table.scan import TableScan
@@ -21,12 +22,13 @@ from lakehouse.sql.engine import EngineError, Parameters, Target
 from lakehouse.sql.tokens import SHELL, quoted
 
 _BATCH_ROWS = 65_536
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z")
 
 
 class DuckDbEngine:
     """A connection to DuckDB in memory."""
 
-    dialect, mark, prunes, session, is_utc = SHELL, '"', True, None, True
+    dialect, mark, prunes, session = SHELL, '"', True, None
 
     def __init__(self) -> None:
         self._duckdb = _duckdb()
@@ -43,6 +45,16 @@ class DuckDbEngine:
         """Close the connection."""
         self.connection.close()
 
+    @property
+    def is_utc(self) -> bool:
+        """Whether the connection reads timestamps without a zone as UTC, unless SET TimeZone changed that."""
+        self._end_result()
+        return str(self.connection.execute("SELECT current_setting('TimeZone')").fetchall()[0][0]) in _UTC
+
+    def text_problem(self, text: str) -> str:
+        """Return an empty string: no setting of DuckDB changes the quotes of a statement."""
+        return ""
+
     def has_view(self, name: str) -> bool:
         """Return whether a table or view with this name exists in DuckDB."""
         self._end_result()
@@ -51,6 +63,15 @@ class DuckDbEngine:
             "AND table_catalog IN ('memory', 'temp')"
         )
         return bool(self.connection.execute(query, [name]).fetchall()[0][0])
+
+    def drop_view(self, name: str) -> None:
+        """Drop a view of DuckDB with this name, if there is one; raise UserError for a table."""
+        if not self.has_view(name):
+            return
+        try:
+            self.connection.execute(f"DROP VIEW {quoted(name, self.mark)}")
+        except self._duckdb.Error as error:
+            raise UserError(f"{name} is a temporary table: DROP TABLE {quoted(name)} first") from error
 
     def has_relation(self, name: Sequence[str]) -> bool:
         """Return whether DuckDB has a table or view with this name."""
@@ -226,7 +247,9 @@ def _column(batch: pa.RecordBatch, target: Target) -> pa.Array:
     if values.type == kind:
         return values
     try:
-        return stored_cast(values, kind)
+        # A text without a zone is a time in UTC, as in an assignment.
+        is_moment = pa.types.is_string(values.type) and pa.types.is_timestamp(kind)
+        return cast_value(values, kind) if is_moment else stored_cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
             f"column {target.field.name}: a value of type {values.type} cannot be stored as {kind} without loss: "

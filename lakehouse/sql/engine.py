@@ -62,8 +62,14 @@ class QueryEngine(Protocol):
     def is_utc(self) -> bool:
         """Whether timestamps without a zone are UTC."""
 
+    def text_problem(self, text: str) -> str:
+        """Return why a setting of the session gives quotes of a statement another meaning; empty if none does."""
+
     def has_view(self, name: str) -> bool:
         """Return whether a temporary view with this name exists."""
+
+    def drop_view(self, name: str) -> None:
+        """Drop a temporary view with this name, if there is one; raise UserError for a temporary table."""
 
     def has_relation(self, name: Sequence[str]) -> bool:
         """Return whether the engine itself has a table or view with these parts as its name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from lakehouse.errors import UserError
 from lakehouse.sql.changes import delete, insert, merge, update
 from lakehouse.sql.definitions import alter_table, create, drop
 from lakehouse.sql.properties import partition_values, static_partition
@@ -28,6 +29,8 @@ from lakehouse.sql.tokens import Cursor, split_list, tokens_of
 
 _NAMESPACES = ("NAMESPACES", "DATABASES", "SCHEMAS")
 _NAMESPACE = ("NAMESPACE", "DATABASE", "SCHEMA")
+#: Statements DESCRIBE of Delta, each with the equivalent.
+_DELTA_WORDS = {"HISTORY": "CALL show_commits(table => '...')", "DETAIL": "DESCRIBE EXTENDED"}
 
 
 def recognise(text: str, dialect: str) -> Statement:
@@ -127,7 +130,10 @@ def _pattern(cursor: Cursor) -> str:
 
 
 def _describe(cursor: Cursor) -> Statement:
-    if cursor.one_of("QUERY", "FUNCTION", "NAMESPACE", "DATABASE", "SCHEMA", "HISTORY", "DETAIL"):
+    other = cursor.one_of("QUERY", "FUNCTION", "NAMESPACE", "DATABASE", "SCHEMA", *_DELTA_WORDS)
+    if other in _DELTA_WORDS and cursor.token is not None and cursor.token.is_name:
+        raise UserError(f"DESCRIBE {other} is not supported for tables of the catalog: use {_DELTA_WORDS[other]}")
+    if other:
         return PassThrough()
     cursor.accept("TABLE")
     is_extended = bool(cursor.one_of("EXTENDED", "FORMATTED"))

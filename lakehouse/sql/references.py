@@ -77,11 +77,14 @@ class QueryReferences:
     """The references in a statement.
 
     `is_read` is whether a view can replace a reference. `words` are all names and words of the statement in lower
-    case. If `has_star`, the query needs all columns.
+    case. If `has_star`, the query needs all columns. `created` is the name of the table or view that the statement
+    creates in the engine, unless it is temporary; `makes_table` is whether it is a table.
     """
 
     text: str
     is_read: bool = True
+    created: tuple[str, ...] = ()
+    makes_table: bool = False
     references: tuple[Reference, ...] = ()
     words: frozenset[str] = frozenset()
     has_star: bool = False
@@ -119,15 +122,35 @@ def find_references(text: str, dialect: str) -> QueryReferences:
     trees = [tree for tree in parsed if tree is not None]
     if len(trees) != 1 or isinstance(trees[0], exp.Command):
         raise UnparsedStatement
-    tree = trees[0]
-    spans = list(_tables(tree, blanks))
+    tree: Node = trees[0]
+    target = _created(tree)
+    spans = [table for table in _tables(tree, blanks) if table is not target]
     return QueryReferences(
         text=text,
         is_read=isinstance(tree, _READS),
+        created=() if target is None or _is_temporary(tree) else _name_of(target),
+        makes_table=target is not None and tree.kind == "TABLE",
         references=tuple(_reference(text, tokens, table, tree, blanks) for table in spans),
         words=frozenset(token.text.lower() for token in tokens),
         has_star=_has_star(tree, tokens, spans),
     )
+
+
+def _created(tree: Node) -> exp.Table | None:
+    """Return the name that a statement gives to a new table or view, which is not a reference."""
+    if not isinstance(tree, exp.Create) or tree.kind not in ("TABLE", "VIEW"):
+        return None
+    target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+    return target if isinstance(target, exp.Table) else None
+
+
+def _is_temporary(tree: Node) -> bool:
+    properties = tree.args.get("properties")
+    return properties is not None and properties.find(exp.TemporaryProperty) is not None
+
+
+def _name_of(table: exp.Table) -> tuple[str, ...]:
+    return tuple(part.name for part in (table.args.get("catalog"), table.args.get("db"), table.this) if part)
 
 
 def _syntax_error(error: Exception) -> str:
@@ -267,7 +290,7 @@ def _span(table: exp.Table) -> tuple[int, int]:
 
 def _reference(text: str, tokens: Sequence[Token], table: exp.Table, tree: Node, blanks: _Blanks) -> Reference:
     start, end = _span(table)
-    name = tuple(part.name for part in (table.args.get("catalog"), table.args.get("db"), table.this) if part)
+    name = _name_of(table)
     following = next((clause for clause in blanks.clauses if clause.start >= end), None)
     version = following if following is not None and not text[end : following.start].strip() else None
     function = ""

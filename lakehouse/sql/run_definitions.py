@@ -124,8 +124,11 @@ def create_view(session: SessionTables, statement: CreateView, _: Parameters) ->
     """Create a view of this session if its query reads tables of the catalog."""
     from_catalog = session.reads_catalog(statement.query)
     name = statement.name[-1].lower()
+    exists = f"the view {name} exists already; use CREATE OR REPLACE TEMPORARY VIEW"
     if not from_catalog:
-        if len(statement.name) == 1 and statement.replace:
+        if len(statement.name) == 1 and session.view(name) is not None:
+            if not statement.replace:
+                raise UserError(exists)
             session.views.pop(name, None)
         return None
     if not statement.is_temporary or len(statement.name) > 1:
@@ -133,8 +136,8 @@ def create_view(session: SessionTables, statement: CreateView, _: Parameters) ->
             "a view in a catalog cannot read tables of the lakehouse catalog, because other sessions do not have their "
             "names: use CREATE TEMPORARY VIEW"
         )
-    if not statement.replace and (name in session.views or session.engine.has_view(name)):
-        raise UserError(f"the view {name} exists already; use CREATE OR REPLACE TEMPORARY VIEW")
+    if not statement.replace and (session.view(name) is not None or session.engine.has_view(name)):
+        raise UserError(exists)
     session.define_view(name, statement.query, statement.columns)
     return outcome_rows(_nothing(f"created view {name}"))
 

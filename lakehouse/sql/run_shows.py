@@ -8,13 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 from lakehouse.sql.engine import Parameters
 from lakehouse.sql.run_writes import matching_partitions
 from lakehouse.sql.session_tables import SessionTables
 from lakehouse.sql.statements import Describe, ShowIndexes, ShowTable, ShowTables
 from lakehouse.sql.types import column_text, type_text
+
+#: Indexes that CREATE INDEX declares before they are built.
+_DECLARED_KINDS = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
 
 
 def table_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -87,13 +92,16 @@ def show_table(session: SessionTables, statement: ShowTable, _: Parameters) -> p
 
 
 def show_indexes(session: SessionTables, statement: ShowIndexes, _: Parameters) -> pa.Table | None:
-    """Return the partitions of the metadata table: indexes that are built, and those that are being built."""
+    """Return the partitions of the metadata table that are built or being built, and indexes that are only declared."""
     if not session.belongs(statement.name):
         return None
-    raw = session.names.open(statement.name).config.raw
+    table = session.names.open(statement.name)
+    raw = table.config.raw
     built = [name for name in raw.get("hoodie.table.metadata.partitions", "").split(",") if name]
     building = [name for name in raw.get("hoodie.table.metadata.partitions.inflight", "").split(",") if name]
     rows = [(name, "built") for name in built] + [(name, "building") for name in building if name not in built]
+    declared = [name for name in read_definitions(table.loaded.env.storage) if partition_kind(name) in _DECLARED_KINDS]
+    rows += [(name, "declared") for name in declared if name not in (*built, *building)]
     return table_of(("index_name", "state"), rows)
 
 

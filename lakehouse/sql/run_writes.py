@@ -19,11 +19,14 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.rows.partition_path import parse_partition_path
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.commit import Operation
+from lakehouse.model.display import count_text
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import literal_text
 from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
 from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
 from lakehouse.sql.tokens import Token, quoted, tokens_of
+from lakehouse.sql.zones import require_no_zone, zoned_columns
 
 _SUBQUERY = ("SELECT", "EXISTS")
 _FEW_BYTES = 1 << 20
@@ -58,6 +61,8 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
     where = _own(_expression(statement.where, session, parameters), alias, session)
     values = {name: _own(text, alias, session) for name, text in texts.items()}
+    if not session.engine.is_utc:
+        require_no_zone((where,), values, zoned_columns(table.schema), session.engine.dialect)
     if any(_has_subquery(text, session) for text in (where, *values.values())):
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
@@ -75,6 +80,8 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
         own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        if not session.engine.is_utc:
+            require_no_zone((where,), {}, zoned_columns(table.schema), session.engine.dialect)
         return outcome_rows(table.delete_where(_own(where, own, session)))
     # A generated key is stored in the meta column only.
     fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
@@ -115,11 +122,18 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     if not session.belongs(statement.name):
         return None
     table = session.open(statement.name)
+    # DuckDB ends the rows of the source with its next query.
+    is_utc = session.engine.is_utc
     mark = session.engine.mark
     alias = quoted(statement.source_alias, mark)
     named = f"{alias}({', '.join(quoted(name, mark) for name in statement.source_columns)})"
     columns = named if statement.source_columns else alias
     source = session.query(f"SELECT * FROM {statement.source} AS {columns}", parameters)
+    if not is_utc:
+        zoned = zoned_columns(table.schema, session.engine.schema(source))
+        for clause in statement.clauses:
+            values = {name.rpartition(".")[2]: text for name, text in clause.assignments}
+            require_no_zone((statement.on, clause.condition), values, zoned, session.engine.dialect)
     target: Any = table
     builder = target.merge(
         session.engine.source(source),
@@ -159,17 +173,31 @@ def matching_partitions(table: Table, values: Mapping[str, str | None]) -> tuple
 
 
 def outcome_rows(outcome: Committed | NothingToDo) -> pa.Table:
-    """Return the result of a write as one row: affected rows, the instant, or the reason why there is none."""
-    is_commit = isinstance(outcome, Committed)
-    totals = outcome.totals if isinstance(outcome, Committed) else None
-    numbers = (
-        (0, 0, 0, 0) if totals is None else (outcome.rows, totals.inserts, totals.updates, totals.deletes)  # type: ignore[union-attr]
-    )
+    """Return the result of a write as one row: affected rows, the instant, or the reason why there is none.
+
+    For a commit, `reason` has the rows without effect. Whole partitions are removed without counting their rows.
+    """
     names = ("num_affected_rows", "num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+    numbers: tuple[int | None, ...] = (0, 0, 0, 0)
+    instant, reason = None, str(getattr(outcome, "reason", ""))
+    if isinstance(outcome, Committed):
+        totals = outcome.totals
+        numbers = (outcome.rows, totals.inserts, totals.updates, totals.deletes)
+        if outcome.metadata.operation == Operation.DELETE_PARTITION:
+            numbers = (None, 0, 0, None)
+        instant, reason = outcome.instant.requested, _without_effect(outcome)
     counts = {name: pa.array([number], pa.int64()) for name, number in zip(names, numbers, strict=True)}
-    instant = outcome.instant.requested if isinstance(outcome, Committed) else None
-    reason = "" if is_commit else str(getattr(outcome, "reason", ""))
     return pa.table({**counts, "instant": pa.array([instant], pa.string()), "reason": pa.array([reason], pa.string())})
+
+
+def _without_effect(outcome: Committed) -> str:
+    """Return the numbers of rows of a statement that changed nothing, with the reasons."""
+    counts = (
+        (outcome.ignored_updates, "update", "without effect: the ordering value is lower than the stored one"),
+        (outcome.late_rows_dropped, "row", "dropped: older than a deleted row with the same key"),
+        (outcome.duplicates_dropped, "row", "dropped: another row has the same key"),
+    )
+    return "; ".join(f"{count_text(number, noun)} {rest}" for number, noun, rest in counts if number)
 
 
 def _truncated(table: Table, paths: Sequence[str]) -> Committed | NothingToDo:

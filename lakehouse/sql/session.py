@@ -52,6 +52,9 @@ class SqlSession(SessionTables):
         Raises UserError for wrong syntax, an unknown table, or a statement that the table does not support.
         """
         _check_characters(text)
+        problem = self.engine.text_problem(text)
+        if problem and self.mentions(text):
+            raise UserError(problem)
         wrong_syntax: UserError | None = None
         try:
             statement = recognise(text, self.engine.dialect)
@@ -60,6 +63,7 @@ class SqlSession(SessionTables):
                 raise
             statement, wrong_syntax = PassThrough(), error
         run = _RUNNERS.get(type(statement))
+        self._require_no_view(statement)
         try:
             rows = None if run is None else run(self, statement, parameters)
             if rows is None:
@@ -72,6 +76,15 @@ class SqlSession(SessionTables):
             raise unparsed(text, self.engine.dialect, error) from None
         return self.engine.result(rows) if isinstance(rows, pa.Table) else rows
 
+    def _require_no_view(self, statement: Any) -> None:
+        """Raise UserError for a change of a view of this session."""
+        name = getattr(statement, "name", ())
+        if isinstance(statement, _CHANGES) and len(name) == 1 and self.view(name[0]) is not None:
+            raise UserError(
+                f"{name[0]} is a temporary view of this session, which cannot be changed: write the table with its "
+                "namespace, or DROP VIEW first"
+            )
+
 
 def _check_characters(text: str) -> None:
     try:
@@ -83,6 +96,7 @@ def _check_characters(text: str) -> None:
         ) from None
 
 
+_CHANGES = (AlterTable, CreateIndex, Delete, DropIndex, Insert, Merge, Truncate, UnsupportedAlter, Update)
 Runner = Callable[[SqlSession, Any, Parameters], Any]
 _RUNNERS: Mapping[type, Runner] = {
     AlterTable: run_definitions.alter_table,

@@ -39,10 +39,16 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredView:
-    """A view that reads tables of the catalog: its query is expanded in each statement."""
+    """A view that reads tables of the catalog: its query is expanded in each statement.
+
+    Its names mean the tables that they meant when it was defined: `namespace` was the current one, and `tables` are
+    the names without a namespace that were tables of the catalog, in lower case.
+    """
 
     query: str
     columns: tuple[str, ...] = ()
+    namespace: str = ""
+    tables: frozenset[str] = frozenset()
 
 
 def checked_choice(key: str, value: str) -> str:
@@ -77,9 +83,17 @@ class SessionTables:
 
     def belongs(self, name: Name) -> bool:
         """Return whether a name is a table in the catalog, and not a view."""
-        if len(name) == 1 and (name[0].lower() in self.views or self.engine.has_view(name[0])):
+        if len(name) == 1 and (self.view(name[0]) is not None or self.engine.has_view(name[0])):
             return False
         return self.names.exists(name)
+
+    def view(self, name: str) -> StoredView | None:
+        """Return a view of this session; none if the engine got a newer view or table with its name."""
+        stored = self.views.get(name.lower())
+        if stored is not None and self.engine.has_view(name):
+            del self.views[name.lower()]
+            return None
+        return stored
 
     def open(self, name: Name) -> Table:
         """Open a table for a write, with the options of this session."""
@@ -134,9 +148,15 @@ class SessionTables:
             return self.mentions(query)
 
     def define_view(self, name: str, query: str, columns: tuple[str, ...]) -> None:
-        """Define a view; raise the error of its query if it cannot be read."""
+        """Define a view, in place of a view of the engine; raise the error of its query if it cannot be read."""
         self.query(query, NO_PARAMETERS)
-        self.views[name] = StoredView(query=query, columns=columns)
+        references = find_references(query, self.engine.dialect).references
+        single = {reference.name for reference in references if len(reference.name) == 1 and not reference.function}
+        tables = frozenset(table[0].lower() for table in single if self.belongs(table))
+        if name in {table[0].lower() for table in single} - tables:
+            raise UserError(f"the view {name} would read itself; choose another name")
+        self.engine.drop_view(name)
+        self.views[name] = StoredView(query=query, columns=columns, namespace=self.names.current, tables=tables)
 
     def engine_namespaces(self) -> tuple[str, ...]:
         """Return the namespaces of the engine's own catalog."""
@@ -160,18 +180,29 @@ class SessionTables:
             return False
         return any(entry.name.lower() in words for entry in self.catalog.list_tables(self.names.current))
 
-    def _rewrite(self, text: str, views: Views, scans: dict[Any, TableScan | pa.Table], path: tuple[str, ...]) -> str:
+    # parameters: the text, the results for all texts of a statement, and the views that contain the text
+    def _rewrite(
+        self,
+        text: str,
+        views: Views,
+        scans: dict[Any, TableScan | pa.Table],
+        path: tuple[str, ...],
+        tables: frozenset[str] = frozenset(),
+    ) -> str:
+        """Return a query with views in place of references; `tables` are names that no view hides."""
         query = find_references(text, self.engine.dialect)
+        self._require_new_name(query)
         replacements: dict[Reference, str] = {}
         for reference in query.references:
-            stored = self._stored(reference)
+            is_table = len(reference.name) == 1 and reference.name[0].lower() in tables
+            stored = None if is_table else self._stored(reference)
             if stored is not None:
                 name = reference.name[0].lower()
                 if name in path:
                     raise UserError(f"the view {name} refers to itself")
-                inner = self._rewrite(stored.query, views, scans, (*path, name))
-                replacements[reference] = _expanded(inner, stored.columns, self.engine.mark)
-            elif reference.function or self.belongs(reference.name):
+                inner = self._expanded(stored, views, scans, (*path, name))
+                replacements[reference] = _named(inner, stored.columns, self.engine.mark)
+            elif is_table or reference.function or self.belongs(reference.name):
                 view = f"lakehouse_view_{next(_NUMBERS)}"
                 if not query.is_read:
                     raise UnparsedStatement
@@ -179,10 +210,41 @@ class SessionTables:
                 replacements[reference] = view
         return replaced(text, replacements, self.engine.mark) if replacements else text
 
+    def _expanded(
+        self, stored: StoredView, views: Views, scans: dict[Any, TableScan | pa.Table], path: tuple[str, ...]
+    ) -> str:
+        """Return the query of a view with the names that it had when it was defined."""
+        current = self.names.current
+        self.names.current = stored.namespace
+        try:
+            return self._rewrite(stored.query, views, scans, path, stored.tables)
+        finally:
+            self.names.current = current
+
+    def _require_new_name(self, query: QueryReferences) -> None:
+        """Raise UserError for a new table or view of the engine that a table of the catalog would hide, or that ends.
+
+        DuckDB has its tables in memory: a table that is not declared as temporary would be lost with the session.
+        """
+        name = query.created
+        if not name:
+            return
+        if self.belongs(name):
+            raise UserError(
+                f"table {'.'.join(name)} exists already in the catalog. Choose another name, or write CREATE TEMPORARY "
+                "for an object of this session that comes first, or INSERT INTO to add rows"
+            )
+        if query.makes_table and self.engine.session is None and len(name) == 1:
+            raise UserError(
+                f"CREATE TABLE {name[0]}: the table would be lost when this session ends. Write CREATE TEMPORARY TABLE "
+                "if it is for this session only, or CREATE TABLE namespace.name (id INT, ...) USING lakehouse "
+                "TBLPROPERTIES (primaryKey = 'id')"
+            )
+
     def _stored(self, reference: Reference) -> StoredView | None:
         if len(reference.name) != 1 or reference.function:
             return None
-        return self.views.get(reference.name[0].lower())
+        return self.view(reference.name[0])
 
     def _scan(
         self, reference: Reference, query: QueryReferences, scans: dict[Any, TableScan | pa.Table]
@@ -201,7 +263,7 @@ class SessionTables:
         return narrowed(scan, reference, query, self.engine)
 
 
-def _expanded(query: str, columns: tuple[str, ...], mark: str) -> str:
+def _named(query: str, columns: tuple[str, ...], mark: str) -> str:
     if not columns:
         return f"({query})"
     names = ", ".join(f"{mark}{column.replace(mark, mark * 2)}{mark}" for column in columns)

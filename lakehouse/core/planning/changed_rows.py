@@ -121,9 +121,12 @@ class Statement:
         return groups, tuple(one | two for one, two in zip(bits, deletes, strict=True))
 
     def is_unordered(self, name: str, clause: Clause) -> bool:
-        """Return whether rows of a clause leave an ordering column null: such a delete always wins."""
+        """Return whether rows of a clause leave an ordering column null: such a delete always wins.
+
+        A column that also identifies the row keeps its value: without it the delete would not find the row.
+        """
         leaves = clause.verb is Verb.DELETE and not self.orders_deletes and name in self._ordering
-        return leaves and self.schema.field(name).nullable
+        return leaves and self.schema.field(name).nullable and name not in (*self.keys, *self.partitions)
 
     def target_columns(self) -> tuple[str, ...]:
         """Return the columns of the table that the clauses and the join read."""
@@ -385,7 +388,9 @@ def assigned(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         return cast_value(values, kind) if is_text and not pa.types.is_string(kind) else stored_cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"column {name!r} has the type {kind}, and a value of type {values.type} does not fit: {error}", column=name
+            f"column {name!r} has the type {kind}, and a value of type {values.type} does not fit: {error}. "
+            "Convert it in the statement, for example with round or CAST",
+            column=name,
         ) from None
     except UserError as error:
         raise UserError(f"column {name!r}: {error}", column=name) from None

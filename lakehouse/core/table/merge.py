@@ -25,7 +25,7 @@ from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.input_rows import InputRules, input_batch
-from lakehouse.core.table.merge_source import MergeSource, data_schema, merge_source, repeated_rows
+from lakehouse.core.table.merge_source import MergeSource, data_schema, merge_source, plain_rows, repeated_rows
 from lakehouse.core.table.statements import (
     StatementRun,
     TableAccess,
@@ -115,6 +115,7 @@ class MergeBuilder:
                 f"{self.table.location}: the table has no columns yet. Create it with schema=..., or write rows first"
             )
         is_distributed = not isinstance(rows, ARROW_FRAMES)
+        rows = rows if is_distributed else plain_rows(rows)
         names = Names(
             target=target,
             source=data_schema(frame_schema(rows) if is_distributed else rows.schema),

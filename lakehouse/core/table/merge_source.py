@@ -108,6 +108,47 @@ def data_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([column for column in schema if column.name not in (*META_COLUMNS, LACKS)])
 
 
+def plain_rows(rows: Any) -> Any:
+    """Return Arrow rows without views of strings and without runs, for which Arrow lacks kernels such as `take`.
+
+    A table stays a table, and a stream stays a stream. Polars exports strings as views.
+    """
+    schema = pa.schema([column.with_type(_plain(column.type)) for column in rows.schema], rows.schema.metadata)
+    if schema == rows.schema:
+        return rows
+    if isinstance(rows, pa.RecordBatchReader):
+        return pa.RecordBatchReader.from_batches(schema, (_plain_batch(batch, schema) for batch in rows))
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    return pa.Table.from_batches([_plain_batch(batch, schema) for batch in batches], schema)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        plain = _plain(kind.value_type)
+        return kind if pa.types.is_dictionary(kind) and plain == kind.value_type else plain
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        value = kind.value_field.with_type(_plain(kind.value_type))
+        return pa.list_(value) if pa.types.is_list(kind) else pa.large_list(value)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_plain_array(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _plain_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type == kind:
+        return values
+    if pa.types.is_dictionary(values.type):
+        return _plain_array(values.dictionary, kind).take(values.indices)
+    return pc.run_end_decode(values).cast(kind) if pa.types.is_run_end_encoded(values.type) else values.cast(kind)
+
+
 def merge_source(rows: Any, names: Names, statement: Statement, limit_bytes: int, stack: ExitStack) -> MergeSource:
     """Read a source: as a table if it fits into `limit_bytes`, otherwise into local files.
 

@@ -172,3 +172,27 @@ def test_earlier_versions_have_the_columns_of_their_time(orders: SqlSession, cat
     assert rows_of(orders, f"SELECT * FROM {old} WHERE id = 1") == [(1, "Rome", 2.5, "2026-01-01")]
     query = f"SELECT o.city, n.note FROM {old} o JOIN sales.orders n ON o.id = n.id WHERE o.city = 'Oslo'"
     assert rows_of(orders, query) == [("Oslo", None)]
+
+
+def test_outcome_has_rows_without_effect_and_no_count_for_whole_partitions(session: SqlSession) -> None:
+    declared = "USING lakehouse TBLPROPERTIES (primaryKey = 'id', orderingFields = 'at')"
+    session.execute(f"CREATE TABLE x.t (id INT, at INT, v INT) {declared}")
+    session.execute("INSERT INTO x.t VALUES (1, 5, 0), (2, 5, 0)")
+    result = session.execute(
+        "MERGE INTO x.t t USING (SELECT 1 AS id, 6 AS at UNION ALL SELECT 2, 4) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET at = s.at"
+    ).read_all()
+    assert result.column("num_updated_rows").to_pylist() == [1]
+    assert result.column("reason").to_pylist() == [
+        "1 update without effect: the ordering value is lower than the stored one"
+    ]
+    result = session.execute("DELETE FROM x.t").read_all()
+    assert (result["num_affected_rows"][0].as_py(), result["num_deleted_rows"][0].as_py()) == (None, None)
+    assert rows_of(session, "SELECT count(*) FROM x.t") == [(0,)]
+
+
+def test_declared_index_is_shown_before_it_is_built(orders: SqlSession) -> None:
+    orders.execute("CREATE INDEX by_city ON sales.orders (city)")
+    assert ("secondary_index_by_city", "declared") in rows_of(orders, "SHOW INDEXES FROM sales.orders")
+    orders.execute("CALL lakehouse.index(table => 'sales.orders', op => 'run')")
+    assert ("secondary_index_by_city", "built") in rows_of(orders, "SHOW INDEXES FROM sales.orders")

@@ -58,7 +58,11 @@ def create_table(
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
     is_created = env.storage.create(PROPERTIES, data)
     if not is_created and not exist_ok:
-        raise UserError(f"{env.storage.root} is already a table; open it, or drop it first", location=env.storage.root)
+        raise UserError(
+            f"{env.storage.root} is already a table: open it, register it with a catalog (in SQL by CREATE TABLE "
+            f"namespace.name USING lakehouse LOCATION '{env.storage.root}'), or delete its files",
+            location=env.storage.root,
+        )
     config = load_config(env.storage)
     # Created second, so that it always agrees with the properties. After a crash in between, the next write creates it.
     store_bucket_rules(env.storage, config.raw)

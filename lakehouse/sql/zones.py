@@ -1,0 +1,80 @@
+"""Refuse changes whose meaning depends on a session time zone other than UTC.
+
+The engine evaluates queries in the time zone of its session. UPDATE, DELETE and MERGE are evaluated by this package, in
+UTC. A condition such as `at = TIMESTAMP '2026-01-31 10:00:00'` would then select other rows than the same condition
+in a query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from lakehouse.errors import UserError
+from lakehouse.sql.tokens import Token, tokens_of
+
+#: The beginning of a date or a time, and the end of one with a time zone.
+_MOMENT, _ZONE = re.compile(r"\s*[+-]?\d{4,}-\d"), re.compile(r"(?:Z|UTC|GMT|[+-]\d{1,2}(?::?\d\d)?|/\w+)\s*$")
+_TIME_OF_DAY = re.compile(r"\d:\d")
+#: Functions and casts between times and dates, texts or parts of a day.
+_FUNCTIONS = frozenset(
+    [
+        "cast", "try_cast", "year", "quarter", "month", "day", "dayofmonth", "dayofyear", "dayofweek",
+        "weekofyear", "hour", "minute", "second", "date_add", "date_sub", "datediff", "add_months", "last_day", "trunc",
+        "date_trunc", "to_date", "to_timestamp", "date_format", "unix_timestamp", "from_unixtime", "concat",
+        "concat_ws",
+    ]
+)  # fmt: skip
+_OPERATORS = ("::", "||")
+#: Words that make a time in the session's zone without a column.
+_MAKERS = frozenset(("timestamp", "timestamp_ltz", "to_timestamp", "from_unixtime", "unix_timestamp"))
+
+
+def zoned_columns(*schemas: pa.Schema | None) -> frozenset[str]:
+    """Return the names of top-level columns with times in a zone, in lower case."""
+    columns = (column for schema in schemas if schema is not None for column in schema)
+    return frozenset(column.name.lower() for column in columns if _has_zone(column.type))
+
+
+def require_no_zone(expressions: Iterable[str], values: Mapping[str, str], zoned: frozenset[str], dialect: str) -> None:
+    """Raise UserError for an expression with another result in UTC than in the session's time zone.
+
+    Args:
+        expressions: Conditions in the dialect.
+        values: Assigned expressions by column.
+        zoned: The columns with times in a zone.
+        dialect: The dialect of the engine.
+    """
+    texts = [
+        *((text, False) for text in expressions),
+        *((text, name.lower() in zoned) for name, text in values.items()),
+    ]
+    for text, is_time in texts:
+        tokens = tokens_of(text, dialect) if text else ()
+        words = {token.text.lower() for token in tokens if not token.is_string}
+        if not (is_time or words & zoned or words & _MAKERS):
+            continue
+        following = [token.text for token in tokens[1:]] + [""]
+        pairs = zip(tokens, following, strict=True)
+        cause = next((token for token, after in pairs if _depends_on_zone(token, is_call=after == "(")), None)
+        if cause is not None:
+            raise UserError(
+                f"{text.strip()!r} depends on the time zone of the session, which is not UTC, at {cause.text!r}: "
+                "UPDATE, DELETE and MERGE read times without a zone in UTC. SET TIME ZONE 'UTC' first, or write "
+                "the zone in each time, such as '2026-01-31 10:00:00Z'"
+            )
+
+
+def _depends_on_zone(token: Token, *, is_call: bool) -> bool:
+    if not token.is_string:
+        return token.text in _OPERATORS or (is_call and not token.is_quoted and token.text.lower() in _FUNCTIONS)
+    has_zone = _ZONE.search(token.text) is not None and _TIME_OF_DAY.search(token.text) is not None
+    return _MOMENT.match(token.text) is not None and not has_zone
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_zone(kind.field(number).type) for number in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and kind.tz is not None

@@ -1,0 +1,68 @@
+"""Statements on unusual tables and values: what changes is compared with the rows that were expected."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table
+from lakehouse.core.operations.commit.results import Committed
+
+NUMBERS = itertools.count()
+KINDS = ("COW", "MOR")
+
+
+def create(rows: pa.Table, kind: str = "COW", **declared: Any) -> Table:
+    """Return a table with some rows."""
+    declared.setdefault("record_key", "id")
+    table = Table.create(f"memory://edges/{next(NUMBERS)}", name="t", table_type=kind, **declared)
+    table.upsert(rows)
+    return table
+
+
+def values(table: Table, name: str = "v") -> list[Any]:
+    """Return the values of a column in order."""
+    return sorted(table.scan(columns=[name]).to_arrow().column(name).to_pylist())
+
+
+@pytest.mark.parametrize("partition", [None, "at"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_deletes_find_rows_whose_ordering_column_belongs_to_the_key(kind: str, partition: str | None) -> None:
+    rows = pa.table({"id": [1, 1, 2, 3], "at": [1, 2, 3, 4], "v": [1, 2, 3, 4]})
+    table = create(rows, kind, record_key=["id", "at"], ordering="at", partition_by=partition)
+    deleted = table.delete_where("v = 2")
+    assert isinstance(deleted, Committed)
+    assert deleted.totals.deletes == 1
+    assert values(table) == [1, 3, 4]
+    table.merge(rows, on=["id", "at"]).when_matched_delete("source.v = 1").when_matched_update(
+        {"v": "source.v * 10"}
+    ).execute()
+    assert values(table) == [30, 40]
+    table.delete([{"id": 2, "at": 3}] if partition is None else pa.table({"id": [2], "at": [3]}))
+    assert values(table) == [40]
+
+
+@pytest.mark.parametrize(
+    "strings",
+    [
+        pa.array(["b", "z"], pa.string_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.uint32()), pa.array(["b", "z"], pa.string_view())),
+        pa.RunEndEncodedArray.from_arrays([1, 2], ["b", "z"]),
+        pa.array(["b", "z"], pa.large_string()),
+    ],
+    ids=lambda strings: str(strings.type),
+)
+def test_merge_takes_strings_in_every_form_of_arrow(strings: pa.Array) -> None:
+    table = create(pa.table({"id": ["a", "b"], "v": ["x", "y"]}))
+    source = pa.table({"id": strings, "v": strings, "st": pa.array([{"q": "1"}, {"q": "2"}])})
+    nested = pa.array([{"q": "1"}, {"q": "2"}], pa.struct([("q", pa.string_view())]))
+    source = source.set_column(2, "st", nested)
+    for rows in (source, source.to_reader(), source.combine_chunks().to_batches()[0]):
+        table.merge(rows, on=["id"]).when_matched_update({"v": "source.v || source.st.q"}).execute()
+    assert values(table) == ["b1", "x"]
+    merge = table.merge(source, on=["id"]).when_matched_delete("source.st.q = '1'")
+    merge.when_not_matched_insert({"id": "source.id", "v": "source.v"}).execute()
+    assert values(table) == ["x", "z"]

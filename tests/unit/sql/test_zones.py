@@ -1,0 +1,91 @@
+"""UPDATE, DELETE and MERGE in a session whose time zone is not UTC."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.errors import UserError
+from lakehouse.sql.session import SqlSession
+from lakehouse.sql.tokens import SPARK
+from lakehouse.sql.zones import require_no_zone, zoned_columns
+from tests.unit.sql.conftest import rows_of
+
+ZONED = zoned_columns(
+    pa.schema([("at", pa.timestamp("us", "UTC")), ("st", pa.struct([("x", pa.timestamp("us", "UTC"))]))]),
+    pa.schema([("n", pa.timestamp("us")), ("day", pa.date32())]),
+    None,
+)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "at = TIMESTAMP '2026-01-31 10:00:00'",
+        "at >= '2026-01-31'",
+        "`AT` < DATE '2026-01-31'",
+        "t.at BETWEEN '2026-01-31T10:00:00' AND s.at",
+        "hour(at) = 10",
+        "CAST(at AS DATE) = day",
+        "year(at) = 2026",
+        "at::DATE = day",
+        "st.x > '2026-01-31 10:00:00.5'",
+        "n = to_timestamp(text)",
+        "at IN (TIMESTAMP '2026-01-31 10:00:00Z', '2026-01-31 10:00')",
+    ],
+)
+def test_expression_that_depends_on_the_zone_is_refused(condition: str) -> None:
+    with pytest.raises(UserError, match="SET TIME ZONE 'UTC'"):
+        require_no_zone((condition,), {}, ZONED, SPARK)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "",
+        "at = TIMESTAMP '2026-01-31 10:00:00Z' AND id > 3",
+        "at < '2026-01-31T10:00:00+02:00'",
+        "t.at > s.at AND name = 'at'",
+        "at IS NULL OR at = '2026-01-31 10:00:00 Europe/Berlin'",
+        "day = DATE '2026-01-31' AND year(day) = 2026",
+        "n = '2026-01-31 10:00:00'",
+        "at = s.at AND day > second AND `year` = 1",
+    ],
+)
+def test_expression_with_one_meaning_in_all_zones_is_accepted(condition: str) -> None:
+    require_no_zone((condition,), {"at": "s.at", "day": "CAST(s.day AS DATE)"}, ZONED, SPARK)
+
+
+def test_assigned_times_need_a_zone() -> None:
+    require_no_zone((), {"AT": "'2026-01-31 10:00:00Z'"}, ZONED, SPARK)
+    with pytest.raises(UserError, match="depends on the time zone"):
+        require_no_zone((), {"AT": "'2026-01-31 10:00:00'"}, ZONED, SPARK)
+
+
+def test_statements_of_a_session_in_utc_read_times_in_utc(session: SqlSession) -> None:
+    session.execute("CREATE TABLE x.t (id INT, at TIMESTAMP) USING lakehouse TBLPROPERTIES (primaryKey = 'id')")
+    session.execute("INSERT INTO x.t VALUES (1, '2026-01-31 10:00:00')")
+    assert session.engine.is_utc
+    session.execute("UPDATE x.t SET id = 1 WHERE at = '2026-01-31 10:00:00'")
+    merge = "MERGE INTO x.t t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED AND hour(t.at) = 10 THEN DELETE"
+    session.execute(merge)
+    assert rows_of(session, "SELECT count(*) FROM x.t") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE x.t SET at = '2026-01-31 10:00:00'",
+        "DELETE FROM x.t WHERE hour(at) = 10",
+        "MERGE INTO x.t t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED AND hour(t.at) = 10 THEN DELETE",
+        "MERGE INTO x.t t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.at = '2026-01-31'",
+    ],
+)
+def test_statements_of_a_session_in_another_zone_are_refused(
+    session: SqlSession, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.execute("CREATE TABLE x.t (id INT, at TIMESTAMP) USING lakehouse TBLPROPERTIES (primaryKey = 'id')")
+    session.execute("INSERT INTO x.t VALUES (1, '2026-01-31 10:00:00')")
+    monkeypatch.setattr(type(session.engine), "is_utc", False)
+    with pytest.raises(UserError, match="depends on the time zone of the session"):
+        session.execute(statement)
