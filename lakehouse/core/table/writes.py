@@ -38,6 +38,7 @@ from lakehouse.spec.options.schema import NEW_COLUMN
 
 if TYPE_CHECKING:
     # Imported when they are used first.
+    from lakehouse.core.engine.protocol import Engine
     from lakehouse.core.operations.placement.protocol import WriteRequest
     from lakehouse.core.table.input_rows import InputRules
     from lakehouse.core.table.merge import MergeBuilder
@@ -164,8 +165,10 @@ class TableWrites:
         commit_metadata_of(call.get("commit_metadata"))
         return policies_of_call(self._policies, call)
 
-    def _write_request(self, loaded: LoadedTable, policies: Policies, request: WriteRequest) -> Outcome:
-        engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
+    def _write_request(
+        self, loaded: LoadedTable, policies: Policies, request: WriteRequest, engine: Engine | None
+    ) -> Outcome:
+        engine = engine or frame_engine(request.frame, policies.write.memory_budget_bytes)
         return settled(operations.write(loaded, engine, policies, request))
 
     def _statement(self, verb: str, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:

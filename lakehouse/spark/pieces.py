@@ -1,0 +1,155 @@
+"""Implements `Shuffle` for Spark: pieces are rows with binary columns, in DataFrames.
+
+Arrow workers encode and decode the pieces. Spark divides them by shard and stores shuffled pieces on the executors'
+disks, so it converts no value, and a lost or repeated task neither loses nor repeats rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.core.engine.pieces import PIECES_PER_BATCH, REPORT, Batches, ToPieces, decoded
+from lakehouse.core.engine.protocol import R, ShardFunction
+from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.model.files import FileSlice
+from lakehouse.spark.engine import BATCH_ROWS, SparkEngine, batch_options, estimated_bytes, own_workers
+from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.scan import slice_shares
+from lakehouse.spark.stored_frames import stored_frame
+from lakehouse.spark.workers import map_in_arrow, task_numbers
+
+_DDL = "shard int, side int, data binary"
+_DOING = "running the statement"
+#: A worker gets few pieces at a time, because each may have a megabyte.
+_FEW_ROWS = {BATCH_ROWS: str(PIECES_PER_BATCH)}
+
+
+@dataclass(slots=True)
+class PieceRows:
+    """Rows in the pieces of a DataFrame; `read` has the number of rows that the last exchange read."""
+
+    pieces: DataFrame
+    schema: pa.Schema
+    read: list[int] = field(default_factory=list)
+
+
+class PieceEngine(SparkEngine):
+    """A `SparkEngine` whose frames are `PieceRows`."""
+
+    def schema(self, frame: PieceRows) -> pa.Schema:
+        """Return the columns of the rows."""
+        return frame.schema
+
+    def divides(self, frame: PieceRows) -> bool:
+        """Return True: pieces are spread over tasks already."""
+        return True
+
+    def exchange(
+        self, frame: PieceRows, function: ShardFunction[R], *, by: Sequence[str], hint: str, least_bytes: int = 0
+    ) -> list[R]:
+        """Run `function` on the rows of each partition; statements need no other division."""
+        assert hint == "none", "rows of a statement are written by key, so they are divided when they are staged"
+        names, counts = frame.schema.names, list[int]()
+
+        def run(attempt: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[R | _Count]:
+            count = _Count()
+            yield from function(attempt, _rows(batches, names, count))
+            yield count
+
+        results = []
+        pieces = self.with_options(frame.pieces, _FEW_ROWS)
+        for result in self._collected(pieces, run):
+            if isinstance(result, _Count):
+                counts.append(result.rows)
+            else:
+                results.append(result)
+        frame.read[:] = [sum(counts)]
+        return results
+
+
+@dataclass(slots=True)
+class _Count:
+    rows: int = 0
+
+
+def _rows(batches: Batches, names: Sequence[str], count: _Count) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for data in batch.column("data"):
+            rows = decoded(data).select(names)
+            count.rows += rows.num_rows
+            yield from rows.to_batches()
+
+
+class SparkShuffle:
+    """Divides pieces among the tasks of a session."""
+
+    def __init__(self, spark: SparkSession, memory_budget_bytes: int) -> None:
+        self._spark, self._budget = spark, memory_budget_bytes
+        self.engine = PieceEngine(spark, memory_budget_bytes)
+
+    def bytes_of(self, frame: DataFrame) -> int:
+        """Return Spark's estimate for the size of a DataFrame."""
+        return estimated_bytes(frame)
+
+    def of_frame(self, frame: DataFrame, function: ToPieces) -> DataFrame:
+        """Return the pieces of each partition of a DataFrame."""
+        return self._mapped(self.engine.with_options(frame, batch_options(frame)), function)
+
+    def of_slices(self, slices: FileSlices, function: Callable[[FileSlice], Iterator[pa.RecordBatch]]) -> DataFrame:
+        """Return the pieces of file slices; small slices share a task."""
+        if not len(slices):
+            return self._spark.createDataFrame([], _DDL)
+        shares = slice_shares(slices, self.engine.parallelism)
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    for file_slice in shares[number]:
+                        yield from function(file_slice)
+
+        return self._mapped(task_numbers(self._spark, len(shares), slices.bytes), read)
+
+    def by_shard(self, pieces: Sequence[DataFrame], function: ToPieces, tasks: int) -> DataFrame:
+        """Return the pieces that `function` yields for the pieces of each task, in the order of shards and sides."""
+        whole = reduce(DataFrame.unionByName, pieces).where(F.col("side") != REPORT)
+        return self._mapped(whole.repartition(tasks, "shard").sortWithinPartitions("shard", "side"), function)
+
+    def stored(self, pieces: DataFrame, tasks: int) -> DataFrame:
+        """Return pieces that Spark keeps as a shuffle, and computes again only if an executor that has them is lost."""
+        with spark_failures(_DOING):
+            return stored_frame(self._spark, pieces.repartition(tasks, "shard"), _FEW_ROWS)
+
+    def reports(self, stored: DataFrame) -> list[Any]:
+        """Return the reports among pieces."""
+        with spark_failures(_DOING):
+            rows = stored.where(F.col("side") == REPORT).select("data").collect()
+        return [pickle.loads(bytes(row.data)) for row in rows]
+
+    def run(self, pieces: DataFrame) -> None:
+        """Compute pieces, which are discarded."""
+        with spark_failures(_DOING):
+            self.engine.with_options(pieces, _FEW_ROWS).count()
+
+    def of_sides(self, stored: DataFrame, sides: Sequence[int]) -> DataFrame:
+        """Return the pieces of some sides."""
+        return stored.where(F.col("side").isin(list(sides)))
+
+    def rows(self, stored: DataFrame, schema: pa.Schema) -> PieceRows:
+        """Return the rows in pieces as a frame of the engine."""
+        return PieceRows(stored, schema)
+
+    def rows_read(self, frame: PieceRows) -> int:
+        """Return the number of rows that the last exchange read."""
+        return frame.read[0]
+
+    def _mapped(self, frame: DataFrame, function: ToPieces) -> DataFrame:
+        with own_workers(self._spark, self._budget):
+            return map_in_arrow(frame, function, _DDL)
