@@ -7,7 +7,7 @@ disks, so it converts no value, and a lost or repeated task neither loses nor re
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -16,10 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.core.engine.pieces import PIECES_PER_BATCH, REPORT, Batches, ToPieces, decoded
+from lakehouse.core.engine.pieces import PIECES_PER_BATCH, REPORT, Batches, OfSlices, ToPieces, decoded
 from lakehouse.core.engine.protocol import R, ShardFunction
 from lakehouse.core.state.file_slices import FileSlices
-from lakehouse.model.files import FileSlice
 from lakehouse.spark.engine import BATCH_ROWS, SparkEngine, batch_options, estimated_bytes, own_workers
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import slice_shares
@@ -30,6 +29,14 @@ _DDL = "shard int, side int, data binary"
 _DOING = "running the statement"
 #: A worker gets few pieces at a time, because each may have a megabyte.
 _FEW_ROWS = {BATCH_ROWS: str(PIECES_PER_BATCH)}
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces that are not computed yet, and the settings of Spark with which their query is planned."""
+
+    frame: DataFrame
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -99,33 +106,35 @@ class SparkShuffle:
         """Return Spark's estimate for the size of a DataFrame."""
         return estimated_bytes(frame)
 
-    def of_frame(self, frame: DataFrame, function: ToPieces) -> DataFrame:
+    def of_frame(self, frame: DataFrame, function: ToPieces) -> Pieces:
         """Return the pieces of each partition of a DataFrame."""
-        return self._mapped(self.engine.with_options(frame, batch_options(frame)), function)
+        return Pieces(self._mapped(frame, function), batch_options(frame))
 
-    def of_slices(self, slices: FileSlices, function: Callable[[FileSlice], Iterator[pa.RecordBatch]]) -> DataFrame:
-        """Return the pieces of file slices; small slices share a task."""
+    def of_slices(self, slices: FileSlices, function: OfSlices) -> Pieces:
+        """Return the pieces of file slices; each task gets some of them."""
         if not len(slices):
-            return self._spark.createDataFrame([], _DDL)
+            return Pieces(self._spark.createDataFrame([], _DDL))
         shares = slice_shares(slices, self.engine.parallelism)
 
-        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def read(batches: Batches) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    for file_slice in shares[number]:
-                        yield from function(file_slice)
+                    yield from function(shares[number])
 
-        return self._mapped(task_numbers(self._spark, len(shares), slices.bytes), read)
+        return Pieces(self._mapped(task_numbers(self._spark, len(shares), slices.bytes), read))
 
-    def by_shard(self, pieces: Sequence[DataFrame], function: ToPieces, tasks: int) -> DataFrame:
+    def by_shard(self, pieces: Sequence[Pieces | DataFrame], function: ToPieces, tasks: int) -> Pieces:
         """Return the pieces that `function` yields for the pieces of each task, in the order of shards and sides."""
-        whole = reduce(DataFrame.unionByName, pieces).where(F.col("side") != REPORT)
-        return self._mapped(whole.repartition(tasks, "shard").sortWithinPartitions("shard", "side"), function)
+        frames = [each.frame if isinstance(each, Pieces) else each for each in pieces]
+        whole = reduce(DataFrame.unionByName, frames).where(F.col("side") != REPORT)
+        return Pieces(
+            self._mapped(whole.repartition(tasks, "shard").sortWithinPartitions("shard", "side"), function), _FEW_ROWS
+        )
 
-    def stored(self, pieces: DataFrame, tasks: int) -> DataFrame:
+    def stored(self, pieces: Pieces, tasks: int) -> DataFrame:
         """Return pieces that Spark keeps as a shuffle, and computes again only if an executor that has them is lost."""
         with spark_failures(_DOING):
-            return stored_frame(self._spark, pieces.repartition(tasks, "shard"), _FEW_ROWS)
+            return stored_frame(self._spark, pieces.frame.repartition(tasks, "shard"), pieces.options)
 
     def reports(self, stored: DataFrame) -> list[Any]:
         """Return the reports among pieces."""
@@ -133,10 +142,10 @@ class SparkShuffle:
             rows = stored.where(F.col("side") == REPORT).select("data").collect()
         return [pickle.loads(bytes(row.data)) for row in rows]
 
-    def run(self, pieces: DataFrame) -> None:
+    def run(self, pieces: Pieces) -> None:
         """Compute pieces, which are discarded."""
         with spark_failures(_DOING):
-            self.engine.with_options(pieces, _FEW_ROWS).count()
+            self.engine.with_options(pieces.frame, pieces.options).count()
 
     def of_sides(self, stored: DataFrame, sides: Sequence[int]) -> DataFrame:
         """Return the pieces of some sides."""

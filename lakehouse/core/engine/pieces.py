@@ -31,6 +31,8 @@ PIECES_PER_BATCH, PIECE_BYTES = 64, 1 << 20
 Batches = Iterable[pa.RecordBatch]
 #: Function that takes batches of rows or of pieces, and yields batches of pieces.
 ToPieces = Callable[[Batches], Iterator[pa.RecordBatch]]
+#: Function that takes some file slices, and yields batches of pieces.
+OfSlices = Callable[[Iterable[FileSlice]], Iterator[pa.RecordBatch]]
 
 
 class Shuffle(Protocol):
@@ -49,8 +51,8 @@ class Shuffle(Protocol):
         """Return the pieces that `function` yields for each partition of a frame."""
         ...
 
-    def of_slices(self, slices: FileSlices, function: Callable[[FileSlice], Iterator[pa.RecordBatch]]) -> Any:
-        """Return the pieces that `function` yields for each file slice; small slices share a task."""
+    def of_slices(self, slices: FileSlices, function: OfSlices) -> Any:
+        """Return the pieces that `function` yields for the file slices of each task."""
         ...
 
     def by_shard(self, pieces: Sequence[Any], function: ToPieces, tasks: int) -> Any:

@@ -1,4 +1,4 @@
-"""Run UPDATE, DELETE and MERGE on the executors of an engine: rows of the source and of the table never pass the driver.
+"""Run UPDATE, DELETE and MERGE on the executors of an engine: no row passes the driver.
 
 source    tasks divide the source by the hash of the values that `on` compares; the driver gets counts and values
 scan      the driver plans a read of the table that these values prune
@@ -165,8 +165,8 @@ class ExecutorRun(StatementRun):
         inserts_new = not self.statement.inserts or self._inserts_new_keys(loaded)
         if not identity and not inserts_new:
             raise UserError(
-                f"merge: a clause inserts rows, and their keys ({', '.join(self.statement.keys)}) cannot be compared with "
-                "stored ones, because they are nested or generated. Compare the key in `on`"
+                f"merge: a clause inserts rows whose nested key ({', '.join(self.statement.keys)}) cannot be compared "
+                "with stored keys. Compare it in `on`"
             )
         return Outcomes(
             statement=self.statement,

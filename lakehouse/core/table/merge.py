@@ -328,3 +328,12 @@ def without_source(
     if where is not None:
         condition = predicate_of(rename_columns(parse_expression(where), lambda name: spelled(name, target)))
     return StatementRun(table=table, names=names, statement=statement, where=condition)
+
+
+# parameters: the session, the statement, and the table with the options
+def run_on(session: Any, run: StatementRun, loaded: LoadedTable, policies: Policies) -> StatementRun:
+    """Return a statement without a source that runs on the executors of a session, unless it reads little."""
+    if session is None:
+        return run
+    shuffle = engine_shuffle(session, policies.write.memory_budget_bytes)
+    return run if run.read_bytes(loaded, policies) <= policies.write.driver_bytes else by_executors(run, shuffle)

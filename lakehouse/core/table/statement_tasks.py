@@ -183,9 +183,9 @@ class TargetTask:
     context: SliceContext
     plan: ScanPlan
 
-    def __call__(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """Yield the pieces of the rows in a file slice."""
-        batches = read_rows(self.context, file_slice, self.plan)
+    def __call__(self, slices: Iterable[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """Yield the pieces of the rows in file slices."""
+        batches = _rows_of(slices, self.context, self.plan)
         for table in collected(batches, self.context.budget_bytes // _BUFFER_SHARE):
             yield from pieces_of(table, _compared_shards(self.names, self.join, table, is_source=False), STORED_ROWS)
 
@@ -261,10 +261,10 @@ class UpdateTask:
     context: SliceContext
     plan: ScanPlan
 
-    def __call__(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """Yield the changed rows of a file slice, and a `ChangeReport`."""
+    def __call__(self, slices: Iterable[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """Yield the changed rows of file slices, and a `ChangeReport`."""
         rows, changes = ChangedRows(statement=self.outcomes.statement), Changes(self.outcomes)
-        batches = read_rows(self.context, file_slice, self.plan)
+        batches = _rows_of(slices, self.context, self.plan)
         for table in collected(batches, self.context.budget_bytes // _BUFFER_SHARE):
             yield from changes.pieces(rows.of_batch(table), CHANGED_ROWS)
         yield changes.report(rows.counts)
@@ -365,9 +365,9 @@ class IdentityTask:
     context: SliceContext
     plan: ScanPlan
 
-    def __call__(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """Yield the keys of a file slice as pieces."""
-        batches = read_rows(self.context, file_slice, self.plan)
+    def __call__(self, slices: Iterable[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of file slices as pieces."""
+        batches = _rows_of(slices, self.context, self.plan)
         for table in collected(batches, self.context.budget_bytes // _BUFFER_SHARE):
             yield from pieces_of(table, _key_shards(table, self.identity), STORED_KEYS)
 
@@ -426,6 +426,11 @@ class KeyTask:
         if self.statement.places:
             refuse_other_places(changed, stored)
         refuse_partly_changed(self.statement, counted, stored.stored())
+
+
+def _rows_of(slices: Iterable[FileSlice], context: SliceContext, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+    for file_slice in slices:
+        yield from read_rows(context, file_slice, plan)
 
 
 def _compared_shards(names: Names, join: Join, rows: pa.Table, *, is_source: bool) -> np.ndarray:
