@@ -63,7 +63,8 @@ def test_executors_change_the_same_rows_as_one_process(
         if on == CONDITIONS[1]:
             with pytest.raises(UserError, match="rows of the source change the row with the key"):
                 merge.execute(options=options if name == "executors" else {})
-            merge = CLAUSES[clauses](table.merge(rows.where("id < 70") if name == "executors" else rows.slice(0, 50), on))
+            once = rows.where("id < 70") if name == "executors" else rows.slice(0, 50)
+            merge = CLAUSES[clauses](table.merge(once, on))
         outcomes.append(merge.execute(options=options if name == "executors" else {}))
         tables.append(stored(table))
         assert not table.timeline.where(pending=True)

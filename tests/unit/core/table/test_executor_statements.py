@@ -1,4 +1,4 @@
-"""Statements as executors run them: shards, keys that are compared in another task, and rows that were computed again."""
+"""Statements as executors run them: shards, keys that another task compares, and rows that were computed again."""
 
 from __future__ import annotations
 
