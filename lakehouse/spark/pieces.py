@@ -16,7 +16,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.core.engine.pieces import PIECES_PER_BATCH, REPORT, Batches, OfSlices, ToPieces, decoded
+from lakehouse.core.engine.pieces import (
+    PIECES_PER_BATCH,
+    REPORT,
+    Batches,
+    OfSlices,
+    TaskDivision,
+    ToPieces,
+    decoded,
+)
 from lakehouse.core.engine.protocol import R, ShardFunction
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.spark.engine import BATCH_ROWS, SparkEngine, batch_options, estimated_bytes, own_workers
@@ -123,13 +131,13 @@ class SparkShuffle:
 
         return Pieces(self._mapped(task_numbers(self._spark, len(shares), slices.bytes), read))
 
-    def by_shard(self, pieces: Sequence[Pieces | DataFrame], function: ToPieces, tasks: int) -> Pieces:
-        """Return the pieces that `function` yields for the pieces of each task, in the order of shards and sides."""
+    def by_shard(self, pieces: Sequence[Pieces | DataFrame], function: ToPieces, division: TaskDivision) -> Pieces:
+        """Return the pieces that `function` yields for the pieces of each group, in the order of groups and sides."""
         frames = [each.frame if isinstance(each, Pieces) else each for each in pieces]
         whole = reduce(DataFrame.unionByName, frames).where(F.col("side") != REPORT)
-        return Pieces(
-            self._mapped(whole.repartition(tasks, "shard").sortWithinPartitions("shard", "side"), function), _FEW_ROWS
-        )
+        grouped = whole.selectExpr(f"shard % {division.groups} AS shard", "side", "data")
+        ordered = grouped.repartition(division.tasks, "shard").sortWithinPartitions("shard", "side")
+        return Pieces(self._mapped(ordered, function), _FEW_ROWS)
 
     def stored(self, pieces: Pieces, tasks: int) -> DataFrame:
         """Return pieces that Spark keeps as a shuffle, and computes again only if an executor that has them is lost."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.engine.pieces import PIECES, REPORT, OfSlices, ToPieces, decoded
+from lakehouse.core.engine.pieces import PIECES, REPORT, OfSlices, TaskDivision, ToPieces, decoded
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.table.executor_statements import by_executors
 from lakehouse.core.table.statements import StatementRun
@@ -43,13 +43,16 @@ class ArrowShuffle:
         shares = (slices[:half], slices[half:])
         return _table(batch for share in shares for batch in _copy(function)(share))
 
-    def by_shard(self, pieces: Sequence[pa.Table], function: ToPieces, tasks: int) -> pa.Table:
+    def by_shard(self, pieces: Sequence[pa.Table], function: ToPieces, division: TaskDivision) -> pa.Table:
         """Return the pieces that the function yields for each task."""
         self.steps.append(type(function).__name__)
+        # Small rows would be one group.
+        groups, tasks = max(division.groups, 7), max(division.tasks, 3)
         whole = pa.concat_tables(pieces)
         whole = whole.filter(pc.not_equal(whole.column("side"), REPORT))
-        task_of = pa.array(whole.column("shard").to_numpy() % tasks)
-        parts = (whole.filter(pc.equal(task_of, task)) for task in range(tasks))
+        group_of = whole.column("shard").to_numpy() % groups
+        whole = whole.set_column(0, "shard", pa.array(group_of, pa.int32()))
+        parts = (whole.filter(pa.array(group_of % tasks == task)) for task in range(tasks))
         ordered = (part.sort_by([("shard", "ascending"), ("side", "ascending")]) for part in parts)
         return _table(batch for part in ordered for batch in _copy(function)(part.to_batches(_ROWS_PER_BATCH)))
 

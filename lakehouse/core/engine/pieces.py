@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
@@ -35,6 +36,14 @@ ToPieces = Callable[[Batches], Iterator[pa.RecordBatch]]
 OfSlices = Callable[[Iterable[FileSlice]], Iterator[pa.RecordBatch]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDivision:
+    """The number of tasks, and the number of groups of shards that they get; a task has one group at a time."""
+
+    tasks: int
+    groups: int
+
+
 class Shuffle(Protocol):
     """Divides pieces among the tasks of an engine. `Any` stands for the engine's type of frames with pieces."""
 
@@ -55,10 +64,10 @@ class Shuffle(Protocol):
         """Return the pieces that `function` yields for the file slices of each task."""
         ...
 
-    def by_shard(self, pieces: Sequence[Any], function: ToPieces, tasks: int) -> Any:
-        """Return the pieces that `function` yields for the pieces of each shard, in the order of shards and sides.
+    def by_shard(self, pieces: Sequence[Any], function: ToPieces, division: TaskDivision) -> Any:
+        """Return the pieces that `function` yields for the pieces of each group, in the order of groups and sides.
 
-        Reports are left out.
+        Each piece that a function gets has the number of its group as its shard. Reports are left out.
         """
         ...
 
@@ -112,7 +121,7 @@ def report_piece(value: Any) -> pa.RecordBatch:
 
 
 def shards_of(batches: Batches) -> Iterator[tuple[int, Iterator[tuple[int, pa.Table]]]]:
-    """Yield each shard with its decoded pieces and their sides; use the pieces before the next shard."""
+    """Yield each shard or group with its decoded pieces and their sides; use the pieces before the next one."""
     for shard, group in groupby(_pieces(batches), itemgetter(0)):
         yield shard, ((side, decoded(data)) for _, side, data in group)
 

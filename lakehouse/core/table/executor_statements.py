@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.engine.pieces import Shuffle
+from lakehouse.core.engine.pieces import Shuffle, TaskDivision
 from lakehouse.core.expressions.literals import ArrowValues
 from lakehouse.core.operations.commit.read_rows import ReadRows
 from lakehouse.core.operations.load.table import LoadedTable
@@ -61,6 +61,10 @@ from lakehouse.spec.options.policies import Policies
 _MOST_VALUES = 200_000
 #: Bytes of pieces from which a shuffle has another task, and bytes that fill a task.
 _LEAST_BYTES, _TASK_BYTES = 4 << 20, 64 << 20
+#: Groups per task, so that tasks have about the same size, and the share of the budget that the rows of a group take.
+_GROUPS_PER_TASK, _KEPT_SHARE = 4, 8
+#: Bytes that the key of a changed row takes.
+_KEY_BYTES = 64
 
 
 def by_executors(run: StatementRun, shuffle: Shuffle, frame: Any = None) -> ExecutorRun:
@@ -148,9 +152,10 @@ class ExecutorRun(StatementRun):
             compares_keys=self._compares_keys(self._identity(loaded)),
             budget_bytes=budget,
         )
-        tasks = self._tasks(scan.plan.slices.bytes + sum(report.nbytes for report in reports))
+        source_bytes = sum(report.nbytes for report in reports)
+        division = self._division(scan.plan.slices.bytes + source_bytes, source_bytes, budget)
         sides = [source, self.shuffle.of_slices(scan.plan.slices, target)]
-        return self._stored(self.shuffle.by_shard(sides, joined, tasks), tasks, outcomes, reads)
+        return self._stored(self.shuffle.by_shard(sides, joined, division), division.tasks, outcomes, reads)
 
     def _stored(self, pieces: Any, tasks: int, outcomes: Outcomes, reads: ReadRows) -> _Changes:
         """Compute pieces with changed rows and collect their reports."""
@@ -158,7 +163,7 @@ class ExecutorRun(StatementRun):
         reports: list[ChangeReport] = self.shuffle.reports(stored)
         partitions = [report.inserted for report in reports]
         reads.inserted = None if None in partitions else set().union(*(each for each in partitions if each is not None))
-        return _Changes(pieces=stored, reports=reports, outcomes=outcomes, tasks=tasks)
+        return _Changes(pieces=stored, reports=reports, outcomes=outcomes)
 
     def _outcomes(self, loaded: LoadedTable, *, compares_keys: bool) -> Outcomes:
         identity, keys = tuple(self._identity(loaded)), loaded.config.keys
@@ -183,7 +188,7 @@ class ExecutorRun(StatementRun):
         is_whole = self.where is None and self.statement.join is None
         task = KeyTask(statement=self.statement, identity=outcomes.identity, is_whole=is_whole)
         sides = [self.shuffle.of_sides(changes.pieces, (CHANGED_KEYS, INSERTED_KEYS))]
-        tasks = changes.tasks
+        size = 0
         if not is_whole:
             request = ScanRequest(
                 query=SNAPSHOT,
@@ -195,9 +200,11 @@ class ExecutorRun(StatementRun):
             scan = plan_row_read(loaded, SNAPSHOT, request)
             stored = IdentityTask(identity=outcomes.identity, context=scan.context, plan=scan.plan.without_slices())
             sides.append(self.shuffle.of_slices(scan.plan.slices, stored))
-            tasks = max(tasks, self._tasks(_key_bytes(scan)))
-        # The task yields nothing: its errors are the result.
-        self.shuffle.run(self.shuffle.by_shard(sides, task, tasks))
+            size = _key_bytes(scan)
+        # The task yields nothing: its errors are the result. It keeps the keys of changed rows.
+        rows = sum(report.rows for report in changes.reports)
+        division = self._division(size, rows * _KEY_BYTES, policies.write.memory_budget_bytes)
+        self.shuffle.run(self.shuffle.by_shard(sides, task, division))
 
     def _looked_up(self, join: Join) -> tuple[tuple[str, pa.DataType, Any], ...]:
         """Return the columns of the table by whose values in the source its files are pruned."""
@@ -215,15 +222,20 @@ class ExecutorRun(StatementRun):
         least = min(self.shuffle.engine.parallelism, -(-size // _LEAST_BYTES))
         return max(min(max(-(-size // _TASK_BYTES), least), SHARDS), 1)
 
+    def _division(self, size: int, kept_bytes: int, budget_bytes: int) -> TaskDivision:
+        """Return tasks for pieces of a size, and groups of which a task keeps about an eighth of its budget."""
+        tasks = max(self._tasks(size), self._tasks(kept_bytes))
+        groups = max(-(-kept_bytes * _KEPT_SHARE // budget_bytes), _GROUPS_PER_TASK * tasks if tasks > 1 else 1)
+        return TaskDivision(tasks=tasks, groups=min(groups, SHARDS))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Changes:
-    """The changed rows of a statement as pieces, the reports of the tasks, and the number of tasks."""
+    """The changed rows of a statement as pieces, and the reports of the tasks."""
 
     pieces: Any
     reports: Sequence[ChangeReport]
     outcomes: Outcomes
-    tasks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,8 +62,8 @@ _MOST_REPORTED = 5_000
 _MOST_REPORTED_KEYS = 200
 #: The number of local files of a shard that does not fit into its part of the memory budget.
 _WAYS = 256
-#: Rows without a key are spread over this number of shards.
-_FEW_SHARDS = 16
+#: Changed rows are spread over this number of shards.
+_FEW_SHARDS = 997
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class Changes:
         self._values = {name: ValueCollector(schema.field(name).type, _MOST_REPORTED_KEYS) for name in names}
 
     def pieces(self, changed: pa.Table, side: int) -> Iterator[pa.RecordBatch]:
-        """Yield changed or inserted rows as pieces by the hash of their keys."""
+        """Yield changed or inserted rows as pieces, and their keys by hash if a later task compares them."""
         if not changed.num_rows:
             return
         self._rows += changed.num_rows
@@ -227,17 +227,17 @@ class Changes:
             partitions = self._partitions(changed)
             both = self._inserted is not None and partitions is not None
             self._inserted = (self._inserted or frozenset()) | (partitions or frozenset()) if both else None
+        # The write divides the rows again, so they stay together here.
+        yield from pieces_of(changed, np.full(changed.num_rows, self._rows % _FEW_SHARDS), side)
         # Inserted rows have no generated key yet.
-        identity = () if side == INSERTED_ROWS and statement.generates_keys else self._outcomes.identity
-        shards = _key_shards(changed, identity)
-        yield from pieces_of(changed, shards, side)
-        if not (self._values and identity):
+        if not self._values or (side == INSERTED_ROWS and statement.generates_keys):
             return
+        identity = self._outcomes.identity
         for name in identity:
             self._values[name].add(changed.column(name))
         columns = [*identity, *(statement.places if side == CHANGED_ROWS else statement.partitions)]
         keys = changed.select(list(dict.fromkeys(columns)))
-        yield from pieces_of(keys, shards, CHANGED_KEYS if side == CHANGED_ROWS else INSERTED_KEYS)
+        yield from pieces_of(keys, _key_shards(keys, identity), CHANGED_KEYS if side == CHANGED_ROWS else INSERTED_KEYS)
 
     def report(self, counts: Counts) -> pa.RecordBatch:
         """Return the report as a piece."""
@@ -438,9 +438,7 @@ def _compared_shards(names: Names, join: Join, rows: pa.Table, *, is_source: boo
 
 
 def _key_shards(rows: pa.Table, identity: Sequence[str]) -> np.ndarray:
-    """Return the shard of each row by its key; without key columns the rows are spread."""
-    if not identity:
-        return np.arange(rows.num_rows) * _FEW_SHARDS // max(rows.num_rows, 1)
+    """Return the shard of each row by its key."""
     return ways_of(joined_texts([rows.column(name) for name in identity], rows.num_rows), SHARDS)
 
 
