@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
@@ -117,7 +117,7 @@ class SparkEngine:
     def _collected(self, frame: DataFrame, function: ShardFunction[R]) -> list[R]:
         """Run `function` on the Arrow batches of each partition of a DataFrame, and return the results."""
 
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), with_offsets(batches))]
             prepare_for_reuse()
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
 from lakehouse.core.engine.frames import ARROW_FRAMES, require_arrow
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.engine.pieces import Shuffle
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.errors import UserError
+
+if TYPE_CHECKING:
+    # Imported when a statement runs on an engine.
+    from lakehouse.core.engine.pieces import Shuffle
 
 #: The adapter's module by the top-level package in which its sessions and frames are defined.
 ADAPTERS = {"pyspark": "lakehouse.spark.adapter"}
@@ -42,7 +45,7 @@ class EngineAdapter(Protocol):
         ...
 
     def shuffle(self, owner: Any, memory_budget_bytes: int) -> Shuffle:
-        """Return the shuffle of a session, or of the session of a frame."""
+        """Return the shuffle for a session or a frame."""
         ...
 
     def scan_to_frame(self, session: Any, scan: Any) -> Any:

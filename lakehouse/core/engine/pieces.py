@@ -1,9 +1,9 @@
 """Rows that tasks exchange through an engine's shuffle as encoded pieces, without a conversion to the engine's types.
 
-A piece is a part of the rows of one task that belong to one shard. It travels as a row of three columns:
+A piece has rows from one task for one shard. It travels as a row of three columns:
 
     shard   the shard to which all rows of the piece belong
-    side    the kind of rows, such as source or table; a task gets the pieces of a shard in the order of their sides
+    side    the kind of rows, such as source or table; a task gets the pieces of a shard ordered by side
     data    an Arrow stream; for REPORT a pickled value for the driver, which belongs to no shard
 """
 
@@ -26,11 +26,11 @@ from lakehouse.model.files import FileSlice
 PIECES = pa.schema([("shard", pa.int32()), ("side", pa.int32()), ("data", pa.binary())])
 #: The side of a value for the driver.
 REPORT = -1
-#: The maximum number of rows per batch of pieces, and about the maximum bytes of one piece.
+#: The maximum number of pieces per batch, and about the maximum bytes of one piece.
 PIECES_PER_BATCH, PIECE_BYTES = 64, 1 << 20
 
 Batches = Iterable[pa.RecordBatch]
-#: Function that takes batches of rows or of pieces, and yields batches of pieces.
+#: Function that takes batches with rows or pieces, and yields batches with pieces.
 ToPieces = Callable[[Batches], Iterator[pa.RecordBatch]]
 #: Function that takes some file slices, and yields batches of pieces.
 OfSlices = Callable[[Iterable[FileSlice]], Iterator[pa.RecordBatch]]
@@ -38,7 +38,7 @@ OfSlices = Callable[[Iterable[FileSlice]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDivision:
-    """The number of tasks, and the number of groups of shards that they get; a task has one group at a time."""
+    """The number of tasks, and the number of groups into which shards are united; a task has one group at a time."""
 
     tasks: int
     groups: int
@@ -92,7 +92,7 @@ class Shuffle(Protocol):
         ...
 
     def rows_read(self, frame: Any) -> int:
-        """Return the number of rows that the last exchange of a result of `rows` read."""
+        """Return how many rows the last exchange read from a result of `rows`."""
         ...
 
 
@@ -132,7 +132,7 @@ def decoded(data: pa.BinaryScalar) -> pa.Table:
 
 
 def collected(batches: Batches, most_bytes: int) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about `most_bytes`."""
+    """Yield the rows in tables of about `most_bytes`."""
     pending: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

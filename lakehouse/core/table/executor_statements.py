@@ -57,11 +57,11 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.predicate import And, Comparison, In, Predicate
 from lakehouse.spec.options.policies import Policies
 
-#: Maximum number of distinct values that a read of the table names; above it, it uses their range.
+#: Maximum number of distinct values that a read names; above it, it uses their range.
 _MOST_VALUES = 200_000
 #: Bytes of pieces from which a shuffle has another task, and bytes that fill a task.
 _LEAST_BYTES, _TASK_BYTES = 4 << 20, 64 << 20
-#: Groups per task, so that tasks have about the same size, and the share of the budget that the rows of a group take.
+#: Groups per task, so that tasks have about the same size, and the share of the budget that a group takes.
 _GROUPS_PER_TASK, _KEPT_SHARE = 4, 8
 #: Bytes that the key of a changed row takes.
 _KEY_BYTES = 64
@@ -218,7 +218,7 @@ class ExecutorRun(StatementRun):
         )
 
     def _tasks(self, size: int) -> int:
-        """Return the number of tasks for pieces of this size."""
+        """Return the number of tasks for pieces with this many bytes."""
         least = min(self.shuffle.engine.parallelism, -(-size // _LEAST_BYTES))
         return max(min(max(-(-size // _TASK_BYTES), least), SHARDS), 1)
 

@@ -86,7 +86,7 @@ class Division:
     group_of_way: np.ndarray
 
     def ways(self, rows: pa.Table, *, is_source: bool) -> np.ndarray:
-        """Return the hash value of each row of a side, below the number of files."""
+        """Return a hash value per row of a side, below the number of files."""
         texts = compared_texts(self.names, self.join, rows, is_source=is_source)
         return ways_of(texts, len(self.group_of_way))
 

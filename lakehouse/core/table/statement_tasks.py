@@ -12,7 +12,7 @@ Rows of a shard that exceed their part of the memory budget are divided into loc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -60,7 +60,7 @@ _LEAST_ROWS = 131_072
 _MOST_REPORTED = 5_000
 #: The same for each shard or file slice whose keys are compared later.
 _MOST_REPORTED_KEYS = 200
-#: The number of local files of a shard that does not fit into its part of the memory budget.
+#: The number of local files for a shard that does not fit into its part of the memory budget.
 _WAYS = 256
 #: Changed rows are spread over this number of shards.
 _FEW_SHARDS = 997
@@ -68,7 +68,7 @@ _FEW_SHARDS = 997
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnValues:
-    """The values of a column in the rows of a task, without nulls.
+    """The values of a column in a task, without nulls.
 
     Attributes:
         distinct: The distinct values; None if there are too many.
@@ -88,7 +88,7 @@ class ValueCollector:
         self._is_few = True
 
     def add(self, values: pa.Array | pa.ChunkedArray) -> None:
-        """Add values of the type of the collector."""
+        """Add values, which have the type of the collector."""
         distinct = _whole(pc.unique(values)).drop_null()
         if self._is_few:
             self._values = pc.unique(pa.concat_arrays([self._values, distinct]))
@@ -109,7 +109,7 @@ class SourceReport:
 
     rows: int
     nbytes: int
-    values: dict[str, ColumnValues | None]
+    values: Mapping[str, ColumnValues | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class ChangeReport:
     counts: Counts
     rows: int
     inserted: frozenset[str] | None
-    values: dict[str, ColumnValues | None] = field(default_factory=dict)
+    values: Mapping[str, ColumnValues | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ def _add(collector: ValueCollector, values: pa.Array | pa.ChunkedArray, kind: pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTask:
-    """Divides the rows of file slices like the rows of the source."""
+    """Divides the rows of file slices like the source."""
 
     names: Names
     join: Join
@@ -341,7 +341,7 @@ class JoinTask:
             yield from self._part(rows, _stored_rows(of_part))
 
     def _part(self, source: pa.Table, targets: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Join rows of the source with all rows of the table that can match them."""
+        """Join rows of the source with all stored rows that can match them."""
         outcomes, rows, changes = self.outcomes, ChangedRows(self.outcomes.statement, source), Changes(self.outcomes)
         keys = KeyCounts(outcomes.identity if self.compares_keys else (), outcomes.statement.places)
         least, most_bytes = max(_LEAST_ROWS, source.num_rows), self.budget_bytes // _PARTS_OF_BUDGET

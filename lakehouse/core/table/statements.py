@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 #: A batch of the table has at least this number of rows, and at least as many as the source.
 _LEAST_ROWS = 131_072
-#: Maximum number of distinct values of the source that a read of the table names; above it, it uses their range.
+#: Maximum number of distinct values of the source that a read names; above it, it uses their range.
 _MOST_VALUES = 200_000
 #: The source of a MERGE, and the rows that are compared with it, may each use this part of the memory budget.
 _PARTS_OF_BUDGET = 4

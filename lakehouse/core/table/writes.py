@@ -135,7 +135,7 @@ class TableWrites:
         source_alias: str = "source",
         target_alias: str = "target",
     ) -> MergeBuilder:
-        """Return a MERGE of the rows of a source; `execute` runs it in one commit.
+        """Return a MERGE of the source's rows; `execute` runs it in one commit.
 
         Args:
             source: Rows in any form that `upsert` takes, or a table or a scan of one. Rows that exceed a quarter of the
