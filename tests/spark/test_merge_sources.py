@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,12 +12,14 @@ from pyspark.sql import functions as F
 
 from lakehouse import NothingToDo, Table
 from lakehouse.core.engine.adapters import frame_batches
-from lakehouse.errors import UserError
+from lakehouse.core.table.executor_statements import ExecutorRun
+from lakehouse.errors import ConflictError, UserError
 
 pytestmark = pytest.mark.spark
 STORED = pa.table({"id": pa.array(range(40), pa.int64()), "v": pa.array(range(40), pa.int64())})
 
 
+WRITERS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 ALWAYS = {"lakehouse.statement.driver.bytes": "0"}
 SMALL_BUDGET = {**ALWAYS, "lakehouse.write.memory.budget": "20000"}
 CLAUSES = {
@@ -123,6 +126,29 @@ def test_update_and_delete_on_a_session(spark: SparkSession, tmp_path: Path) -> 
     expected = {number: number * 100 if number % 2 == 0 else number for number in range(40)}
     assert rows == {number: v for number, v in expected.items() if not (v > 20 and number % 4 == 1)}
     assert isinstance(table.update({"v": "0"}, where="id < 0", spark=spark), NothingToDo)
+
+
+def test_only_a_statement_without_a_source_is_repeated_after_a_conflict(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", options={**WRITERS, **ALWAYS})
+    table.upsert(STORED)
+    other, original = Table.open(table.location, options=WRITERS), ExecutorRun._stored
+    rivals = ["id = 1", "id = 2"]
+
+    def stored_before_another_commit(run: ExecutorRun, *arguments: Any) -> Any:
+        changes = original(run, *arguments)
+        if rivals:
+            other.update({"v": "v + 1000"}, rivals.pop())
+        return changes
+
+    monkeypatch.setattr(ExecutorRun, "_stored", stored_before_another_commit)
+    merge = table.merge(spark.range(3), ["id"]).when_matched_update({"v": "target.v * 2"})
+    with pytest.raises(ConflictError, match="changed file group"):
+        merge.execute()
+    table.update({"v": "v * 2"}, where="id < 3", spark=spark)
+    rows = dict(zip(*table.scan(columns=["id", "v"]).to_arrow().to_pydict().values(), strict=True))
+    assert [rows[number] for number in range(4)] == [0, 2002, 2004, 3]
 
 
 def test_rows_joined_in_spark_are_upserted_and_deleted_by_key(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from lakehouse import Table
 from lakehouse.core.engine.pieces import pieces_of, report_piece, shards_of
 from lakehouse.core.table import statement_tasks
+from lakehouse.core.table.executor_statements import ExecutorRun
 from lakehouse.errors import RetryableError, UserError
 from tests.support.arrow_shuffle import ArrowShuffle, use_executors
 
@@ -163,3 +164,29 @@ def test_files_without_a_compared_value_are_not_read(
     # All files may have the keys of the changed rows.
     assert read == [1, 2]
     assert len(stored(table)) == 38
+
+
+WRITERS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+
+
+@pytest.mark.parametrize(("column", "runs", "v"), [("w", 1, 100), ("v", 2, 101)])
+def test_only_a_commit_that_changed_the_same_column_is_a_conflict(
+    column: str, runs: int, v: int, shuffles: list[ArrowShuffle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(options=WRITERS)
+    other, original, attempts = Table.open(table.location, options=WRITERS), ExecutorRun._stored, list[int]()
+
+    def stored_before_another_commit(run: ExecutorRun, *arguments: Any) -> Any:
+        """Commit by another writer after the rows were read."""
+        changes = original(run, *arguments)
+        attempts.append(len(attempts))
+        if len(attempts) == 1:
+            other.update({column: "1" if column == "w" else "v + 1"}, "id = 'k0'")
+            del attempts[1:]
+        return changes
+
+    monkeypatch.setattr(ExecutorRun, "_stored", stored_before_another_commit)
+    source = pa.table({"id": ["k0"], "n": pa.array([100])})
+    table.merge(source, ["id"]).when_matched_update({"v": "target.v + source.n"}).execute()
+    assert len(attempts) == runs
+    assert stored(table)["k0"] == (v, 1 if column == "w" else 0)
