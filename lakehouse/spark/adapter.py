@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.core.engine.pieces import Shuffle
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.scan import Scan
@@ -15,6 +16,7 @@ from lakehouse.errors import UserError
 from lakehouse.spark.changes import changes_to_spark
 from lakehouse.spark.engine import SparkEngine
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.pieces import SparkShuffle
 from lakehouse.spark.scan import scan_to_spark
 from lakehouse.spark.versions.choice import require_classic
 from lakehouse.spark.worker_python import set_worker_python
@@ -54,6 +56,14 @@ def _encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         yield pa.record_batch({"batch": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+
+
+def shuffle(owner: SparkSession | DataFrame, memory_budget_bytes: int) -> Shuffle:
+    """Return the shuffle of a session, or of the session of a DataFrame."""
+    require_classic(owner)
+    session = owner.sparkSession if isinstance(owner, DataFrame) else owner
+    set_worker_python(session)
+    return SparkShuffle(session, memory_budget_bytes)
 
 
 def unique_frame(frame: DataFrame, identity: Sequence[str], columns: Sequence[str]) -> DataFrame:

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +36,7 @@ from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import columns_of
 from lakehouse.spark.engine import own_workers
+from lakehouse.spark.stored_frames import stored_frame
 from lakehouse.spark.versions.choice import spark_version
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -122,7 +122,9 @@ def changed_rows(spark: SparkSession, scan: Scan, slices: FileSlices, schema: St
     log_bytes = slices.bytes - int(slices.base_sizes.sum())
     with own_workers(spark, context.budget_bytes):
         merged = map_in_arrow(task_numbers(spark, len(shares), log_bytes), read, columns)
-    stored = _stored(spark, merged, -(-log_bytes // _STORED_BYTES))
+    shuffled = merged.repartition(-(-log_bytes // _STORED_BYTES))
+    # Adaptive execution would run the shuffle here, not when the result is used.
+    stored = stored_frame(spark, shuffled, {"spark.sql.adaptive.enabled": "false"})
     positions = stored.where(F.col(_POSITION).isNotNull()).select(_POSITION)
     return ChangedRows(positions, stored.where(F.col(_IS_ROW)).drop(_POSITION, _IS_ROW))
 
@@ -165,19 +167,3 @@ def _shares(slices: FileSlices, tasks: int) -> list[FileSlices]:
     ends = np.searchsorted(filled, filled[-1] * np.arange(1, tasks) / tasks)
     bounds = np.unique([0, *(ends + 1).tolist(), len(slices)])
     return [slices[first:last] for first, last in pairwise(bounds[bounds <= len(slices)].tolist())]
-
-
-def _stored(spark: SparkSession, frame: DataFrame, partitions: int) -> DataFrame:
-    """Return a DataFrame whose rows are computed once, when they are first needed, and then stored as a shuffle.
-
-    The result reads the RDD of a planned shuffle, so that all jobs share the shuffle: adaptive execution would plan one
-    for each use. It has the size estimate of the frame. Spark removes the files when nothing refers to the RDD.
-    """
-    jvm: Any = spark._jvm
-    clone = spark._jsparkSession.cloneSession()
-    clone.conf().set("spark.sql.adaptive.enabled", "false")
-    shuffled = frame.repartition(partitions)._jdf.queryExecution().analyzed()
-    planned = spark_version().dataset(spark, clone, shuffled)
-    logical = getattr(jvm.org.apache.spark.sql.execution, "LogicalRDD$")
-    relation = getattr(logical, "MODULE$").fromDataset(planned.queryExecution().toRdd(), planned, False)
-    return DataFrame(spark_version().dataset(spark, spark._jsparkSession, relation), spark)

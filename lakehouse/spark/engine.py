@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
@@ -45,7 +45,7 @@ _PARQUET_BYTES = _SHARD_BYTES // 4
 # maximum.
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
 # Number of rows per batch if Spark does not measure it: 64 MB, the default of that option, for rows of 16 KB.
-_BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
+BATCH_ROWS, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
 # The same for rows that may be long if Spark cannot measure a batch: 64 MB for rows of 256 KB.
 _LONG_ROWS = 256
 _SHARD_OPTION = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
@@ -112,7 +112,12 @@ class SparkEngine:
         else:
             frame = self._distributed(frame, columns, hint, least_bytes)
 
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._collected(frame, function)
+
+    def _collected(self, frame: DataFrame, function: ShardFunction[R]) -> list[R]:
+        """Run `function` on the Arrow batches of each partition of a DataFrame, and return the results."""
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), with_offsets(batches))]
             prepare_for_reuse()
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
@@ -143,23 +148,23 @@ class SparkEngine:
 
     def _distributed(self, frame: DataFrame, columns: list[Column], hint: str, least_bytes: int) -> DataFrame:
         """Repartition the frame by the columns, or so that each shard fills about one base file."""
-        options = _batch_options(frame)
+        options = batch_options(frame)
         if hint == "exact":
-            return self._with_options(frame, options).repartition(*columns)
-        size = _estimated_bytes(frame)
+            return self.with_options(frame, options).repartition(*columns)
+        size = estimated_bytes(frame)
         if hint != "balanced":
             # With thousands of small partitions, one task per partition would take longer than processing the rows.
             most = _MOST_SHARDS if size >= _UNKNOWN_BYTES else -(-size // _PARQUET_BYTES)
-            return self._with_options(frame, options).coalesce(max(_SHARDS_PER_CORE * self.parallelism, most))
+            return self.with_options(frame, options).coalesce(max(_SHARDS_PER_CORE * self.parallelism, most))
         if not columns and self.parallelism * _LEAST_BYTES <= size < _UNKNOWN_BYTES:
             # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed. It
             # would take a third of the write's whole CPU time.
-            return self._with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
+            return self.with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
         options[_SHARD_OPTION] = str(_shard_bytes(size, self.parallelism, least_bytes))
-        return spark_version().rebalanced(self._with_options(frame, options), columns)
+        return spark_version().rebalanced(self.with_options(frame, options), columns)
 
-    def _with_options(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
-        """Return the frame in a clone of its session: the user's session and other threads keep their options."""
+    def with_options(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
+        """Return the frame in a clone of its session with options: the user's session and other threads keep theirs."""
         if not options:
             return frame
         clone = frame.sparkSession._jsparkSession.cloneSession()
@@ -224,10 +229,10 @@ def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
 
 def is_small(frame: DataFrame) -> bool:
     """Return whether one task reads the frame faster than Spark starts several."""
-    return _estimated_bytes(frame) <= SMALL_BYTES
+    return estimated_bytes(frame) <= SMALL_BYTES
 
 
-def _batch_options(frame: DataFrame) -> dict[str, str]:
+def batch_options(frame: DataFrame) -> dict[str, str]:
     """Return the options with which Spark sends batches with few rows and does not measure them.
 
     Empty if the user limits the bytes of batches, or if rows may be long: a column is a list, a map or binary. A Spark
@@ -235,15 +240,15 @@ def _batch_options(frame: DataFrame) -> dict[str, str]:
     """
     settings = frame.sparkSession._jsparkSession.conf()
     is_short = all(_is_short(field.dataType) for field in frame.schema)
-    rows = int(settings.get(_BATCH_ROWS_OPTION))
+    rows = int(settings.get(BATCH_ROWS))
     if not spark_version().LIMITS_BATCH_BYTES:
         limit = _UNMEASURED_ROWS if is_short else _LONG_ROWS
-        return {_BATCH_ROWS_OPTION: str(min(rows, limit) if rows > 0 else limit)}
+        return {BATCH_ROWS: str(min(rows, limit) if rows > 0 else limit)}
     if settings.contains(_BATCH_BYTES) or not is_short:
         return {}
     return {
         _BATCH_BYTES: _UNMEASURED,
-        _BATCH_ROWS_OPTION: str(min(rows, _UNMEASURED_ROWS) if rows > 0 else _UNMEASURED_ROWS),
+        BATCH_ROWS: str(min(rows, _UNMEASURED_ROWS) if rows > 0 else _UNMEASURED_ROWS),
     }
 
 
@@ -264,7 +269,8 @@ def _shard_bytes(size: int, parallelism: int, least_bytes: int) -> int:
     return min(_SHARD_BYTES, max(least_bytes, size // (2 * parallelism)))
 
 
-def _estimated_bytes(frame: DataFrame) -> int:
+def estimated_bytes(frame: DataFrame) -> int:
+    """Return Spark's estimate for the size of a DataFrame."""
     return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 

@@ -116,7 +116,7 @@ def _lacks_connector(spark: SparkSession, storage: Storage) -> bool:
 def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
     """Return the rows of slices with log files, merged by Arrow in workers; small slices share a task."""
     context, plan = scan.context, scan.plan.without_slices()
-    shares = _shares(slices, spark.sparkContext.defaultParallelism)
+    shares = slice_shares(slices, spark.sparkContext.defaultParallelism)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -130,7 +130,7 @@ def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
         return map_in_arrow(numbers, read, schema)
 
 
-def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
+def slice_shares(slices: FileSlices, cores: int) -> list[FileSlices]:
     """Distribute slices over tasks of similar size, so that all cores are used and no task is much too large."""
     sizes = slices.sizes
     tasks = max(_TASKS_PER_CORE * cores, -(-int(sizes.sum()) // _TASK_BYTES))

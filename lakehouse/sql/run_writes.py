@@ -67,7 +67,7 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
     target: Any = table
-    return outcome_rows(target.update(values, where or None))
+    return outcome_rows(target.update(values, where or None, spark=session.engine.session))
 
 
 def delete(session: SessionTables, statement: Delete, parameters: Parameters) -> pa.Table | None:
@@ -82,7 +82,7 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
         own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
         if not session.engine.is_utc:
             require_no_zone((where,), {}, zoned_columns(table.schema), session.engine.dialect)
-        return outcome_rows(table.delete_where(_own(where, own, session)))
+        return outcome_rows(table.delete_where(_own(where, own, session), spark=session.engine.session))
     # A generated key is stored in the meta column only.
     fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
     columns = dict.fromkeys(field.partition(".")[0] for field in fields)

@@ -42,6 +42,19 @@ def paused_upsert(place: str, *numbers: str) -> None:
     Table.open(place, env=Env(storage=PausedStorage(place))).upsert(frame_of(spark, *map(int, numbers)))
 
 
+def paused_merge(place: str, *numbers: str) -> None:
+    """Merge the same rows with conditions; each row of the table with a match has a lower ordering value."""
+    from tests.support.paused_storage import PausedStorage
+
+    spark = job_session("paused merge")
+    merge = Table.open(place, env=Env(storage=PausedStorage(place))).merge(
+        frame_of(spark, *map(int, numbers)), "source.id = target.id AND source.day = target.day"
+    )
+    merge = merge.when_matched_update({"v": "source.v", "ts": "source.ts"}, "source.ts > target.ts")
+    merge = merge.when_not_matched_insert_all("source.v >= 0")
+    merge.execute(options={"lakehouse.statement.driver.bytes": "0"})
+
+
 def journey(spec: str, place: str, landing: str) -> None:
     """Ingest, upsert, compact, cluster and follow a stream."""
     spark = job_session("journey")

@@ -46,20 +46,24 @@ def control(tmp_path: Path) -> Iterator[Control]:
     control.release()
 
 
-def started(cluster: SparkCluster, place: Path, control: Control, attempts: int, **conf: str) -> subprocess.Popen[str]:
-    """Start an upsert of rows whose attempts are held; return it when executors write."""
-    job = cluster.submit(JOBS, "paused_upsert", str(place), "20", "80", "3", conf=conf)
+# parameters: the cluster with its table, and the job with the number of attempts to await
+def started(
+    cluster: SparkCluster, place: Path, control: Control, attempts: int, name: str = "paused_upsert", **conf: str
+) -> subprocess.Popen[str]:
+    """Start a job whose attempts at data files are held; return it when executors write."""
+    job = cluster.submit(JOBS, name, str(place), "20", "80", "3", conf=conf)
     if not until(lambda: len(control.names("attempt")) >= attempts or job.poll() is not None, DEADLINE_S):
         end_session(job)
     assert job.poll() is None and len(control.names("attempt")) >= attempts, finished(job)[1] + cluster.logs()[-3000:]
     return job
 
 
+@pytest.mark.parametrize("name", ["paused_upsert", "paused_merge"])
 def test_executor_killed_while_it_writes_loses_and_repeats_no_row(
-    cluster: SparkCluster, place: Path, control: Control
+    name: str, cluster: SparkCluster, place: Path, control: Control
 ) -> None:
     control.set("hold")
-    job = started(cluster, place, control, 2)
+    job = started(cluster, place, control, 2, name)
     cluster.executors()[0].kill()
     control.release()
     code, output = finished(job)
@@ -88,12 +92,13 @@ def test_worker_killed_with_its_executor_loses_and_repeats_no_row(
     check(place, {**rows(0, 40, 1), **rows(20, 80, 3)})
 
 
+@pytest.mark.parametrize("name", ["paused_upsert", "paused_merge"])
 def test_driver_killed_after_data_files_exist_is_rolled_back_by_the_next_run(
-    cluster: SparkCluster, place: Path, control: Control
+    name: str, cluster: SparkCluster, place: Path, control: Control
 ) -> None:
     control.set("hold", "first")
     before = set(place.rglob("*.parquet"))
-    job = started(cluster, place, control, 2)
+    job = started(cluster, place, control, 2, name)
     assert until(lambda: bool(control.names("finished")), DEADLINE_S)
     assert {path for path in place.rglob("*.parquet") if path.stat().st_size and path not in before}
     workers = [psutil.Process(int(name.rpartition("-")[2])) for name in control.names("attempt")]
@@ -107,8 +112,9 @@ def test_driver_killed_after_data_files_exist_is_rolled_back_by_the_next_run(
     check(place, {**rows(0, 40, 1), **rows(60, 90, 5)})
 
 
+@pytest.mark.parametrize("name", ["paused_upsert", "paused_merge"])
 def test_duplicate_attempts_of_slow_tasks_write_each_row_once(
-    cluster: SparkCluster, place: Path, control: Control
+    name: str, cluster: SparkCluster, place: Path, control: Control
 ) -> None:
     control.set("slow")
     job = started(
@@ -116,6 +122,7 @@ def test_duplicate_attempts_of_slow_tasks_write_each_row_once(
         place,
         control,
         1,
+        name,
         **{
             "spark.speculation": "true",
             "spark.speculation.interval": "100ms",

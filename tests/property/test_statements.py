@@ -1,4 +1,4 @@
-"""Random MERGE, UPDATE and DELETE statements give the same rows as a dict, deltalake and DuckDB.
+"""Random MERGE, UPDATE and DELETE statements give the same rows as a dict, deltalake and DuckDB, also on executors.
 
 LAKEHOUSE_EXAMPLES=n runs n times as many histories.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Table
+from tests.support.arrow_shuffle import use_executors
 
 SEEDS = range(4 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1")))
 STATEMENTS = 5
@@ -160,21 +162,33 @@ def ordered(rows: pa.Table) -> list[Row]:
     return sorted((row["id"], row["v"], row["w"]) for row in rows.select(SCHEMA.names).to_pylist())
 
 
+@contextmanager
+def on_executors() -> Iterator[None]:
+    """Run statements in this block as executors do."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_executors(monkeypatch)
+        yield
+
+
 def update_and_delete(
-    draw: random.Random, tables: tuple[Table, DeltaTable, Any], rows: dict[int, Values]
+    draw: random.Random, tables: tuple[Table, Table, DeltaTable, Any], rows: dict[int, Values]
 ) -> dict[int, Values]:
     """Run an UPDATE and a DELETE in all engines, and return the rows of the dict."""
-    table, delta, connection = tables
+    table, distributed, delta, connection = tables
     where = draw.choice(list(CONDITIONS["not matched by source"]))
     plain, holds = where.replace("target.", ""), CONDITIONS["not matched by source"][where]
     text = draw.choice([text for text in VALUES if "source." not in text])
     value = text.replace("target.", "")
     table.update({"w": value}, plain)
+    with on_executors():
+        distributed.update({"w": value}, plain)
     delta.update(updates={"w": value}, predicate=plain)
     connection.execute(f"UPDATE target SET w = {value} WHERE {plain}")
     rows = {key: {**row, "w": VALUES[text]({}, row)} if holds({}, row) else row for key, row in rows.items()}
     limit = draw.randint(0, 12)
     table.delete_where(f"id * 2 = {limit}")
+    with on_executors():
+        distributed.delete_where(f"id * 2 = {limit}")
     delta.delete(f"id * 2 = {limit}")
     connection.execute(f"DELETE FROM target WHERE id * 2 = {limit}")
     return {key: row for key, row in rows.items() if key * 2 != limit}
@@ -186,7 +200,9 @@ def test_random_statements_give_the_same_rows_in_all_engines(seed: int, tmp_path
     rows = random_rows(draw, 8)
     kind = ("COW", "MOR")[seed % 2]
     table = Table.create(f"memory://statements/{seed}-{os.getpid()}", name="t", record_key="id", table_type=kind)
-    table.upsert(arrow(rows))
+    distributed = Table.create(f"{table.location}-distributed", name="t", record_key="id", table_type=kind)
+    for each in (table, distributed):
+        each.upsert(arrow(rows))
     write_deltalake(str(tmp_path), arrow(rows))
     delta, connection = DeltaTable(str(tmp_path)), duckdb.connect()
     connection.register("stored", arrow(rows))
@@ -195,6 +211,8 @@ def test_random_statements_give_the_same_rows_in_all_engines(seed: int, tmp_path
         source, clauses = random_rows(draw, 6), random_clauses(draw)
         on = "source.id = target.id"
         execute_in_ours_or_deltalake(table.merge(arrow(source), on), clauses)
+        with on_executors():
+            execute_in_ours_or_deltalake(distributed.merge(arrow(source), on), clauses)
         execute_in_ours_or_deltalake(
             delta.merge(arrow(source), on, source_alias="source", target_alias="target"), clauses
         )
@@ -203,11 +221,13 @@ def test_random_statements_give_the_same_rows_in_all_engines(seed: int, tmp_path
         expected = ordered(arrow(rows))
         context = f"seed {seed}, statement {number}: {clauses}"
         assert ordered(table.scan().to_arrow()) == expected, context
+        assert ordered(distributed.scan().to_arrow()) == expected, f"executors, {context}"
         assert ordered(connection.sql("SELECT * FROM target").to_arrow_table()) == expected, f"DuckDB, {context}"
         assert ordered(pa.table(delta.to_pyarrow_table())) == expected, f"deltalake, {context}"
-        rows = update_and_delete(draw, (table, delta, connection), rows)
+        rows = update_and_delete(draw, (table, distributed, delta, connection), rows)
         expected = ordered(arrow(rows))
         assert ordered(table.scan().to_arrow()) == expected, context
+        assert ordered(distributed.scan().to_arrow()) == expected, f"executors, {context}"
         assert ordered(connection.sql("SELECT * FROM target").to_arrow_table()) == expected, f"DuckDB, {context}"
         assert ordered(pa.table(delta.to_pyarrow_table())) == expected, f"deltalake, {context}"
     connection.close()

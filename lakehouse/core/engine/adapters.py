@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -16,6 +16,10 @@ from lakehouse.core.engine.frames import ARROW_FRAMES, require_arrow
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.errors import UserError
+
+if TYPE_CHECKING:
+    # Imported when a statement runs on an engine.
+    from lakehouse.core.engine.pieces import Shuffle
 
 #: The adapter's module by the top-level package in which its sessions and frames are defined.
 ADAPTERS = {"pyspark": "lakehouse.spark.adapter"}
@@ -38,6 +42,10 @@ class EngineAdapter(Protocol):
 
     def unique_frame(self, frame: Any, identity: Sequence[str], columns: Sequence[str]) -> Any:
         """Return some columns of a frame; raise UserError if several of its rows have one key `identity`."""
+        ...
+
+    def shuffle(self, owner: Any, memory_budget_bytes: int) -> Shuffle:
+        """Return the shuffle for a session or a frame."""
         ...
 
     def scan_to_frame(self, session: Any, scan: Any) -> Any:
@@ -84,6 +92,11 @@ def unique_frame(frame: Any, identity: Sequence[str], columns: Sequence[str]) ->
     adapter = _adapter_of(frame)
     assert adapter is not None, "the caller passes a frame of an engine"
     return adapter.unique_frame(frame, identity, columns)
+
+
+def engine_shuffle(owner: Any, memory_budget_bytes: int) -> Shuffle:
+    """Return the shuffle of an engine's session or frame; raise UserError if no adapter supports its class."""
+    return session_adapter(owner).shuffle(owner, memory_budget_bytes)
 
 
 def is_frame(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
-from lakehouse.core.engine.adapters import frame_batches, frame_schema, is_frame, unique_frame
+from lakehouse.core.engine.adapters import engine_shuffle, frame_batches, frame_schema, is_frame, unique_frame
 from lakehouse.core.engine.frames import ARROW_FRAMES
 from lakehouse.core.expressions.column_path import spelled
 from lakehouse.core.expressions.conditions import predicate_of
@@ -24,6 +24,7 @@ from lakehouse.core.planning.statement import SOURCE, ClauseText, Join, Names, V
 from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.arguments import Outcome, WriteCall
+from lakehouse.core.table.executor_statements import by_executors
 from lakehouse.core.table.input_rows import InputRules, input_batch
 from lakehouse.core.table.merge_source import MergeSource, data_schema, merge_source, plain_rows, repeated_rows
 from lakehouse.core.table.statements import (
@@ -127,14 +128,14 @@ class MergeBuilder:
         is_upsert = self._is_upsert(statement, join, loaded)
         if is_distributed and is_upsert:
             return self._upserted(rows, loaded, policies, call, statement)
-        limit = policies.write.memory_budget_bytes // _SOURCE_PART
+        run = StatementRun(table=self.table, names=names, statement=located(statement, loaded))
+        if is_distributed:
+            return _distributed(rows, run, loaded, policies, call)
         with ExitStack() as stack:
-            stream = frame_batches(rows, limit) if is_distributed else rows
-            source = merge_source(stream, names, statement, limit, stack)
+            source = merge_source(rows, names, statement, policies.write.memory_budget_bytes // _SOURCE_PART, stack)
             if is_upsert:
                 return self._upserted(source, loaded, policies, call, statement)
-            run = StatementRun(table=self.table, names=names, statement=located(statement, loaded), source=source)
-            return run.execute(loaded, policies, call)
+            return replace(run, source=source).execute(loaded, policies, call)
 
     # parameters: the kinds of row and action, and the three parts of a clause
     def _with(
@@ -209,13 +210,50 @@ class MergeBuilder:
             precondition=call.get("precondition"),
             sets_columns=True,
         )
-        outcome = self.table.write(loaded, policies, request)
+        outcome = self.table.write(loaded, policies, request, None)
         if not statement.rule.compared or not ROW_MARKS.isdisjoint(names):
             return outcome
         incoming = source.rows if isinstance(source, MergeSource) else request.incoming[0]
         stats = outcome.metadata.stats if isinstance(outcome, Committed) else ()
         written = sum(stat.num_inserts + stat.num_updates for stat in stats)
         return with_ignored(outcome, incoming - written - outcome.late_rows_dropped)
+
+
+# parameters: the frame, the statement, and the table with the options and the call
+def _distributed(frame: Any, run: StatementRun, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
+    """Run a MERGE with a frame of an engine: by its executors, or in this process if the source is small."""
+    limit, join = policies.write.driver_bytes, run.statement.join
+    assert join is not None, "a statement with a source has a condition"
+    shuffle = engine_shuffle(frame, policies.write.memory_budget_bytes)
+    if not join.pairs:
+        # Each row of the source may match each row of the table, so no shuffle brings them together.
+        limit = policies.write.memory_budget_bytes // _SOURCE_PART
+        source = _within(frame, run.names.source, limit)
+        if source is None:
+            raise UserError(
+                f"merge: the source has more than {limit:,} bytes, a quarter of the memory budget, and `on` has no "
+                "equality of columns by which executors can divide it. Add one, or join the source in Spark with "
+                "table.scan().to_spark(spark), and give the changed rows to table.upsert and the keys to table.delete"
+            )
+        return replace(run, source=source).execute(loaded, policies, call)
+    source = _within(frame, run.names.source, limit) if shuffle.bytes_of(frame) <= limit else None
+    if source is not None:
+        local = replace(run, source=source)
+        if local.read_bytes(loaded, policies) <= limit:
+            return local.execute(loaded, policies, call)
+    return by_executors(run, shuffle, frame).execute(loaded, policies, call)
+
+
+def _within(frame: Any, schema: pa.Schema, limit_bytes: int) -> MergeSource | None:
+    """Return the rows of a frame as a source that is not read again; None if they have more than `limit_bytes`."""
+    batches, size = [], 0
+    for batch in frame_batches(frame, limit_bytes):
+        batches.append(batch.select(schema.names))
+        size += batches[-1].nbytes
+        if size > limit_bytes:
+            return None
+    table = pa.Table.from_batches(batches, schema)
+    return MergeSource(schema=schema, rows=table.num_rows, table=table, repeats=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +329,12 @@ def without_source(
     if where is not None:
         condition = predicate_of(rename_columns(parse_expression(where), lambda name: spelled(name, target)))
     return StatementRun(table=table, names=names, statement=statement, where=condition)
+
+
+# parameters: the session, the statement, and the table with the options
+def run_on(session: Any, run: StatementRun, loaded: LoadedTable, policies: Policies) -> StatementRun:
+    """Return a statement without a source that runs on the executors of a session, unless it reads little."""
+    if session is None:
+        return run
+    shuffle = engine_shuffle(session, policies.write.memory_budget_bytes)
+    return run if run.read_bytes(loaded, policies) <= policies.write.driver_bytes else by_executors(run, shuffle)

@@ -9,7 +9,7 @@ that match one row of the table are in one part. Parts are merged one after anot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,6 @@ from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.errors import UserError
 
-_KEY = META_COLUMNS[2]
 #: The number of files for a stream, whose size is unknown. Small files are merged together.
 _MOST_WAYS = 256
 _BATCH_ROWS = 65_536
@@ -66,8 +65,7 @@ class MergeSource:
         """Return the rows of the table that can only match rows of this part."""
         if self.division is None:
             return target
-        bound = target.rename_columns([TARGET + name for name in target.column_names])
-        ways = _ways(self.division.compared(bound, is_source=False), len(self.division.group_of_way))
+        ways = self.division.ways(target, is_source=False)
         return target.filter(pa.array(self.division.group_of_way[ways] == number))
 
 
@@ -87,17 +85,10 @@ class Division:
     groups: tuple[tuple[Path, ...], ...] = ()
     group_of_way: np.ndarray
 
-    def compared(self, rows: pa.Table, *, is_source: bool) -> pa.Array:
-        """Return a string by row of a side that is equal for rows that match."""
-        empty, texts = self.names.schema().empty_table(), [pa.repeat(pa.scalar(""), rows.num_rows)]
-        for target, source in self.join.pairs:
-            sides = (rows, empty) if not is_source else (empty, rows)
-            pair = comparable_pair(evaluate(target, sides[0]), evaluate(source, sides[1]))
-            values = pair[1] if is_source else pair[0]
-            if not _is_binary(values.type):
-                texts.append(pc.fill_null(values.cast(pa.string()), ""))
-        joined = pc.binary_join_element_wise(*texts, "\0")
-        return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+    def ways(self, rows: pa.Table, *, is_source: bool) -> np.ndarray:
+        """Return a hash value per row of a side, below the number of files."""
+        texts = compared_texts(self.names, self.join, rows, is_source=is_source)
+        return ways_of(texts, len(self.group_of_way))
 
 
 NO_SOURCE = MergeSource(schema=pa.schema([]), rows=0, table=pa.table({}))
@@ -180,16 +171,65 @@ def merge_source(rows: Any, names: Names, statement: Statement, limit_bytes: int
         return MergeSource(schema=schema, rows=table.num_rows, table=table, repeats=repeats)
     ways = min(max(4 * rows.nbytes // limit_bytes, 4), _MOST_WAYS) if repeats else _MOST_WAYS
     division = Division(names=names, join=_dividing(statement, limit_bytes), group_of_way=np.zeros(ways, np.int64))
+    source = divided_source(_chain(collected, batches), schema, division, limit_bytes, stack)
+    return replace(source, repeats=repeats)
+
+
+# parameters: the rows with their columns, and how and where they are divided
+def divided_source(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, division: Division, limit_bytes: int, stack: ExitStack
+) -> MergeSource:
+    """Write rows into local files by the hash of their compared values.
+
+    Args:
+        batches: The rows.
+        schema: Their columns.
+        division: The division, without files.
+        limit_bytes: The maximum size of a part in memory.
+        stack: Deletes the files at the end.
+
+    Raises:
+        UserError: Too many rows have the same compared values.
+    """
     directory = Path(stack.enter_context(scratch_directory("lakehouse-merge-")))
-    divided = HashSplit(directory, "source", ways)
+    divided = HashSplit(directory, "source", len(division.group_of_way))
     count = 0
-    for batch in _chain(collected, batches):
+    for batch in batches:
         table = pa.Table.from_batches([batch.select(schema.names)])
         count += table.num_rows
-        bound = table.rename_columns([SOURCE + name for name in table.column_names])
-        divided.add(table.append_column(_KEY, division.compared(bound, is_source=True)))
+        texts = compared_texts(division.names, division.join, table, is_source=True)
+        divided.add(table, texts)
     division = _grouped(division, divided.finish(), limit_bytes)
-    return MergeSource(schema=schema, rows=count, division=division, repeats=repeats)
+    return MergeSource(schema=schema, rows=count, division=division)
+
+
+def compared_texts(names: Names, join: Join, rows: pa.Table, *, is_source: bool) -> pa.Array:
+    """Return a string by row of a side that is equal for rows that match.
+
+    Args:
+        names: The columns of both sides.
+        join: The condition.
+        rows: Rows of a side.
+        is_source: Whether it is the source.
+    """
+    prefix, empty = SOURCE if is_source else TARGET, names.schema().empty_table()
+    bound, texts = rows.rename_columns([prefix + name for name in rows.column_names]), []
+    for target, source in join.pairs:
+        sides = (empty, bound) if is_source else (bound, empty)
+        texts.append(comparable_pair(evaluate(target, sides[0]), evaluate(source, sides[1]))[int(is_source)])
+    return joined_texts(texts, rows.num_rows)
+
+
+def joined_texts(columns: Sequence[pa.Array | pa.ChunkedArray], size: int) -> pa.Array:
+    """Return a string for each of `size` rows that is equal for rows with equal values; binary values are left out."""
+    texts = [pc.fill_null(values.cast(pa.string()), "") for values in columns if not _is_binary(values.type)]
+    joined = pc.binary_join_element_wise(pa.repeat(pa.scalar(""), size), *texts, "\0")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def ways_of(texts: pa.Array, count: int) -> np.ndarray:
+    """Return the hash of each string, from 0 to `count` - 1."""
+    return bucket_ids(texts, key_fields=("",), hash_fields=("",), buckets=count)
 
 
 def _dividing(statement: Statement, limit_bytes: int) -> Join:
@@ -218,10 +258,6 @@ def _inserts_in_its_part(clause: Clause, statement: Statement, join: Join) -> bo
 
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _ways(texts: pa.Array, count: int) -> np.ndarray:
-    return bucket_ids(texts, key_fields=("",), hash_fields=("",), buckets=count)
 
 
 def _grouped(division: Division, files: Sequence[Path | None], limit_bytes: int) -> Division:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.expressions.evaluate import evaluate
 from lakehouse.core.expressions.literals import ArrowValues
 from lakehouse.core.format.avro.schema import META_COLUMNS
@@ -35,6 +36,14 @@ from lakehouse.core.planning.statement import SOURCE, TARGET, Clause, Join, Name
 from lakehouse.core.rows.keys import encoded_partition_paths
 from lakehouse.core.table.arguments import Outcome, WriteCall
 from lakehouse.core.table.merge_source import NO_SOURCE, MergeSource
+from lakehouse.core.table.statement_keys import (
+    COUNT,
+    KeyCounts,
+    refuse_other_places,
+    refuse_partly_changed,
+    refuse_repeated_keys,
+    refuse_stored_keys,
+)
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import count_text
@@ -47,21 +56,23 @@ logger = logging.getLogger(__name__)
 
 #: A batch of the table has at least this number of rows, and at least as many as the source.
 _LEAST_ROWS = 131_072
-#: Maximum number of distinct values of the source that a read of the table names; above it, it uses their range.
+#: Maximum number of distinct values of the source that a read names; above it, it uses their range.
 _MOST_VALUES = 200_000
 #: The source of a MERGE, and the rows that are compared with it, may each use this part of the memory budget.
 _PARTS_OF_BUDGET = 4
-_COUNT = "count_all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAccess:
-    """What a statement needs of a table: its location, and functions that load and write it."""
+    """What a statement needs of a table: its location, and functions that load and write it.
+
+    Without an engine, `write` uses the engine of the frame.
+    """
 
     location: str
     refresh: Callable[[], LoadedTable]
     policies_of: Callable[[WriteCall], Policies]
-    write: Callable[[LoadedTable, Policies, WriteRequest], Outcome]
+    write: Callable[[LoadedTable, Policies, WriteRequest, Engine | None], Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +108,12 @@ class StatementRun:
                 loaded = self.table.refresh()
                 self._require_same_columns(loaded)
 
+    def read_bytes(self, loaded: LoadedTable, policies: Policies) -> int:
+        """Return the size of the files that the statement reads, for a source in memory."""
+        join = self.statement.join
+        where = self.where if join is None else self._keys_of_source(join, self.source.table)
+        return self._scan(loaded, policies, where).plan.slices.bytes
+
     def _require_same_columns(self, loaded: LoadedTable) -> None:
         if table_schema(loaded) != self.names.target:
             raise RetryableError(
@@ -106,32 +123,33 @@ class StatementRun:
 
     def _attempt(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
         reads, counts = self._reads(loaded), Counts()
-        extra = {**(call.get("commit_metadata") or {}), **self._changes()}
-        given = call.get("precondition")
-        precondition = replace(given or Precondition(timeline=loaded.timeline, marks={}), reads=reads.conflict)
-        deletes = self.statement.only_deletes
         batches = self._batches(loaded, policies, reads, counts)
         first = next(batches)
         frame = pa.RecordBatchReader.from_batches(first.schema, _flat(first, batches))
+        outcome = self.table.write(loaded, policies, self._request(loaded, call, reads, frame), None)
+        return with_ignored(outcome, counts.ignored)
+
+    def _request(self, loaded: LoadedTable, call: WriteCall, reads: ReadRows, frame: Any) -> WriteRequest:
+        """Return the write of changed rows, which fails if another commit changed the rows that were read."""
+        given = call.get("precondition")
+        deletes = self.statement.only_deletes
         lacks, _ = self.statement.bits
-        request = WriteRequest(
+        return WriteRequest(
             operation=Operation.DELETE if deletes else Operation.UPSERT,
             frame=frame,
-            extra=extra,
+            extra={**(call.get("commit_metadata") or {}), **self._changes()},
             allow_empty=call.get("allow_empty", False),
-            precondition=precondition,
+            precondition=replace(given or Precondition(timeline=loaded.timeline, marks={}), reads=reads.conflict),
             columns=BatchColumns(rows=0, lacks=lacks) if lacks and not deletes else None,
             sets_columns=not deletes,
         )
-        outcome = self.table.write(loaded, policies, request)
-        return with_ignored(outcome, counts.ignored)
 
     def _reads(self, loaded: LoadedTable) -> ReadRows:
         """Return the columns on which the statement is based, as yet without file groups."""
         statement = self.statement
         of_condition = tuple(columns_of(self.where)) if self.where is not None else ()
         columns = {*statement.target_columns(), *statement.output.names, *statement.roots(of_condition)}
-        identity = {*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)}
+        identity = {*statement.keys, *(() if is_unique_in_table(loaded) else statement.partitions)}
         # Merged values may depend on any column of both versions, and each write of a row changes its meta columns.
         # With non-blocking writers a delete may be merged before an update that was committed earlier.
         deletes = any(clause.verb is Verb.DELETE for clause in statement.clauses)
@@ -143,10 +161,7 @@ class StatementRun:
         changed = self.statement.set_columns
         return {SET_COLUMNS_KEY: json.dumps(None if changed is None else sorted(changed))}
 
-    def _scan(self, loaded: LoadedTable, policies: Policies, source: pa.Table) -> Scan:
-        where = self.where
-        if self.statement.join is not None:
-            where = self._keys_of_source(self.statement.join, source)
+    def _scan(self, loaded: LoadedTable, policies: Policies, where: Predicate | None) -> Scan:
         request = ScanRequest(
             query=SNAPSHOT,
             columns=self.statement.target_columns(),
@@ -174,7 +189,7 @@ class StatementRun:
                 except UserError:
                     # The types are compared in another type, so the values cannot be looked up.
                     continue
-            parts.append(_one_of(name, values))
+            parts.append(one_of(name, values))
         return And(tuple(parts)) if parts else None
 
     @property
@@ -193,13 +208,12 @@ class StatementRun:
     def _of_part(
         self, loaded: LoadedTable, policies: Policies, reads: ReadRows, changes: ChangedRows, number: int
     ) -> Iterator[pa.Table]:
-        scan = self._scan(loaded, policies, changes.source)
-        slices = scan.plan.slices
-        groups = zip(slices.partitions.to_pylist(), slices.file_ids.to_pylist(), strict=True)
-        reads.groups = (reads.groups or frozenset()).union(groups)
+        join = self.statement.join
+        scan = self._scan(loaded, policies, self.where if join is None else self._keys_of_source(join, changes.source))
+        reads.groups = (reads.groups or frozenset()).union(groups_of(scan))
         least = max(_LEAST_ROWS, changes.source.num_rows)
         most_bytes = scan.context.budget_bytes // _PARTS_OF_BUDGET
-        keys = _KeyCounts(self._identity(loaded), self.statement.places)
+        keys = KeyCounts(self._identity(loaded), self.statement.places)
         compares_keys = self._compares_keys(keys.identity)
         is_whole = self.where is None and self.statement.join is None
         for target in _joined_batches(scan, least, most_bytes):
@@ -211,9 +225,9 @@ class StatementRun:
             elif keys.nbytes > most_bytes:
                 is_whole = False
                 self._require_one_row_per_key(keys, loaded)
-                keys = _KeyCounts(keys.identity, keys.places)
+                keys = KeyCounts(keys.identity, keys.places)
         if compares_keys:
-            self._refuse_partly_changed(keys.changed(), keys.stored())
+            refuse_partly_changed(self.statement, keys.changed(), keys.stored())
         else:
             self._require_one_row_per_key(keys, loaded, is_whole=is_whole)
         rows = changes.inserted()
@@ -227,7 +241,7 @@ class StatementRun:
     def _identity(self, loaded: LoadedTable) -> list[str]:
         """Return the columns that identify a row; none if the key is generated or nested, and not compared."""
         statement = self.statement
-        names = dict.fromkeys((*statement.keys, *(() if _is_unique_in_table(loaded) else statement.partitions)))
+        names = self._full_identity(loaded)
         columns = [statement.schema.field(name) for name in names if name in statement.schema.names]
         is_flat = len(columns) == len(names) and not any(pa.types.is_nested(column.type) for column in columns)
         return list(names) if is_flat else []
@@ -246,7 +260,7 @@ class StatementRun:
         compared = used & join.equal_columns().keys()
         return set(self.statement.keys) <= compared and used <= set(identity)
 
-    def _require_one_row_per_key(self, keys: _KeyCounts, loaded: LoadedTable, *, is_whole: bool = False) -> None:
+    def _require_one_row_per_key(self, keys: KeyCounts, loaded: LoadedTable, *, is_whole: bool = False) -> None:
         """Raise UserError if several stored rows have the key of a changed row: a write by key changes all of them.
 
         A delete may remove all rows of a key, but a record index has the place of one of them. `is_whole` means that
@@ -256,82 +270,65 @@ class StatementRun:
         if not counted.num_rows:
             return
         if places or not self.statement.only_deletes:
-            _refuse_repeated_keys(counted.filter(pc.greater(counted.column(_COUNT), 1)))
+            refuse_repeated_keys(counted.filter(pc.greater(counted.column(COUNT), 1)))
         if is_whole:
             return
-        parts = tuple(_one_of(name, counted.column(name)) for name in identity if not counted.column(name).null_count)
+        parts = tuple(one_of(name, counted.column(name)) for name in identity if not counted.column(name).null_count)
         # The write finds rows by the record index even if keys may be repeated.
         columns = (*identity, *places)
         request = ScanRequest(query=SNAPSHOT, columns=columns, where=And(parts), trusts_keys=bool(places))
-        stored = _KeyCounts(identity, places)
+        stored = KeyCounts(identity, places)
         for batch in plan_row_read(loaded, SNAPSHOT, request).batches():
             rows = pa.Table.from_batches([batch]).select([*identity, *places])
             stored.add_stored(rows.join(counted, keys=identity, join_type="left semi"))
         if places:
             # This read finds rows by the record index. A changed row that it does not find has another row's key.
-            changed = pa.concat_tables(keys.placed)
-            indexed = pa.concat_tables([changed.slice(0, 0), *stored.placed])
-            others = changed.join(indexed, [*identity, *places], join_type="left anti")
-            _refuse_repeated_keys(others.select(identity))
-        self._refuse_partly_changed(counted, stored.stored())
-
-    def _refuse_partly_changed(self, counted: pa.Table, stored: pa.Table) -> None:
-        """Raise UserError if a write by key would change other stored rows than `counted`, by key."""
-        if not counted.num_rows or not stored.num_rows:
-            return
-        if not self.statement.only_deletes:
-            _refuse_repeated_keys(counted.filter(pc.greater(counted.column(_COUNT), 1)))
-        both = stored.join(counted, keys=counted.column_names[:-1], join_type="inner", right_suffix="_changed")
-        _refuse_repeated_keys(both.filter(pc.greater(both[_COUNT], both[f"{_COUNT}_changed"])))
+            refuse_other_places(keys, stored)
+        refuse_partly_changed(self.statement, counted, stored.stored())
 
     def _partitions_of(self, rows: pa.Table, loaded: LoadedTable) -> set[str] | None:
         """Return the partitions of inserted rows; None if a key must be unique in all partitions."""
         keys = loaded.config.keys
         if not keys.partition_fields:
             return {""}
-        if _is_unique_in_table(loaded):
+        if is_unique_in_table(loaded):
             return None
         return set(encoded_partition_paths(rows, keys).dictionary.to_pylist())
 
+    def _full_identity(self, loaded: LoadedTable) -> tuple[str, ...]:
+        """Return the columns that identify a row, even nested ones."""
+        others = () if is_unique_in_table(loaded) else self.statement.partitions
+        return tuple(dict.fromkeys((*self.statement.keys, *others)))
+
+    def _inserts_new_keys(self, loaded: LoadedTable) -> bool:
+        """Return whether inserted rows have keys that are not stored, because of the condition or generated keys."""
+        statement, identity = self.statement, self._full_identity(loaded)
+        return statement.generates_keys or (
+            statement.join is not None
+            and all(is_new_by_join(clause, statement.join, identity) for clause in statement.clauses)
+        )
+
     def _require_new_keys(self, rows: pa.Table, loaded: LoadedTable) -> None:
         """Raise UserError if the table has a row with the key of an inserted row, which the insert would replace."""
-        statement = self.statement
-        if statement.generates_keys:
+        if self._inserts_new_keys(loaded):
             return
-        others = () if _is_unique_in_table(loaded) else statement.partitions
-        identity = tuple(dict.fromkeys((*statement.keys, *others)))
-        if statement.join is not None and all(
-            is_new_by_join(clause, statement.join, identity) for clause in statement.clauses
-        ):
-            return
-        parts = tuple(_one_of(name, rows.column(name).drop_null()) for name in identity)
+        identity = self._full_identity(loaded)
+        parts = tuple(one_of(name, rows.column(name).drop_null()) for name in identity)
         request = ScanRequest(query=SNAPSHOT, columns=identity, where=And(parts))
         stored = plan_row_read(loaded, SNAPSHOT, request)
         for batch in stored.batches():
-            stored_rows = rows.select(identity).join(
-                pa.Table.from_batches([batch]).select(identity), keys=list(identity), join_type="left semi"
-            )
-            if stored_rows.num_rows:
-                raise UserError(
-                    f"MERGE inserts the key {stored_rows.slice(0, 1).to_pylist()[0]}, which is stored in a row that "
-                    "the condition `on` does not match. Add the record key to `on`, or leave the row out"
-                )
+            refuse_stored_keys(pa.Table.from_batches([batch]), rows, identity)
 
 
-def _is_unique_in_table(loaded: LoadedTable) -> bool:
+def groups_of(scan: Scan) -> frozenset[tuple[str, str]]:
+    """Return the file groups that a scan reads."""
+    slices = scan.plan.slices
+    return frozenset(zip(slices.partitions.to_pylist(), slices.file_ids.to_pylist(), strict=True))
+
+
+def is_unique_in_table(loaded: LoadedTable) -> bool:
     """Return whether a record key is unique in the table, not only in its partition."""
     return loaded.config.path_keys.partition_fields != loaded.config.keys.partition_fields
-
-
-def _refuse_repeated_keys(rows: pa.Table) -> None:
-    if rows.num_rows:
-        key = rows.drop_columns([name for name in rows.column_names if name.startswith(_COUNT)]).to_pylist()[0]
-        raise UserError(
-            f"several rows have the key {key}, and the statement would change all of them alike, because rows are "
-            "written by key. Replace their partition by insert_overwrite with unique keys; `upsert`, or an insert with "
-            "hoodie.datasource.insert.dup.policy=drop, keeps keys unique",
-            key=str(key),
-        )
 
 
 def located(statement: Statement, loaded: LoadedTable) -> Statement:
@@ -343,60 +340,7 @@ def located(statement: Statement, loaded: LoadedTable) -> Statement:
     return replace(statement, schema=schema, places=(META_COLUMNS[4],))
 
 
-class _KeyCounts:
-    """Counts the changed rows and the stored rows by key; without columns of a key it counts nothing.
-
-    Attributes:
-        identity: The columns of the key.
-        places: The string columns with the place of a row.
-        placed: Key and place of each row, if there are places, with empty strings for nulls, which never join.
-        nbytes: The size of the counts.
-    """
-
-    def __init__(self, identity: Sequence[str], places: Sequence[str]) -> None:
-        self.identity, self.places = list(identity), list(places)
-        self.nbytes = 0
-        self.placed: list[pa.Table] = []
-        self._changed: list[pa.Table] = []
-        self._stored: list[pa.Table] = []
-
-    def add_changed(self, rows: pa.Table) -> None:
-        """Count changed rows."""
-        self._add(self._changed, rows)
-
-    def add_stored(self, rows: pa.Table) -> None:
-        """Count stored rows."""
-        self._add(self._stored, rows)
-
-    def changed(self) -> pa.Table:
-        """Return the changed keys with their numbers of rows."""
-        return self._sum(self._changed)
-
-    def stored(self) -> pa.Table:
-        """Return the stored keys with their numbers of rows."""
-        return self._sum(self._stored)
-
-    def _add(self, counts: list[pa.Table], rows: pa.Table) -> None:
-        if self.identity and rows.num_rows:
-            counts.append(rows.select(self.identity).group_by(self.identity).aggregate([([], _COUNT)]))
-            self.nbytes += counts[-1].nbytes
-            if self.places:
-                placed = rows.select([*self.identity, *self.places])
-                for name in self.places:
-                    texts = pc.fill_null(placed.column(name).cast(pa.string()), "")
-                    placed = placed.set_column(placed.schema.get_field_index(name), name, texts)
-                self.placed.append(placed)
-                self.nbytes += placed.nbytes
-
-    def _sum(self, counts: list[pa.Table]) -> pa.Table:
-        if not counts:
-            return pa.table({})
-        summed = pa.concat_tables(counts).group_by(self.identity).aggregate([(_COUNT, "sum")])
-        columns = [summed.column(name) for name in (*self.identity, f"{_COUNT}_sum")]
-        return pa.Table.from_arrays(columns, names=[*self.identity, _COUNT])
-
-
-def _one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:
+def one_of(name: str, values: pa.Array | pa.ChunkedArray) -> Predicate:
     """Return the condition that a column has one of these values, or is in their range if there are many."""
     kind = values.type
     distinct = pc.unique(values)

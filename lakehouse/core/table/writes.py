@@ -38,7 +38,9 @@ from lakehouse.spec.options.schema import NEW_COLUMN
 
 if TYPE_CHECKING:
     # Imported when they are used first.
+    from lakehouse.core.engine.protocol import Engine
     from lakehouse.core.operations.placement.protocol import WriteRequest
+    from lakehouse.core.planning.statement import ClauseText
     from lakehouse.core.table.input_rows import InputRules
     from lakehouse.core.table.merge import MergeBuilder
     from lakehouse.core.table.statements import TableAccess
@@ -94,20 +96,24 @@ class TableWrites:
             raise refuse_keys(keys, self.refresh())
         return self._write(Operation.DELETE, keys, call)
 
-    def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
+    def delete_where(self, where: str, *, spark: Any = None, **call: Unpack[WriteCall]) -> Outcome:
         """Delete the rows that meet a condition; their keys are streamed from the files into the write.
 
-        The write fails with ConflictError if another writer changes the files that were read.
+        The write fails with ConflictError if another writer changes the files that were read. See `update` for `spark`.
         """
-        return self._statement("delete", {}, where, call)
+        return self._statement(_clause("delete", {}), where, spark, call)
 
-    def update(self, set: Mapping[str, Any], where: str | None = None, **call: Unpack[WriteCall]) -> Outcome:
+    def update(
+        self, set: Mapping[str, Any], where: str | None = None, *, spark: Any = None, **call: Unpack[WriteCall]
+    ) -> Outcome:
         """Set columns of the rows that meet a condition, or of all rows.
 
         Args:
             set: Values by column: a string is an SQL expression over the columns of the row, such as `"price * 1.1"`
                 or `"'text'"`; other values are literals.
             where: SQL condition on the rows.
+            spark: Spark session whose executors read and write the rows, if the files to read have more bytes than
+                `lakehouse.statement.driver.bytes`. Without it this process streams them.
             **call: See `WriteCall`.
 
         Returns:
@@ -118,7 +124,7 @@ class TableWrites:
             UserError: A name or a type does not fit, a value overflows, or the update changes a key or a partition.
             ConflictError: Another writer changed the files that were read, several times.
         """
-        return self._statement("update", set, where, call)
+        return self._statement(_clause("update", set), where, spark, call)
 
     # parameters: the names of both sides are part of the interface of deltalake
     def merge(
@@ -129,13 +135,13 @@ class TableWrites:
         source_alias: str = "source",
         target_alias: str = "target",
     ) -> MergeBuilder:
-        """Return a MERGE of the rows of a source; `execute` runs it in one commit.
+        """Return a MERGE of the source's rows; `execute` runs it in one commit.
 
         Args:
             source: Rows in any form that `upsert` takes, or a table or a scan of one. Rows that exceed a quarter of the
-                memory budget are divided into local files by the columns that `on` compares. Spark writes the rows of
-                a DataFrame if the statement updates all columns of rows with a match by key, and inserts the others;
-                for other statements this process reads them, one partition after another.
+                memory budget are divided into local files by the columns that `on` compares. With a DataFrame, Spark's
+                executors read and write all rows; if it and the files to read have at most
+                `lakehouse.statement.driver.bytes`, or `on` has no equality of columns, this process does.
             on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
             source_alias: The name of the source in the texts of the statement.
             target_alias: The name of this table in the texts of the statement.
@@ -164,18 +170,21 @@ class TableWrites:
         commit_metadata_of(call.get("commit_metadata"))
         return policies_of_call(self._policies, call)
 
-    def _write_request(self, loaded: LoadedTable, policies: Policies, request: WriteRequest) -> Outcome:
-        engine = frame_engine(request.frame, policies.write.memory_budget_bytes)
+    def _write_request(
+        self, loaded: LoadedTable, policies: Policies, request: WriteRequest, engine: Engine | None
+    ) -> Outcome:
+        engine = engine or frame_engine(request.frame, policies.write.memory_budget_bytes)
         return settled(operations.write(loaded, engine, policies, request))
 
-    def _statement(self, verb: str, values: Mapping[str, Any], where: str | None, call: WriteCall) -> Outcome:
+    # parameters: the statement, the session that runs it, and the call
+    def _statement(self, clause: ClauseText, where: str | None, spark: Any, call: WriteCall) -> Outcome:
         """Run UPDATE or DELETE: a statement without a source."""
         merge = import_module("lakehouse.core.table.merge")
         loaded, policies = self.refresh(), self._policies_of(call)
         if table_schema(loaded) is None:
-            raise UserError(f"{self.location}: the table has no rows yet, so there is nothing to {verb}")
-        run = merge.without_source(self._access(), loaded, policies, merge.clause(verb, values), where)
-        outcome: Outcome = run.execute(loaded, policies, call)
+            raise UserError(f"{self.location}: the table has no rows yet, so there is nothing to {clause.verb}")
+        run = merge.without_source(self._access(), loaded, policies, clause, where)
+        outcome: Outcome = merge.run_on(spark, run, loaded, policies).execute(loaded, policies, call)
         return outcome
 
     def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
@@ -247,6 +256,11 @@ class TableWrites:
             separates_absent=operation is Operation.UPSERT and policy.missing == "keep",
             budget_bytes=policies.write.memory_budget_bytes,
         )
+
+
+def _clause(verb: str, values: Mapping[str, Any]) -> ClauseText:
+    clause: ClauseText = import_module("lakehouse.core.table.merge").clause(verb, values)
+    return clause
 
 
 def policies_of_call(policies: Policies, call: WriteCall) -> Policies:

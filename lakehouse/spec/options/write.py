@@ -66,6 +66,12 @@ class WritePolicy:
         512 * _MB,
         "Memory of a task that writes, compacts or merges logs, in bytes, in addition to the memory of an idle worker.",
     )
+    driver_bytes: int = option(
+        "lakehouse.statement.driver.bytes",
+        16 * _MB,
+        "Size of the source, and of the files to read, up to which MERGE, UPDATE and DELETE with Spark run in the "
+        "driver, in bytes. Above it executors read and write all rows; 0 = always.",
+    )
     key_encoding: str = option(
         KEY_ENCODING,
         KeyEncoding.CHECKED.value,

@@ -310,9 +310,11 @@ class HashSplit:
         self._sinks: list[pa.OSFile | None] = [None] * ways
         self._writers: list[pa.ipc.RecordBatchStreamWriter | None] = [None] * ways
 
-    def add(self, rows: pa.Table) -> None:
-        """Append rows to the files of their keys."""
-        ways = bucket_ids(rows.column(KEY), key_fields=("",), hash_fields=("",), buckets=len(self._paths))
+    def add(self, rows: pa.Table, keys: pa.Array | None = None) -> None:
+        """Append rows to the files of their keys, by default their record keys."""
+        ways = bucket_ids(
+            rows.column(KEY) if keys is None else keys, key_fields=("",), hash_fields=("",), buckets=len(self._paths)
+        )
         order = np.argsort(ways, kind="stable")
         bounds = np.searchsorted(ways[order], np.arange(len(self._paths) + 1))
         whole = rows.combine_chunks()
