@@ -208,15 +208,15 @@ def test_readers_and_writers_during_a_change_are_right(change: Change, monkeypat
 
 #: Services that another process runs without leases, as `table.services` and CALL do.
 SERVICES = ("compaction", "clustering", "clean", "archive", "orphans")
-#: Errors of a service or a change that gives way to the other.
-GIVES_WAY = (RetryableError, UserError, UnsupportedError)
+#: Errors of a service or a change that the other one prevents.
+REFUSALS = (RetryableError, UserError, UnsupportedError)
 
 
 def serviced(table: Table, service: str) -> bool:
     """Run a service; return whether it changed the table."""
     try:
         return not isinstance(table.services.named(service).run(force=True), NothingToDo)
-    except GIVES_WAY:
+    except REFUSALS:
         return False
 
 
@@ -265,7 +265,7 @@ def test_change_without_leases_at_a_step_of_a_service_damages_nothing(
         storage, rows = copy_of(history(change)[0]), history(change)[1]
 
         def rival(store: Storage) -> None:
-            with suppress(*GIVES_WAY):
+            with suppress(*REFUSALS):
                 run(store, change, CRASHED, **NO_WAIT)
 
         serviced(eager(open_as(Interrupted(storage, number, rival, monkeypatch), SURVIVOR, [LOST])), service)
