@@ -9,13 +9,14 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.version_marks import VersionChangedError, marks_among
-from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.instant import Action
 from tests.support.archived import eager
 from tests.support.killed import (
@@ -203,3 +204,72 @@ def test_readers_and_writers_during_a_change_are_right(change: Change, monkeypat
         run(storage, change, SURVIVOR)
         settled(storage, change, rows)
     assert outcomes == {True, False}
+
+
+#: Services that another process runs without leases, as `table.services` and CALL do.
+SERVICES = ("compaction", "clustering", "clean", "archive", "orphans")
+#: Errors of a service or a change that the other one prevents.
+REFUSALS = (RetryableError, UserError, UnsupportedError)
+
+
+def serviced(table: Table, service: str) -> bool:
+    """Run a service; return whether it changed the table."""
+    try:
+        return not isinstance(table.services.named(service).run(force=True), NothingToDo)
+    except REFUSALS:
+        return False
+
+
+def is_sound(storage: Storage, rows: Rows) -> None:
+    """Check that the table has these rows and no damage, and that the next write commits."""
+    assert rows_of(storage) == rows
+    table = open_as(storage, THIRD, range(LOST, THIRD))
+    table.upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**rows, **RECOVERY}
+    assert open_as(storage, THIRD).validate(deep=True).findings == ()
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_services_without_leases_at_a_step_of_a_change_damage_nothing(
+    change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = dict.fromkeys(SERVICES, 0)
+    # Before the first step the services find a table that does not change yet.
+    for number, name in [(1, "begin"), *share_of(enumerate(trace(change), start=1), change, 17)]:
+        storage, rows = copy_of(history(change)[0]), history(change)[1]
+        opened = eager(open_as(storage, THIRD, [LOST]), **NO_WAIT)
+
+        def rival(_: Storage, table: Table = opened) -> None:
+            for service in SERVICES:
+                ran[service] += serviced(table, service)
+
+        with suppress(RetryableError):
+            run(Interrupted(storage, number, rival, monkeypatch), change, SURVIVOR)
+        assert rows_of(storage) == rows, name
+        run(storage, change, SURVIVOR)
+        assert open_as(storage, THIRD).config.version == change[2]
+        is_sound(storage, rows)
+    # It leaves no instant that would stop the change.
+    assert ran["archive"] > 0
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_change_without_leases_at_a_step_of_a_service_damages_nothing(
+    change: Change, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = FaultyStorage(copy_of(history(change)[0]))
+    serviced(eager(open_as(steps, SURVIVOR, [LOST])), service)
+    versions = set()
+    for number, name in share_of(enumerate(steps.trace, start=1), (change, service), 13):
+        storage, rows = copy_of(history(change)[0]), history(change)[1]
+
+        def rival(store: Storage) -> None:
+            with suppress(*REFUSALS):
+                run(store, change, CRASHED, **NO_WAIT)
+
+        serviced(eager(open_as(Interrupted(storage, number, rival, monkeypatch), SURVIVOR, [LOST])), service)
+        versions.add(open_as(storage, THIRD).config.version)
+        assert rows_of(storage) == rows, name
+        is_sound(storage, rows)
+    assert change[2] in versions

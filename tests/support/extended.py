@@ -30,6 +30,10 @@ _TESTS = (
     "tests/airflow/test_demo.py::test_backfill_on_sqlite_is_refused_with_the_reason_and_airflow_runs_on",
     # Another Airflow for the publication. test_publish.py publishes in one, and test_dags.py shows the schedules.
     "tests/airflow/test_publish_scheduled.py",
+    # Five jobs of Spark; test_services.py runs services by their DAGs, and test_doc_blocks.py runs the page.
+    "tests/airflow/test_take_over_night.py",
+    # Another Airflow. test_api.py has the plans of the page, test_actions_dag.py a run, test_version_run.py changes.
+    "tests/airflow/test_version_change_pages.py",
     # Ingests two intervals in this process. test_demo.py ingests by scheduled and triggered runs, the other tests of
     # this module by backfills and by runs that fail.
     "tests/airflow/test_end_to_end.py::test_two_batches_of_stock_ticks_make_197_rows",

@@ -45,8 +45,7 @@ class Standalone:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                token = self._fetch("/auth/token", None, None, "GET")["access_token"]
-                return self._fetch(f"/api/v2/{path}", body, token, verb)
+                return self._fetch(f"/api/v2/{path}", body, self.token(), verb)
             except HTTPError as error:
                 # Airflow cannot return an event while a run started by it is queued or while SQLite is locked. The same
                 # request succeeds later.
@@ -57,6 +56,10 @@ class Standalone:
                 if verb != "GET" or time.monotonic() > deadline + _PATIENCE_S:
                     raise
             time.sleep(1)
+
+    def token(self) -> str:
+        """Return a token of an administrator."""
+        return str(self._fetch("/auth/token", None, None, "GET")["access_token"])
 
     def backfill(self, dag_id: str, first: str, last: str, *words: str) -> None:
         """Create a backfill; if a locked SQLite database interrupts the creation, cancel it and create it again."""

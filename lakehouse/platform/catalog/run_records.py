@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from lakehouse.core.system.clock import Clock
+from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.connect import is_outage
-from lakehouse.platform.catalog.run_history import RunOutcome, RunState
+from lakehouse.platform.catalog.entries import TableEntry
+from lakehouse.platform.catalog.run_history import RunHistory, RunOutcome, RunState
+from lakehouse.platform.catalog.run_leases import RunLeases
+from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.contracts.job import IngestReport, JobStatus, ServiceReport
-
-if TYPE_CHECKING:
-    from lakehouse.platform.catalog.catalog import Catalog
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +40,37 @@ class RunKey:
     service: str
 
 
+class RunCatalog(Protocol):
+    """The parts of a catalog that a recorded run uses; `Catalog` has them."""
+
+    clock: Clock
+
+    @property
+    def leases(self) -> RunLeases:
+        """Return the leases of runs."""
+
+    @property
+    def history(self) -> RunHistory:
+        """Return the requests, decisions and runs of services."""
+
+    @property
+    def states(self) -> TableStates:
+        """Return the newest numbers of tables."""
+
+    def entry(self, identifier: str) -> TableEntry:
+        """Return the entry of a table; raise UserError if it is not registered."""
+
+    def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
+        """Open a table with the options of its spec and policies, overridden by `options`."""
+
+
 def lease_key(identifier: str, service: str) -> str:
     """Return the name of the lease under which a service runs on a table."""
     return f"{identifier}/{service}"
 
 
 def record_end(
-    catalog: Catalog,
+    catalog: RunCatalog,
     key: RunKey,
     report: IngestReport | ServiceReport,
     *,

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.engine.progress import also_observing
@@ -32,12 +32,9 @@ from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.run_history import Run, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.catalog.run_progress import RecordedProgress
-from lakehouse.platform.catalog.run_records import LEASE_MS, RunKey, lease_key, record_end
+from lakehouse.platform.catalog.run_records import LEASE_MS, RunCatalog, RunKey, lease_key, record_end
 from lakehouse.spec.contracts.job import JobError, JobReason, JobStatus, ServiceReport
 from lakehouse.spec.table.services import SERVICES, VERSION_CHANGES
-
-if TYPE_CHECKING:
-    from lakehouse.platform.catalog.catalog import Catalog
 
 _SOURCE, _TARGET, _VERSION = "source", "target", "hoodie.write.table.version"
 
@@ -52,7 +49,7 @@ class RecordedChange:
 
 # parameters: the request, and the run id, the options and the session with which it runs
 def run_version_change(
-    catalog: Catalog,
+    catalog: RunCatalog,
     name: str,
     request: VersionRequest,
     *,
@@ -117,7 +114,7 @@ def _continued(request: VersionRequest, earlier: Run | None) -> VersionRequest:
 
 
 @contextmanager
-def _fence(catalog: Catalog, entry: TableEntry, owner: str) -> Iterator[tuple[RunLease, ...]]:
+def _fence(catalog: RunCatalog, entry: TableEntry, owner: str) -> Iterator[tuple[RunLease, ...]]:
     """Hold the leases of all services on the table; raise TableBusyError if another run holds one."""
     with ExitStack() as stack:
         leases = []
@@ -138,7 +135,7 @@ def _fence(catalog: Catalog, entry: TableEntry, owner: str) -> Iterator[tuple[Ru
 class _Run:
     """A run: its catalog and table, its leases, its earlier try, if there is one, and the options of the table."""
 
-    catalog: Catalog
+    catalog: RunCatalog
     entry: TableEntry
     leases: tuple[RunLease, ...]
     earlier: Run | None
@@ -203,7 +200,7 @@ def _predicted(table: Table, request: VersionRequest) -> Mapping[str, Any]:
     }
 
 
-def _confirm(catalog: Catalog, leases: tuple[RunLease, ...]) -> None:
+def _confirm(catalog: RunCatalog, leases: tuple[RunLease, ...]) -> None:
     for lease in leases:
         if catalog.leases.is_taken_over(lease):
             raise RetryableError(

@@ -288,8 +288,13 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
         instant = timeline.find(requested)
         if instant is not None and not instant.is_completed:
             continue
+        undoing = find_rollback(table, timeline, requested) if instant is None else None
+        if undoing is not None and not undoing.is_completed:
+            # The executor of the rollback, or the next one, does this. It may record the logs that stay (see
+            # `without_recorded_logs`) after they were read here.
+            continue
         try:
-            _delete_stray_files(table, timeline, requested)
+            _delete_stray_files(table, timeline, requested, undoing)
         except CorruptTableError as error:
             # Only cleanups read the markers of an ended write. They are kept, so that an operator can inspect them.
             logger.error("%s: %s is not cleaned up: %s", storage.root, requested, error)
@@ -311,8 +316,8 @@ def _is_abandoned(table: LoadedTable, policy: TransactionPolicy, file: FileInfo)
     return not is_active(table.env, data, now_ms=now_ms, expires_ms=file.modified_ms + policy.lock.lease_ms)
 
 
-def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:
-    """Delete the files of an ended write that no commit lists.
+def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str, undoing: Instant | None) -> None:
+    """Delete the files of an ended write that no commit lists; `undoing` is the completed action that undid it.
 
     These are files of retried tasks, or of tasks that continued after a rollback. If the instant is missing because it
     is archived, its files are valid. They are not valid if there is a rollback, or if the archive has not reached the
@@ -321,7 +326,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     instant = timeline.find(requested)
     named: set[str] = set()
     if instant is None:
-        if find_rollback(table, timeline, requested) is not None:
+        if undoing is not None:
             # The rollback deleted all markers, even for files that were written after it.
             left = list_data_files(table, change_logs=True)
             delete_files(table, requested, [file.path for file in left if file.instant == requested])

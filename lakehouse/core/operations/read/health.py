@@ -8,8 +8,10 @@ from datetime import UTC
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.errors import LakehouseError
 from lakehouse.model.display import Readable
-from lakehouse.model.instant import Action, instant_moment
+from lakehouse.model.instant import Action, Instant, instant_moment
+from lakehouse.model.timeline_service import TimelineService, timeline_service
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)
 
@@ -19,8 +21,9 @@ class TableHealth(Readable):
     """Measures of a table at one time.
 
     Attributes:
-        freshness_lag_s: Seconds since the newest commit; None if there is no commit.
-        newest_commit_ms: Completion time of the newest write in UTC milliseconds; None if there is none.
+        freshness_lag_s: Seconds since the newest write; None if there is none.
+        newest_commit_ms: Completion time of the newest write in UTC milliseconds, without commits of
+            services; None if there is none.
         file_groups: Number of file groups.
         partitions: Number of partitions with files.
         base_bytes: Size of the newest base files.
@@ -73,10 +76,24 @@ def table_health(table: LoadedTable, *, small_file_bytes: int) -> TableHealth:
 
 
 def _newest_commit_ms(table: LoadedTable) -> int | None:
-    newest = max((instant.completion for instant in table.timeline.writes()), default=None)
-    if newest is None:
+    """Return the completion time of the newest write in UTC milliseconds; services make no table fresh."""
+    writes = table.timeline.writes().by_completion()
+    if not writes:
         return None
-    text = f"{newest:0<17}"
+    # If only commits of services are left on the active timeline, the newest write is older than all of them.
+    newest = next((instant for instant in reversed(writes) if not _is_of_service(table, instant)), writes[0])
+    text = f"{newest.completion:0<17}"
     moment = instant_moment(text)
     zoned = moment.replace(tzinfo=UTC) if table.config.timezone == "UTC" else moment.astimezone()
     return round(zoned.timestamp()) * 1000 + int(text[14:17])
+
+
+def _is_of_service(table: LoadedTable, instant: Instant) -> bool:
+    if table.config.is_merge_on_read and instant.action is Action.COMMIT:
+        return True
+    try:
+        summary = table.store.summary(instant)
+    except LakehouseError:
+        # The checks of the table report a damaged commit.
+        return False
+    return timeline_service(instant.action, summary.operation, summary.extra) is not TimelineService.WRITE
