@@ -23,6 +23,8 @@ DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
 #: Extra metadata of commits, and property of the data table, that prove unique keys (see `load.unique_keys`).
 UNIQUE_KEYS = "lakehouse.unique_keys"
+#: End of the property for a table without completion times, whose newest write is the one that was requested last.
+BY_REQUEST = " by_request"
 #: Instant times of initialisation begin with these digits (MDT-2).
 INIT_PREFIX = "00000000000000"
 #: Number of digits in an instant time. In version 6 own actions of a metadata table repeat a time and add

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from lakehouse.core.metadata.place import UNIQUE_KEYS
+from lakehouse.core.metadata.place import BY_REQUEST, UNIQUE_KEYS
 from lakehouse.core.operations.load.table import LoadedTable, stored_options
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.model.commit import REWRITES, Operation
@@ -73,28 +73,29 @@ def trusts_keys(table: LoadedTable) -> bool:
 def mark_of(table: LoadedTable, instant: Instant, timeline: Timeline, scope: KeyScope) -> dict[str, str]:
     """Return the extra metadata for a commit after which keys are unique in `scope`; empty without a scope.
 
-    Without completion times, pending writes with an earlier time would be passed by readers that only see this commit.
-    The mark has the first one of them.
+    Without completion times, a pending write with an earlier time may complete later, although this commit stays the
+    newest one. So the mark also has the time from which on earlier writes need marks of their own.
     """
     if not scope:
         return {}
-    pending = [i.requested for i in timeline.where(pending=True) if i.requested < instant.requested]
-    if table.config.layout.has_completion_times or not pending:
+    if table.config.layout.has_completion_times:
         return {UNIQUE_KEYS: scope.value}
-    return {UNIQUE_KEYS: f"{scope} {min(pending)}"}
+    pending = [i.requested for i in timeline.where(pending=True) if i.requested < instant.requested]
+    return {UNIQUE_KEYS: f"{scope} {min(pending, default=instant.requested)}"}
 
 
 def _proven(table: LoadedTable, timeline: Timeline, properties: Mapping[str, str]) -> KeyScope:
-    writes = timeline.writes().by_completion()
+    writes, has_times = timeline.writes().by_completion(), table.config.layout.has_completion_times
     built, scope_of_build = _parts(properties.get(UNIQUE_KEYS, ""))
     for instant in reversed(writes):
         summary = table.store.summary(instant)
         scope, first_pending = _parts(summary.extra.get(UNIQUE_KEYS, ""))
-        if scope:
+        # A downgraded table has marks for the order of completion times, which it has no more.
+        if scope and (has_times or first_pending):
             passed = [w for w in writes if first_pending and first_pending <= w.requested < instant.requested]
             return _with_passed(table, KeyScope(scope), passed)
-        if built == instant.requested:
-            return KeyScope(scope_of_build)
+        if built == instant.requested and scope_of_build.endswith(BY_REQUEST) is not has_times:
+            return KeyScope(scope_of_build.removesuffix(BY_REQUEST))
         if adds_keys(summary.operation):
             return KeyScope.NONE
     return KeyScope.NONE if writes else KeyScope.TABLE
