@@ -21,8 +21,10 @@ INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 #: Property of the data table: the path of the index definitions.
 DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
-#: Extra metadata of commits, and property of the data table, that prove unique keys (see `load.unique_keys`).
+#: Extra metadata of commits, and property of the data table, that prove unique keys (see `load.commits`).
 UNIQUE_KEYS = "lakehouse.unique_keys"
+#: End of the property for a table without completion times, whose newest write is the one that was requested last.
+BY_REQUEST = " by_request"
 #: Instant times of initialisation begin with these digits (MDT-2).
 INIT_PREFIX = "00000000000000"
 #: Number of digits in an instant time. In version 6 own actions of a metadata table repeat a time and add

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.files.keys.located_keys import RecordLocations
+from lakehouse.core.files.keys.changed_keys import RecordLocations
 from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.metadata.write.files import ascending, log_bytes, log_headers
 from lakehouse.core.storage.protocol import Storage

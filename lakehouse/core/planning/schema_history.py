@@ -30,6 +30,8 @@ from lakehouse.core.format.internal_schema import (
 )
 from lakehouse.core.rows.stored_names import Names, with_names, with_retyped
 
+#: Whether readers convert values from the first type to the second one.
+Converts = Callable[[pa.DataType, pa.DataType], bool]
 #: The names of a column in files, by version, or None if it has the same name in all files.
 _NamesOf = Callable[[Column], Names | None]
 
@@ -97,6 +99,23 @@ class SchemaHistory:
                 version = schema.version
         return version
 
+    def retyped(self, converts: Converts) -> int:
+        """Return the newest version that gave a present column a type to which readers do not convert; 0 if none did.
+
+        `converts` is whether the readers convert values from the stored type to the new one.
+        """
+        present = {column.id for _, column in all_columns(self.latest.columns)}
+        leaves = [
+            {column.id: column.kind for _, column in all_columns(schema.columns) if isinstance(column.kind, Leaf)}
+            for schema in self.versions
+        ]
+        newest = 0
+        for schema, before, after in zip(self.versions[1:], leaves, leaves[1:], strict=False):
+            changed = [id for id in present & before.keys() & after.keys() if before[id].text != after[id].text]
+            if not all(converts(before[id].arrow, after[id].arrow) for id in changed):
+                newest = schema.version
+        return newest
+
     @cached_property
     def _types(self) -> Sequence[Mapping[int, pa.DataType]]:
         return [
@@ -142,6 +161,15 @@ class SchemaHistory:
         if columns == self.latest.columns:
             return self.latest
         return InternalSchema(version=version, max_id=ids.last, columns=columns)
+
+
+def reads_without_conversion(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether Spark 3.5 reads values of one type in Parquet files as the other type.
+
+    It reads decimals of a lower precision, but no integers as longer integers, and no floats as doubles.
+    """
+    is_decimal = pat.is_decimal(stored) and pat.is_decimal(wanted)
+    return is_decimal and bool(stored.scale == wanted.scale and stored.precision <= wanted.precision)
 
 
 def keeps_statistics(before: pa.DataType, after: pa.DataType) -> bool:

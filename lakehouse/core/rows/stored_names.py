@@ -101,22 +101,6 @@ def _is_renamed(field: pa.Field, instant: str) -> bool:
     return pat.is_nested(kind) and any(_is_renamed(kind.field(n), instant) for n in range(kind.num_fields))
 
 
-def differs_in(schema: pa.Schema, instant: str) -> bool:
-    """Return whether other engines cannot read files of an instant with the present columns.
-
-    They find columns by name, and do not convert values to types with another form, such as integers to strings.
-    """
-    return is_renamed_in(schema, instant) or any(_is_retyped(field, instant) for field in schema)
-
-
-def _is_retyped(field: pa.Field, instant: str) -> bool:
-    retyped = (field.metadata or {}).get(_RETYPED)
-    if retyped is not None and int(instant or 0) < int(retyped):
-        return True
-    kind = field.type
-    return pat.is_nested(kind) and any(_is_retyped(kind.field(n), instant) for n in range(kind.num_fields))
-
-
 def path_instant(path: str) -> str:
     """Return the instant in the name of a data file; empty for other files, which have no earlier schema."""
     return instant_of(path.rpartition("/")[2]) or ""

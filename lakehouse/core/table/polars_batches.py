@@ -18,8 +18,14 @@ _LEAST_BYTES = 8 << 20
 _END = object()
 
 
-def polars_batches(frame: Any) -> Iterator[Any]:
-    """Yield the result of a lazy frame in order; raise what Polars raises, also if it panics."""
+def polars_batches(frame: Any, *, filters_rows_itself: bool = False) -> Iterator[Any]:
+    """Yield the result of a lazy frame in order; raise what Polars raises, also if it panics.
+
+    With `filters_rows_itself` the readers of files do not get the conditions of the frame.
+    """
+    options: dict[str, Any] = {}
+    if filters_rows_itself:
+        options["optimizations"] = import_module("polars").QueryOptFlags(predicate_pushdown=False)
     queue: Queue[Any] = Queue(maxsize=2)
     failures: list[BaseException] = []
     is_over = Event()
@@ -42,7 +48,7 @@ def polars_batches(frame: Any) -> Iterator[Any]:
 
     def run() -> None:
         try:
-            frame.sink_batches(take, maintain_order=True)
+            frame.sink_batches(take, maintain_order=True, **options)
             if pending.batches:
                 put(pending.taken())
         except BaseException as error:  # a panic is not an Exception

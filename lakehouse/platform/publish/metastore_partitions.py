@@ -10,6 +10,7 @@ from lakehouse.core.format.publication import SUCCESS
 from lakehouse.core.operations.load.renamed_files import require_present_names
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.schema_history import reads_without_conversion
 from lakehouse.core.timeline.publications import change_publication, read_publications
 from lakehouse.errors import UserError
 from lakehouse.model.publication import Publication, PublishedPartition, Stage
@@ -26,7 +27,7 @@ def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
     schema = table_schema(loaded)
     if schema is None:
         raise UserError(f"{job.target}: {loaded.env.storage.root} has no columns yet; write to it first")
-    require_present_names(loaded, f"the publication {job.target}")
+    require_present_names(loaded, f"the publication {job.target}", reads_without_conversion)
     wanted, metastore = hive_table(job, loaded, schema), job.metastore
     stored = metastore.table(wanted.database, wanted.name)
     if stored is None:

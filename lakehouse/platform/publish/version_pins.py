@@ -8,13 +8,14 @@ from functools import partial
 
 from lakehouse.core.operations.commit.pins import listings_at, unavailable_files
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
-from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.renamed_files import reads_by_name
 from lakehouse.core.operations.load.slices import load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.planning.restore import slice_paths
-from lakehouse.core.rows.stored_names import differs_in, evolved_columns, is_skeleton, path_instant
+from lakehouse.core.planning.schema_history import reads_without_conversion
+from lakehouse.core.rows.stored_names import is_skeleton, path_instant
 from lakehouse.core.timeline.publications import change_publication, manifest_path, put_manifests, read_publications
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.display import count_text, some
@@ -51,8 +52,8 @@ def require_names_of_versions(job: PublishJob, loaded: LoadedTable, plan: Publis
     values of another type. Only a table whose columns were renamed, retyped or dropped is listed. Versions that are
     published already were checked then, so their files differ only if they are older than the change.
     """
-    schema = table_schema(loaded)
-    if schema is None or not evolved_columns(schema):
+    is_read = reads_by_name(loaded, reads_without_conversion)
+    if is_read is None:
         return
     begun = {planned.name: _begun(job, planned, None) for planned in plan.publish}
     slices = slices_of_versions(loaded, begun.values(), skips=job.policies.write.skips_damage)
@@ -60,11 +61,11 @@ def require_names_of_versions(job: PublishJob, loaded: LoadedTable, plan: Publis
         name
         for name, partition in begun.items()
         for piece in slices[partition.version.completion, partition.paths] or ()
-        if any(differs_in(schema, path_instant(path)) for path in slice_paths(piece))
+        if not all(is_read(path_instant(path)) for path in slice_paths(piece))
     ]
     stored = read_publications(loaded.env).get(job.target, Publication()).partitions
     shown = {name: partition for name, partition in stored.items() if partition.is_shown and name not in begun}
-    renamed += [name for name, partition in shown.items() if differs_in(schema, partition.version.instant)]
+    renamed += [name for name, partition in shown.items() if not is_read(partition.version.instant)]
     if renamed:
         names = tuple(dict.fromkeys(sorted(renamed)))
         raise UnsupportedError(

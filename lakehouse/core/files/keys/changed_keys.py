@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,14 @@ CHANGED = pa.schema(
     ]
 )
 _BATCH_ROWS = 131_072
+
+
+class RecordLocations(Protocol):
+    """The record index of a table."""
+
+    def locations(self, keys: pa.Array, partitions: Sequence[str] | None = None) -> pa.Table:
+        """Return key, partition, file_id and instant_ms for the keys with a location."""
+        ...
 
 
 class KeyChange(StrEnum):

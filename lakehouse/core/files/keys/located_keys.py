@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.base.base_reader import BaseFileReader
+from lakehouse.core.files.keys.changed_keys import RecordLocations
 from lakehouse.core.files.keys.key_lookup import KEY, Entries, StagedKeys, entry_parts, find, staged_keys
 from lakehouse.core.files.keys.key_matches import IN_PLACE, EntryIndex, MatchCollector, Matches
 from lakehouse.core.files.stage.write_context import WriteContext
@@ -27,14 +27,6 @@ from lakehouse.model.attempt import Attempt
 
 LOCATED = pa.schema([(KEY, pa.string()), ("run", pa.dictionary(pa.int32(), pa.string())), ("row", pa.int64())])
 Group = tuple[str, str]
-
-
-class RecordLocations(Protocol):
-    """The record index of a table."""
-
-    def locations(self, keys: pa.Array, partitions: Sequence[str] | None = None) -> pa.Table:
-        """Return key, partition, file_id and instant_ms for the keys with a location."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,11 @@ from lakehouse.core.files.keys.changed_keys import (
     ChangedGroup,
     ChangedKeysContext,
     ChangedKeysFile,
+    RecordLocations,
     Sharding,
     changed_keys_of,
     find_changed_keys,
 )
-from lakehouse.core.files.keys.located_keys import RecordLocations
 from lakehouse.core.format.metadata.groups import (
     data_partitions_of_groups,
     estimated_groups,

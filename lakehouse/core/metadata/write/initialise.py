@@ -22,6 +22,7 @@ from lakehouse.core.metadata.partitions.protocol import Definition, GroupedBuild
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.place import (
+    BY_REQUEST,
     DEFINITIONS_KEY,
     DEFINITIONS_PATH,
     FIRST_BUILD,
@@ -157,11 +158,11 @@ def unique_keys(store: MetadataStore, definitions: Mapping[str, Definition], dat
     `data` contains the writes that the build has read. Without completion times, no write may complete before the
     newest one afterwards.
     """
-    writes, pending = data.writes().by_completion(), False
-    if writes and not store.config.layout.has_completion_times:
+    writes, pending, has_times = data.writes().by_completion(), False, store.config.layout.has_completion_times
+    if writes and not has_times:
         pending = any(instant.requested < writes[-1].requested for instant in data.where(pending=True))
     is_partitioned = is_partitioned_by(definitions.get(PartitionKind.RECORD_INDEX))
-    scope = "partition" if is_partitioned else "table"
+    scope = ("partition" if is_partitioned else "table") + ("" if has_times else BY_REQUEST)
     return {UNIQUE_KEYS: None if pending or not writes else f"{writes[-1].requested} {scope}"}
 
 

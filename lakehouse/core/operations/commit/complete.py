@@ -27,11 +27,10 @@ from lakehouse.core.operations.commit.completion import Completion, complete_act
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.precondition import Precondition, precondition_conflict
 from lakehouse.core.operations.commit.results import Committed, Conflict
-from lakehouse.core.operations.load.commits import writes_since
+from lakehouse.core.operations.load.commits import KeyScope, adds_keys, key_scope, mark_of, writes_since
 from lakehouse.core.operations.load.schema import data_columns, declared_schema
 from lakehouse.core.operations.load.schema_history import save_history
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.load.unique_keys import KeyScope, adds_keys, key_scope, mark_of
 from lakehouse.core.planning.conflict import Strategy, WriteSummary, find_conflict, write_summary
 from lakehouse.core.planning.schema import united
 from lakehouse.core.planning.schema_history import SchemaHistory
@@ -292,11 +291,13 @@ def _with_key_scope(
 ) -> CommitMetadata:
     """Return the metadata with the proof that keys are unique, if the table has a record index."""
     table, scope = candidate.table, candidate.key_scope
+    if RECORD_INDEX not in table.config.metadata_partitions:
+        return metadata
     if not adds_keys(metadata.operation):
         scope = KeyScope.TABLE
     elif candidate.staging is not None and RECORD_INDEX in staged and staged[RECORD_INDEX].has_new_keys:
         scope = candidate.staging.scope
-    if not scope or RECORD_INDEX not in table.config.metadata_partitions:
+    if not scope:
         return metadata
     scope = scope.within(key_scope(table, timeline))
     mark = mark_of(table, candidate.instant, timeline, scope)

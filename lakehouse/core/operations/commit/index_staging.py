@@ -28,11 +28,11 @@ from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.metadata.staged import StagedUpdate, Staging
 from lakehouse.core.metadata.write.commit import open_metadata
+from lakehouse.core.operations.load.commits import KeyScope
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.schema import data_columns, table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.load.unique_keys import KeyScope
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.timeline.file_deletions import LOG_INFIX, delete_leftovers

@@ -21,9 +21,9 @@ from lakehouse.core.index.protocol import Groups
 from lakehouse.core.index.write_tasks import LocatedRows, StagedEntry, StagedRun
 from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_partitioned_by
 from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.operations.load.commits import KeyScope, key_scope
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.load.unique_keys import KeyScope, key_scope
 from lakehouse.core.operations.placement.by_files import ByFiles, groups_with_changed_keys
 from lakehouse.core.operations.placement.protocol import ROWS_HERE, THREADS, KeySearch, PreparedWrite
 from lakehouse.core.state.file_slices import FileSlices

@@ -23,9 +23,9 @@ from lakehouse.core.expressions.column_path import type_of
 from lakehouse.core.files.keys.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.metadata.read.table import RECORD_INDEX, MetadataTable
+from lakehouse.core.operations.load.commits import KeyScope, key_scope, trusts_keys
 from lakehouse.core.operations.load.metadata import from_metadata, known_partitions, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.load.unique_keys import KeyScope, key_scope, trusts_keys
 from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions

@@ -16,11 +16,10 @@ from lakehouse.core.operations.commit.cleanup import WriteMarkers, delete_unrepo
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.commits import latest_extra
+from lakehouse.core.operations.load.commits import key_scope, latest_extra, mark_of
 from lakehouse.core.operations.load.schema import declared_schema
 from lakehouse.core.operations.load.schema_history import ids_extra, save_history
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.load.unique_keys import key_scope, mark_of
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, claim_of
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata

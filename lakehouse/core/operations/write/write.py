@@ -41,12 +41,11 @@ from lakehouse.core.operations.commit.complete import (
 from lakehouse.core.operations.commit.completion import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import DROPPED_KEY, Committed, Conflict, NothingToDo
-from lakehouse.core.operations.load.commits import writes_since
+from lakehouse.core.operations.load.commits import KeyScope, writes_since
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema_history import ids_of_write
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.load.unique_keys import KeyScope
 from lakehouse.core.operations.placement.by_files import KeyCheck
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra

@@ -27,7 +27,7 @@ from lakehouse.core.planning.schema_changes import (
     SchemaChange,
     apply_changes,
 )
-from lakehouse.core.planning.schema_history import SchemaHistory
+from lakehouse.core.planning.schema_history import SchemaHistory, keeps_statistics, reads_without_conversion
 from lakehouse.core.rows.stored_names import by_current_names, is_evolved, statistics_name, stored_name
 from lakehouse.errors import CorruptTableError
 
@@ -159,6 +159,31 @@ def test_names_in_files_follow_the_ids() -> None:
     rows = pa.table({"a": [1], "b": ["v"], "s": [{"x": 3, "y": "q"}]})
     current = by_current_names(rows, schema, "9")
     assert current.to_pylist() == [{"bb": "v", "s": {"z": 3, "y": "q"}}]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "for_spark_3", "for_others"),
+    [
+        ("a", pa.int64(), 20, 0),
+        ("a", pa.string(), 20, 20),
+        ("s.x", pa.int64(), 20, 0),
+        ("l.element", pa.string(), 20, 20),
+        ("d", pa.decimal128(12, 2), 0, 0),
+        ("d", pa.decimal128(14, 4), 20, 0),
+    ],
+)
+def test_newest_change_of_a_type_depends_on_the_types_that_readers_convert(
+    path: str, kind: pa.DataType, for_spark_3: int, for_others: int
+) -> None:
+    """Spark 3.5 fails at INT32 in a column of longs, and at decimals of another scale."""
+    first = first_schema_with_ids(DATA.append(pa.field("d", pa.decimal128(10, 2))))
+    second = changed(first, 10, RenameColumn("b", "bb"), AddColumn("new", pa.int32()))
+    third = changed(second, 20, ChangeType(path, kind))
+    history = SchemaHistory((first, second, third, changed(third, 30, DropColumn("m"))))
+    assert history.retyped(reads_without_conversion) == for_spark_3
+    assert history.retyped(keeps_statistics) == for_others
+    dropped = changed(third, 40, DropColumn(path.split(".", maxsplit=1)[0]))
+    assert SchemaHistory((first, second, third, dropped)).retyped(keeps_statistics) == 0
 
 
 def test_history_up_to_a_version_ends_with_it() -> None:

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from threading import active_count
 from typing import Any
 
@@ -82,17 +83,21 @@ def rows(first: int, last: int, shift: int = 0) -> pa.Table:
 
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
-def table(request: pytest.FixtureRequest) -> Table:
-    """A table with three partitions and updates, which are log files for merge-on-read."""
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """A table with three partitions and updates, which are log files for merge-on-read.
+
+    The files of the copy-on-write table are on a disk, where engines read them by their own readers.
+    """
+    env = make_env() if request.param == "MERGE_ON_READ" else make_env(str(tmp_path / "t"))
     made = Table.create(
-        "memory://engines/t",
+        env.storage.root,
         name="t",
         record_key="id",
         partition_by="day",
         table_type=request.param,
         schema=SCHEMA,
         options={"hoodie.clean.commits.retained": "1"},
-        env=make_env(),
+        env=env,
     )
     made.upsert(rows(0, 12))
     made.upsert(rows(3, 15, shift=1))
@@ -244,8 +249,9 @@ def test_frame_of_polars_reads_one_version(table: Table) -> None:
     assert frame.collect().equals(before)
 
 
-def test_polars_computes_conditions_itself_if_its_reader_would_skip_rows() -> None:
-    env = make_env()
+@pytest.mark.parametrize("is_local", [False, True])
+def test_polars_computes_conditions_itself_if_its_reader_would_skip_rows(is_local: bool, tmp_path: Path) -> None:
+    env = make_env(str(tmp_path / "t")) if is_local else make_env()
     table = Table.create(env.storage.root, name="n", record_key="id", schema=SCHEMA, env=env)
     table.insert([{"id": 1, "n": 1}, {"id": 2, "n": 2**31 - 1, "s": "a"}])
     frame = table.scan().to_polars().select("id", "n", "s")

@@ -78,7 +78,7 @@ def test_partitions_from_before_a_rename_are_not_shown_with_nulls() -> None:
 
 
 def test_partitions_from_before_a_retype_are_not_shown_if_readers_cannot_convert_them() -> None:
-    """Spark and Hive read integers as longer integers, but fail at integers in a column of strings."""
+    """Readers by name fail at integers in a column of strings."""
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
