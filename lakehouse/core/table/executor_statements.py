@@ -278,7 +278,8 @@ def _condition(of_tasks: Iterable[Mapping[str, ColumnValues | None]]) -> Predica
 
 def _values_condition(name: str, values: Sequence[ColumnValues | None]) -> Predicate | None:
     of_tasks = [each for each in values if each is not None]
-    if len(of_tasks) < len(values):
+    # NaN has no place in the order of Arrow's comparisons.
+    if len(of_tasks) < len(values) or pa.types.is_floating(of_tasks[0].bounds.type):
         return None
     distinct = [each.distinct for each in of_tasks if each.distinct is not None]
     if len(distinct) == len(of_tasks):

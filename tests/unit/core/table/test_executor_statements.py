@@ -218,3 +218,14 @@ def test_only_a_commit_that_changed_the_same_column_is_a_conflict(
     table.merge(source, ["id"]).when_matched_update({"v": "target.v + source.n"}).execute()
     assert len(attempts) == runs
     assert stored(table)["k0"] == (v, 1 if column == "w" else 0)
+
+
+@pytest.mark.parametrize("kind", ["COW", "MOR"])
+def test_rows_with_keys_that_have_no_order_are_changed(kind: str, shuffles: list[ArrowShuffle]) -> None:
+    table = Table.create(f"memory://executors/{next(NUMBERS)}", name="t", record_key="x", table_type=kind)
+    keys = [float("nan"), -1.5, 2.5]
+    table.upsert(pa.table({"x": keys, "v": [1, 2, 3]}))
+    table.update({"v": "v + 10"}, "v < 3")
+    table.merge(pa.table({"x": keys[1:], "v": [2, 3]}), ["x"]).when_matched_update({"v": "source.v * 100"}).execute()
+    rows = table.scan(columns=["x", "v"]).to_arrow()
+    assert sorted(rows.column("v").to_pylist()) == [11, 200, 300]
