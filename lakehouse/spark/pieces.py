@@ -7,7 +7,7 @@ disks, so it converts no value, and a lost or repeated task neither loses nor re
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -103,6 +103,10 @@ def _rows(batches: Batches, names: Sequence[str], count: _Count) -> Iterator[pa.
             yield from rows.to_batches()
 
 
+def _union(pieces: Sequence[Pieces | DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, [each.frame if isinstance(each, Pieces) else each for each in pieces])
+
+
 class SparkShuffle:
     """Divides pieces among the tasks of a session."""
 
@@ -133,16 +137,21 @@ class SparkShuffle:
 
     def by_shard(self, pieces: Sequence[Pieces | DataFrame], function: ToPieces, division: TaskDivision) -> Pieces:
         """Return the pieces that `function` yields for the pieces of each group, in the order of groups and sides."""
-        frames = [each.frame if isinstance(each, Pieces) else each for each in pieces]
-        whole = reduce(DataFrame.unionByName, frames).where(F.col("side") != REPORT)
-        grouped = whole.selectExpr(f"shard % {division.groups} AS shard", "side", "data")
+        rows = _union(pieces).where(F.col("side") != REPORT)
+        grouped = rows.selectExpr(f"shard % {division.groups} AS shard", "side", "data")
         ordered = grouped.repartition(division.tasks, "shard").sortWithinPartitions("shard", "side")
         return Pieces(self._mapped(ordered, function), _FEW_ROWS)
 
-    def stored(self, pieces: Pieces, tasks: int) -> DataFrame:
+    def of_task(self, function: Callable[[], Iterator[pa.RecordBatch]]) -> Pieces:
+        """Return the pieces that one task yields."""
+        return Pieces(self._mapped(self._spark.range(0, 1, 1, 1), lambda _: function()))
+
+    def stored(self, pieces: Sequence[Pieces | DataFrame], tasks: int) -> DataFrame:
         """Return pieces that Spark keeps as a shuffle, and computes again only if an executor that has them is lost."""
+        together = _union(pieces).repartition(tasks, "shard")
+        options = {key: value for each in pieces if isinstance(each, Pieces) for key, value in each.options.items()}
         with spark_failures(_DOING):
-            return stored_frame(self._spark, pieces.frame.repartition(tasks, "shard"), pieces.options)
+            return stored_frame(self._spark, together, options)
 
     def reports(self, stored: DataFrame) -> list[Any]:
         """Return the reports among pieces."""

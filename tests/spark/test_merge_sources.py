@@ -113,7 +113,7 @@ def test_small_sources_are_merged_in_the_driver_and_other_rows_never_reach_it(
     unequal = table.merge(source, "source.id > target.id + 1970").when_matched_update({"v": "-1"}, "source.id = 1999")
     with pytest.raises(UserError, match="`on` has no equality of columns by which executors can divide it"):
         unequal.execute(options={"lakehouse.write.memory.budget": "40000"})
-    unequal.execute()
+    unequal.execute(options=ALWAYS)
     assert {number for number, v in by_key().items() if v == -1} == set(range(29))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,9 +56,13 @@ class ArrowShuffle:
         ordered = (part.sort_by([("shard", "ascending"), ("side", "ascending")]) for part in parts)
         return _table(batch for part in ordered for batch in _copy(function)(part.to_batches(_ROWS_PER_BATCH)))
 
-    def stored(self, pieces: pa.Table, tasks: int) -> pa.Table:
+    def of_task(self, function: Callable[[], Iterator[pa.RecordBatch]]) -> pa.Table:
+        """Return the pieces that one task yields."""
+        return _table(_copy(function)())
+
+    def stored(self, pieces: Sequence[pa.Table], tasks: int) -> pa.Table:
         """Return the pieces, which are computed already."""
-        return pieces
+        return pa.concat_tables(pieces)
 
     def reports(self, stored: pa.Table) -> list[Any]:
         """Return the reports among the pieces."""
@@ -98,14 +102,10 @@ def use_executors(monkeypatch: pytest.MonkeyPatch) -> list[ArrowShuffle]:
 
     def attempt(run: StatementRun, loaded: Any, policies: Any, call: Any) -> Any:
         used.append(ArrowShuffle())
-        source = run.source
-        frame = None
-        if run.statement.join is not None:
+        source, join, frame = run.source, run.statement.join, None
+        if join is not None and join.pairs:
             frame = source.table if source.division is None else pa.concat_tables([part for _, part in source.parts()])
-        if run.statement.join is not None and not run.statement.join.pairs:
-            return in_process(run, loaded, policies, call)
         return by_executors(run, used[-1], frame)._attempt(loaded, policies, call)
 
-    in_process = StatementRun._attempt
     monkeypatch.setattr(StatementRun, "_attempt", attempt)
     return used

@@ -71,8 +71,15 @@ class Shuffle(Protocol):
         """
         ...
 
-    def stored(self, pieces: Any, tasks: int) -> Any:
-        """Return pieces that are computed once, by this call or by their first use, and then read by all uses."""
+    def of_task(self, function: Callable[[], Iterator[pa.RecordBatch]]) -> Any:
+        """Return the pieces that one task yields."""
+        ...
+
+    def stored(self, pieces: Sequence[Any], tasks: int) -> Any:
+        """Return all pieces together, even stored ones.
+
+        They are computed once, by this call or by their first use, and then read by all uses.
+        """
         ...
 
     def reports(self, stored: Any) -> list[Any]:

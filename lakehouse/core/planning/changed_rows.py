@@ -184,6 +184,15 @@ class ChangedRows:
         #: The rows of the last batch whose compared values a row of the source has, in ascending order.
         self.compared_rows = np.array([], np.int64)
 
+    @property
+    def matched(self) -> np.ndarray:
+        """The mask of the rows of the source with a match so far."""
+        return self._matched
+
+    def add_matched(self, matched: np.ndarray) -> None:
+        """Add rows of the source that have a match in rows which other tasks compared."""
+        self._matched |= matched
+
     def of_batch(self, target: pa.Table) -> pa.Table:
         """Return the changed rows of a batch of the table.
 

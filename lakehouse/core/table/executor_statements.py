@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,13 +45,14 @@ from lakehouse.core.table.statement_tasks import (
     ChangeReport,
     ColumnValues,
     IdentityTask,
+    InsertTask,
     JoinTask,
     KeyTask,
     Outcomes,
+    SliceTask,
     SourceReport,
     SourceTask,
     TargetTask,
-    UpdateTask,
 )
 from lakehouse.core.table.statements import StatementRun, groups_of, is_unique_in_table, with_ignored
 from lakehouse.errors import RetryableError, UserError
@@ -68,7 +70,7 @@ _KEY_BYTES = 64
 
 
 def by_executors(run: StatementRun, shuffle: Shuffle, frame: Any = None) -> ExecutorRun:
-    """Return a statement that executors run, with the rows of a frame as source.
+    """Return a statement that executors run, with the rows of a frame as source, or the rows that it has.
 
     The source is not read again after a conflict, because the data of a frame may change.
     """
@@ -90,7 +92,7 @@ class ExecutorRun(StatementRun):
 
     Attributes:
         shuffle: Divides the rows among the tasks.
-        frame: The source as a frame of the engine; None for UPDATE and DELETE.
+        frame: The source as a frame of the engine; None for UPDATE and DELETE, and if `source` has all rows.
     """
 
     shuffle: Shuffle
@@ -98,9 +100,7 @@ class ExecutorRun(StatementRun):
 
     def _attempt(self, loaded: LoadedTable, policies: Policies, call: WriteCall) -> Outcome:
         reads = self._reads(loaded)
-        changes = (
-            self._merged(loaded, policies, reads) if self.frame is not None else self._updated(loaded, policies, reads)
-        )
+        changes = (self._by_slices if self.frame is None else self._merged)(loaded, policies, reads)
         empty = ChangedRows(statement=self.statement, source=self.source.schema.empty_table()).empty()
         schema = empty.schema
         for name in self.statement.places:
@@ -118,14 +118,21 @@ class ExecutorRun(StatementRun):
         request = replace(request, precondition=replace(request.precondition, confirm=check))
         return with_ignored(self.table.write(loaded, policies, request, self.shuffle.engine), ignored)
 
-    def _updated(self, loaded: LoadedTable, policies: Policies, reads: ReadRows) -> _Changes:
-        """Compute the changed rows of UPDATE or DELETE, file slice by file slice."""
+    def _by_slices(self, loaded: LoadedTable, policies: Policies, reads: ReadRows) -> _Changes:
+        """Compute the changed rows file slice by file slice, each with all rows of the source."""
         scan = self._scan(loaded, policies, self.where)
         reads.groups = groups_of(scan)
-        outcomes = self._outcomes(loaded, compares_keys=False)
-        task = UpdateTask(outcomes=outcomes, context=scan.context, plan=scan.plan.without_slices())
-        pieces = self.shuffle.of_slices(scan.plan.slices, task)
-        return self._stored(pieces, self._tasks(scan.plan.slices.bytes), outcomes, reads)
+        outcomes, source = self._outcomes(loaded, compares_keys=False), self.source.table
+        assert source is not None, "a source that is compared with all rows is in memory"
+        task = SliceTask(outcomes=outcomes, context=scan.context, plan=scan.plan.without_slices(), source=source)
+        tasks = self._tasks(scan.plan.slices.bytes)
+        changes = self._stored([self.shuffle.of_slices(scan.plan.slices, task)], tasks, outcomes, reads)
+        if not self.statement.inserts:
+            return changes
+        bits = [report.matched for report in changes.reports if report.matched is not None]
+        none = np.zeros(-(-source.num_rows // 8), np.uint8)
+        insert = InsertTask(outcomes=outcomes, source=source, matched=np.bitwise_or.reduce([none, *bits]))
+        return self._stored([changes.pieces, self.shuffle.of_task(insert)], tasks, outcomes, reads)
 
     def _merged(self, loaded: LoadedTable, policies: Policies, reads: ReadRows) -> _Changes:
         """Compute the changed rows of MERGE, shard by shard."""
@@ -135,7 +142,7 @@ class ExecutorRun(StatementRun):
             names=names, join=join, schema=names.source, looked_up=self._looked_up(join), budget_bytes=budget
         )
         size = self.shuffle.bytes_of(self.frame)
-        source = self.shuffle.stored(self.shuffle.of_frame(self.frame, task), self._tasks(size))
+        source = self.shuffle.stored([self.shuffle.of_frame(self.frame, task)], self._tasks(size))
         reports: list[SourceReport] = self.shuffle.reports(source)
         scan = self._scan(
             loaded, policies, None if self._reads_all else _condition([report.values for report in reports])
@@ -155,9 +162,9 @@ class ExecutorRun(StatementRun):
         source_bytes = sum(report.nbytes for report in reports)
         division = self._division(scan.plan.slices.bytes + source_bytes, source_bytes, budget)
         sides = [source, self.shuffle.of_slices(scan.plan.slices, target)]
-        return self._stored(self.shuffle.by_shard(sides, joined, division), division.tasks, outcomes, reads)
+        return self._stored([self.shuffle.by_shard(sides, joined, division)], division.tasks, outcomes, reads)
 
-    def _stored(self, pieces: Any, tasks: int, outcomes: Outcomes, reads: ReadRows) -> _Changes:
+    def _stored(self, pieces: Sequence[Any], tasks: int, outcomes: Outcomes, reads: ReadRows) -> _Changes:
         """Compute pieces with changed rows and collect their reports."""
         stored = self.shuffle.stored(pieces, tasks)
         reports: list[ChangeReport] = self.shuffle.reports(stored)
@@ -273,7 +280,8 @@ def _condition(of_tasks: Iterable[Mapping[str, ColumnValues | None]]) -> Predica
 
 def _values_condition(name: str, values: Sequence[ColumnValues | None]) -> Predicate | None:
     of_tasks = [each for each in values if each is not None]
-    if len(of_tasks) < len(values):
+    # NaN has no place in the order of Arrow's comparisons.
+    if len(of_tasks) < len(values) or pa.types.is_floating(of_tasks[0].bounds.type):
         return None
     distinct = [each.distinct for each in of_tasks if each.distinct is not None]
     if len(distinct) == len(of_tasks):

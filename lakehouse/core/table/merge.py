@@ -226,7 +226,7 @@ def _distributed(frame: Any, run: StatementRun, loaded: LoadedTable, policies: P
     assert join is not None, "a statement with a source has a condition"
     shuffle = engine_shuffle(frame, policies.write.memory_budget_bytes)
     if not join.pairs:
-        # Each row of the source may match each row of the table, so no shuffle brings them together.
+        # Each row of the source may match each row of the table, so each task needs all rows of the source.
         limit = policies.write.memory_budget_bytes // _SOURCE_PART
         source = _within(frame, run.names.source, limit)
         if source is None:
@@ -235,7 +235,9 @@ def _distributed(frame: Any, run: StatementRun, loaded: LoadedTable, policies: P
                 "equality of columns by which executors can divide it. Add one, or join the source in Spark with "
                 "table.scan().to_spark(spark), and give the changed rows to table.upsert and the keys to table.delete"
             )
-        return replace(run, source=source).execute(loaded, policies, call)
+        local = replace(run, source=source)
+        is_small = local.read_bytes(loaded, policies) <= policies.write.driver_bytes
+        return (local if is_small else by_executors(local, shuffle)).execute(loaded, policies, call)
     source = _within(frame, run.names.source, limit) if shuffle.bytes_of(frame) <= limit else None
     if source is not None:
         local = replace(run, source=source)

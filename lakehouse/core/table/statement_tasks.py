@@ -3,7 +3,8 @@
     SourceTask    rows of the source --> pieces by the hash of the values that `on` compares, and these values
     TargetTask    rows of the table  --> pieces by the same hash
     JoinTask      both sides of a shard --> the changed rows, as pieces by the hash of the record key, and counts
-    UpdateTask    rows of the table --> the same, for a statement without a source
+    SliceTask     rows of the table --> the same, for a statement without a source, or with all of a small source
+    InsertTask    a small source    --> the rows without a match
     IdentityTask  stored keys --> pieces by the hash of the record key
     KeyTask       changed and stored keys of a shard --> an error if a write by key would change other rows
 
@@ -121,12 +122,14 @@ class ChangeReport:
         rows: The number of rows to write.
         inserted: The partitions of inserted rows; None if a key must be unique in all partitions.
         values: The values of the key columns in changed rows whose keys have to be compared.
+        matched: The bits of the rows in a small source that have a match.
     """
 
     counts: Counts
     rows: int
     inserted: frozenset[str] | None
     values: Mapping[str, ColumnValues | None] = field(default_factory=dict)
+    matched: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,10 +242,12 @@ class Changes:
         keys = changed.select(list(dict.fromkeys(columns)))
         yield from pieces_of(keys, _key_shards(keys, identity), CHANGED_KEYS if side == CHANGED_ROWS else INSERTED_KEYS)
 
-    def report(self, counts: Counts) -> pa.RecordBatch:
+    def report(self, counts: Counts, matched: np.ndarray | None = None) -> pa.RecordBatch:
         """Return the report as a piece."""
         values = {name: collector.result() for name, collector in self._values.items()}
-        return report_piece(ChangeReport(counts=counts, rows=self._rows, inserted=self._inserted, values=values))
+        return report_piece(
+            ChangeReport(counts=counts, rows=self._rows, inserted=self._inserted, values=values, matched=matched)
+        )
 
     def _partitions(self, inserted: pa.Table) -> frozenset[str] | None:
         keys = self._outcomes.partition_keys
@@ -254,19 +259,35 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateTask:
-    """Applies a statement without a source to file slices."""
+class SliceTask:
+    """Applies a statement to file slices, each of which is compared with all rows of the source."""
 
     outcomes: Outcomes
     context: SliceContext
     plan: ScanPlan
+    source: pa.Table
 
     def __call__(self, slices: Iterable[FileSlice]) -> Iterator[pa.RecordBatch]:
         """Yield the changed rows of file slices, and a `ChangeReport`."""
-        rows, changes = ChangedRows(statement=self.outcomes.statement), Changes(self.outcomes)
-        batches = _rows_of(slices, self.context, self.plan)
-        for table in collected(batches, self.context.budget_bytes // _BUFFER_SHARE):
+        rows, changes = ChangedRows(self.outcomes.statement, self.source), Changes(self.outcomes)
+        for table in collected(_rows_of(slices, self.context, self.plan), self.context.budget_bytes // _BUFFER_SHARE):
             yield from changes.pieces(rows.of_batch(table), CHANGED_ROWS)
+        yield changes.report(rows.counts, np.packbits(rows.matched))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertTask:
+    """Inserts the rows of a small source that no task of file slices matched, as their bits show."""
+
+    outcomes: Outcomes
+    source: pa.Table
+    matched: np.ndarray
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        """Yield the inserted rows, and a `ChangeReport`."""
+        rows, changes = ChangedRows(self.outcomes.statement, self.source), Changes(self.outcomes)
+        rows.add_matched(np.unpackbits(self.matched, count=self.source.num_rows).astype(bool))
+        yield from changes.pieces(rows.inserted(), INSERTED_ROWS)
         yield changes.report(rows.counts)
 
 

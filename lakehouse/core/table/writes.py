@@ -141,7 +141,7 @@ class TableWrites:
             source: Rows in any form that `upsert` takes, or a table or a scan of one. Rows that exceed a quarter of the
                 memory budget are divided into local files by the columns that `on` compares. With a DataFrame, Spark's
                 executors read and write all rows; if it and the files to read have at most
-                `lakehouse.statement.driver.bytes`, or `on` has no equality of columns, this process does.
+                `lakehouse.statement.driver.bytes`, this process does.
             on: SQL condition, such as `"target.id = source.id"`, or names of columns that are equal.
             source_alias: The name of the source in the texts of the statement.
             target_alias: The name of this table in the texts of the statement.

@@ -166,6 +166,34 @@ def test_files_without_a_compared_value_are_not_read(
     assert len(stored(table)) == 38
 
 
+def test_condition_without_equality_compares_each_file_with_all_rows_of_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = [created(), created()]
+    source = SOURCE.slice(25).set_column(1, "v", pa.array(range(25, 40)))
+
+    def merge(table: Table, rows: pa.Table) -> None:
+        builder = table.merge(
+            rows, "source.v + 5 < target.v AND source.v + 12 >= target.v AND (source.v - target.v) % 7 = 0"
+        )
+        builder = builder.when_matched_update({"w": "source.v"}, "target.v < 39").when_matched_delete()
+        builder = builder.when_not_matched_insert({"id": "source.id", "v": "-source.v"}, "source.v < 36")
+        builder.when_not_matched_by_source_update({"v": "target.v + 100"}, "target.v < 5").execute()
+
+    merge(tables[0], source)
+    with monkeypatch.context() as context:
+        shuffles = use_executors(context)
+        merge(tables[1], source)
+        assert shuffles[-1].steps == ["KeyTask"]
+        with pytest.raises(UserError, match="rows of the source change the row with the key"):
+            merge(created(), pa.concat_tables([source, source]))
+    expected = stored(tables[0])
+    # An updated, an inserted and an unmatched row; the row 39 was deleted.
+    assert (expected["k32"], expected["k55"], expected["k4"]) == ((32, 25), (-35, None), (104, 0))
+    assert "k39" not in expected
+    assert stored(tables[1]) == expected
+
+
 WRITERS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 
 
@@ -190,3 +218,14 @@ def test_only_a_commit_that_changed_the_same_column_is_a_conflict(
     table.merge(source, ["id"]).when_matched_update({"v": "target.v + source.n"}).execute()
     assert len(attempts) == runs
     assert stored(table)["k0"] == (v, 1 if column == "w" else 0)
+
+
+@pytest.mark.parametrize("kind", ["COW", "MOR"])
+def test_rows_with_keys_that_have_no_order_are_changed(kind: str, shuffles: list[ArrowShuffle]) -> None:
+    table = Table.create(f"memory://executors/{next(NUMBERS)}", name="t", record_key="x", table_type=kind)
+    keys = [float("nan"), -1.5, 2.5]
+    table.upsert(pa.table({"x": keys, "v": [1, 2, 3]}))
+    table.update({"v": "v + 10"}, "v < 3")
+    table.merge(pa.table({"x": keys[1:], "v": [2, 3]}), ["x"]).when_matched_update({"v": "source.v * 100"}).execute()
+    rows = table.scan(columns=["x", "v"]).to_arrow()
+    assert sorted(rows.column("v").to_pylist()) == [11, 200, 300]
