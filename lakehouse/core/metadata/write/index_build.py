@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 _WRITERS = 8
 
 
+# parameters: the partitions with their definitions, and the state of both tables
 def open_partitions(
     store: MetadataStore,
     names: Collection[str],
