@@ -84,11 +84,6 @@ def _require_reads(table: LoadedTable, policies: Policies) -> None:
     require_merger(table.config)
 
 
-def _require_index(table: LoadedTable, policies: Policies) -> None:
-    del policies
-    require_writable(table.config, table.env.storage.root)
-
-
 def _require_writable(table: LoadedTable, policies: Policies) -> None:
     del policies
     require_writable(table.config, table.env.storage.root)
@@ -111,7 +106,7 @@ _CHECKS: Mapping[str, _Check] = {
     "compaction": _require_rewrites(compaction.SERVICE.require),
     "logcompaction": _require_rewrites(log_compaction.SERVICE.require),
     "clustering": _require_rewrites(clustering.SERVICE.require),
-    "index": _require_index,
+    "index": _require_writable,
     "ttl": lambda table, _: require_partitioned(table),
     "clean": _require_writable,
     "archive": lambda table, _: require_archive(table),

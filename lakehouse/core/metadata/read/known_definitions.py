@@ -85,12 +85,12 @@ def _ends_of_columns(layer: FileLayer, gone: pa.Array) -> pa.Table:
     if text is None:
         return decoded_layer(layer, STATISTICS.decode, Select(), STAT_ROWS).rows
     entries = file.last_of_prefixes(HASH64_CHARS)
-    kept = entries.filter(pc.invert(pc.is_in(entries.column("key"), value_set=gone)))
-    stored, live = (np.unique(_prefixes(table)) for table in (entries, kept))
+    remaining = entries.filter(pc.invert(pc.is_in(entries.column("key"), value_set=gone)))
+    stored, live = (np.unique(_prefixes(table)) for table in (entries, remaining))
     deleted = np.setdiff1d(stored, live)
     rest = file.find_prefixes(pa.array(deleted, pa.binary())) if len(deleted) else entries.slice(0, 0)
     # One record for each column is enough to know its name.
-    chosen = pa.concat_tables([_one_of_each(kept), rest]).combine_chunks()
+    chosen = pa.concat_tables([_one_of_each(remaining), rest]).combine_chunks()
     return _live(STATISTICS.decode(chosen, text), gone)
 
 

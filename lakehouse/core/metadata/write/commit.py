@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -196,7 +196,7 @@ def commit_metadata(
         UnsupportedError: A listed index partition cannot be maintained and the options do not allow to drop it.
         MetadataBehindError: The metadata table lacks the record of an earlier action.
     """
-    with store.one_listing():
+    with store.one_listing() if store.config.metadata_partitions else nullcontext():
         return _commit(store, action, change, data, lock, previous_schema=previous_schema, replaced=replaced)
 
 

@@ -53,6 +53,7 @@ _WRITERS = 8
 _NO_PROOF: Mapping[str, str | None] = {}
 
 
+# parameters: the partitions with their definitions, and the state of both tables
 def open_partitions(
     store: MetadataStore,
     names: Collection[str],

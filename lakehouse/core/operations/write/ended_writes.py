@@ -8,7 +8,6 @@ held the lock in between, the search is made after the commit.
 from __future__ import annotations
 
 from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes
-from lakehouse.core.operations.load.named_logs import keeps_logs
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -40,5 +39,7 @@ class EndedWrites:
         if not self._turns.uninterrupted(self._root, self._first):
             if self._is_clean:
                 clean_up_ended_writes(table, self._policy)
-        elif self._turns.count(self._root) == self._first + (_STARTED_TURNS if keeps_logs(table) else _TURNS):
+            return
+        turns = _STARTED_TURNS if table.config.names_logs_by_slice else _TURNS
+        if self._turns.count(self._root) == self._first + turns:
             self._turns.keep_cleaned(self._root, self._process)
