@@ -150,11 +150,12 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         text="the path of a new user: wheel, pip, Airflow, documentation",
         command=(".venv/bin/python", "-m", "pytest", "-q", "-p", "tests.stage_progress", "tests/adoption"),
     )
+    hudi = ("hudi",) if in_ci else ("hudi-releases", "hudi-s3a")
     return [
         Stage(
             name="environments",
             text="virtual environments and jars",
-            command=make("venvs", "classes", "hudi" if in_ci else "hudi-releases", "s3a", "kafka", "mysql", "hadoop"),
+            command=make("venvs", "classes", *hudi, "s3a", "kafka", "mysql", "hadoop"),
         ),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(

@@ -189,6 +189,8 @@ def create(location: str, kind: str, version: str = "6") -> Table:
 OVERTAKEN, CLUSTERED = "HoodieWriteConflictException", "HoodieClusteringUpdateException"
 #: Hudi's error for a lock that is held, for example by a process of lakehouse that was killed.
 LOCKED = "HoodieLockException"
+#: Hudi's error for a write whose own heartbeat was late, on a loaded machine; it ends before its commit.
+LATE = "Heartbeat for instant"
 
 
 def keys_of(writer: str) -> list[str]:
@@ -238,7 +240,7 @@ def hudi_writes(name: str, hudi: Hudi, location: str, options: Mapping[str, str]
                         # Only lakehouse ends them: it runs the clustering again, and takes over its own lock.
                         pause_of(location).unlink(missing_ok=True)
                         time.sleep(0.3)
-                    elif OVERTAKEN in str(error):
+                    elif OVERTAKEN in str(error) or LATE in str(error):
                         pause_of(location).touch()
                     else:
                         raise

@@ -62,7 +62,8 @@ _PART = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _NAMED = re.compile(r"# ([\w./-]+\.\w+)\n")
-_SHELL_TIMEOUT_S = 300
+#: A block has up to eight commands, each of which takes half a minute on a loaded machine.
+_SHELL_TIMEOUT_S = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
