@@ -7,6 +7,7 @@ time travel, the arguments of Hudi's table functions, and placeholders of pyspar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -362,6 +363,8 @@ def literal_text(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"CAST('{value}' AS DOUBLE)"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
