@@ -128,7 +128,7 @@ def find_references(text: str, dialect: str) -> QueryReferences:
     spans = [table for table in _tables(tree, blanks) if table is not target]
     return QueryReferences(
         text=text,
-        is_read=isinstance(tree, _READS),
+        is_read=isinstance(tree, _READS) and not (isinstance(tree, exp.Create) and tree.find(exp.LikeProperty)),
         created=() if target is None or _is_temporary(tree) else _name_of(target),
         makes_table=target is not None and tree.kind == "TABLE",
         references=tuple(_reference(text, tokens, table, tree, blanks) for table in spans),

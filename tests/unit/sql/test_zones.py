@@ -10,10 +10,10 @@ from lakehouse.spark.attached_catalog import SparkSqlEngine
 from lakehouse.sql.engine import Parameters
 from lakehouse.sql.session import SqlSession
 from lakehouse.sql.tokens import SPARK
-from lakehouse.sql.zones import require_no_zone, zoned_columns
+from lakehouse.sql.zones import require_no_zone, require_same_kinds, time_columns
 from tests.unit.sql.conftest import rows_of
 
-ZONED = zoned_columns(
+TIMES = time_columns(
     pa.schema([("at", pa.timestamp("us", "UTC")), ("st", pa.struct([("x", pa.timestamp("us", "UTC"))]))]),
     pa.schema([("n", pa.timestamp("us")), ("day", pa.date32())]),
     None,
@@ -38,7 +38,7 @@ ZONED = zoned_columns(
 )
 def test_expression_that_depends_on_the_zone_is_refused(condition: str) -> None:
     with pytest.raises(UserError, match="SET TIME ZONE 'UTC'"):
-        require_no_zone((condition,), {}, ZONED, SPARK)
+        require_no_zone((condition,), {}, TIMES, SPARK)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,20 @@ def test_expression_that_depends_on_the_zone_is_refused(condition: str) -> None:
     ],
 )
 def test_expression_with_one_meaning_in_all_zones_is_accepted(condition: str) -> None:
-    require_no_zone((condition,), {"at": "s.at", "day": "CAST(s.day AS DATE)"}, ZONED, SPARK)
+    require_no_zone((condition,), {"at": "s.at", "day": "CAST(s.day AS DATE)"}, TIMES, SPARK)
 
 
 def test_assigned_times_need_a_zone() -> None:
-    require_no_zone((), {"AT": "'2026-01-31 10:00:00Z'"}, ZONED, SPARK)
+    require_no_zone((), {"AT": "'2026-01-31 10:00:00Z'"}, TIMES, SPARK)
+    for name, value in (("n", "s.at"), ("at", "coalesce(n, t.at)")):
+        with pytest.raises(UserError, match="mixes times with and without a zone"):
+            require_no_zone((), {name: value}, TIMES, SPARK)
+    local, zoned = (pa.schema([("At", pa.timestamp("us", zone)), ("day", pa.date32())]) for zone in (None, "UTC"))
+    require_same_kinds(local, local)
+    with pytest.raises(UserError, match="column at has a time zone in the table or in the source only"):
+        require_same_kinds(local, zoned)
     with pytest.raises(UserError, match="depends on the time zone"):
-        require_no_zone((), {"AT": "'2026-01-31 10:00:00'"}, ZONED, SPARK)
+        require_no_zone((), {"AT": "'2026-01-31 10:00:00'"}, TIMES, SPARK)
 
 
 def test_statements_of_a_session_in_utc_read_times_in_utc(session: SqlSession) -> None:
