@@ -10,6 +10,7 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.errors import UserError
 
 NUMBERS = itertools.count()
 KINDS = ("COW", "MOR")
@@ -66,3 +67,21 @@ def test_merge_takes_strings_in_every_form_of_arrow(strings: pa.Array) -> None:
     merge = table.merge(source, on=["id"]).when_matched_delete("source.st.q = '1'")
     merge.when_not_matched_insert({"id": "source.id", "v": "source.v"}).execute()
     assert values(table) == ["x", "z"]
+
+
+@pytest.mark.parametrize(("key", "stored"), [(["id"], "id:2"), (["id", "v"], "id:2,v:2")])
+def test_delete_refuses_strings_that_are_no_keys_of_the_table(key: list[str], stored: str) -> None:
+    rows = pa.table({"id": [1, 2, 3], "v": [1, 2, 3], "p": ["x", "x", "y"], "q": ["x", None, "y"]})
+    table = create(rows, record_key=key, partition_by=["p", "q"])
+    for wrong in (["2"], ["id:1,v:1", "2"], "2"):
+        with pytest.raises(
+            UserError, match=rf"'2' is not a record key of t: .*'{stored.partition(',')[0][:3]}"
+        ) as error:
+            table.delete(wrong)
+        assert "pyarrow.table({'id': [...]" in str(error.value)
+    with pytest.raises(UserError, match=r"pyarrow.table\(\{'id': \[2\]|'id': \[1\]"):
+        table.delete([2])
+    table.delete([stored])
+    assert values(table) == [1, 3]
+    table.delete(rows.select([*key]).slice(0, 1))
+    assert values(table) == [3]
