@@ -85,3 +85,16 @@ def test_delete_refuses_strings_that_are_no_keys_of_the_table(key: list[str], st
     assert values(table) == [1, 3]
     table.delete(rows.select([*key]).slice(0, 1))
     assert values(table) == [3]
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_column_of_nulls_without_type_has_the_type_of_the_table(kind: str, operation: str) -> None:
+    rows = pa.table({"id": [1], "v": ["x"], "st": [{"a": [1]}], "at": pa.array([1], pa.timestamp("us", "UTC"))})
+    table = create(rows, kind)
+    schema = table.schema
+    getattr(table, operation)(pa.table({"id": [2], "v": pa.nulls(1), "st": pa.nulls(1), "at": pa.nulls(1)}))
+    assert table.schema == schema
+    assert table.scan(where="id = 2 AND v IS NULL AND st IS NULL AND at IS NULL").count() == 1
+    with pytest.raises(UserError, match="column 'new' has no type"):
+        getattr(table, operation)(pa.table({"id": [3], "new": pa.nulls(1)}))
