@@ -16,6 +16,10 @@ _CREATE = (
     "A table of the catalog needs USING lakehouse and its key: CREATE TABLE namespace.name (id INT, ...) USING "
     "lakehouse TBLPROPERTIES (primaryKey = 'id')"
 )
+_LIKE = (
+    "CREATE TABLE ... LIKE is not supported: use CREATE TABLE ... USING lakehouse TBLPROPERTIES (primaryKey = 'id') AS "
+    "SELECT * FROM t WHERE false"
+)
 #: Statements of other systems, each with the equivalent.
 _OTHERS: Mapping[str, str] = {
     "ANALYZE": "the metadata table keeps the statistics: CALL lakehouse.metadata(table => '...', op => 'show')",
@@ -41,6 +45,8 @@ def unparsed(text: str, dialect: str, error: UnparsedStatement) -> UserError:
     first = tokens[0].text.upper().split()[0] if tokens and tokens[0].text.strip() else ""
     if first in _OTHERS:
         return UserError(f"{shown}: {first} is not supported for tables of the catalog: {_OTHERS[first]}")
+    if first == "CREATE" and any(token.has_word("LIKE") for token in tokens):
+        return UserError(_LIKE)
     if first not in _FIRST_WORDS:
         return UserError(
             f"{shown}: there is no statement {first}.{nearest(first, _FIRST_WORDS)} docs/reference/sql.md describes "
@@ -112,13 +118,6 @@ def _created(session: SessionTables, text: str, error: EngineError) -> UserError
     cursor.accept("OR", "REPLACE")
     if cursor.at == 0 or not cursor.accept("TABLE"):
         return None
-    cursor.accept("IF", "NOT", "EXISTS")
-    cursor.parts()
-    if cursor.accept("LIKE"):
-        return UserError(
-            "CREATE TABLE ... LIKE is not supported: use CREATE TABLE ... USING lakehouse TBLPROPERTIES (primaryKey = "
-            "'id') AS SELECT * FROM t WHERE false"
-        )
     cursor.until("USING")
     if cursor.accept("USING"):
         used = cursor.token.text if cursor.token is not None else ""

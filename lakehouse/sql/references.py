@@ -7,6 +7,7 @@ time travel, the arguments of Hudi's table functions, and placeholders of pyspar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,7 +128,7 @@ def find_references(text: str, dialect: str) -> QueryReferences:
     spans = [table for table in _tables(tree, blanks) if table is not target]
     return QueryReferences(
         text=text,
-        is_read=isinstance(tree, _READS),
+        is_read=isinstance(tree, _READS) and not (isinstance(tree, exp.Create) and tree.find(exp.LikeProperty)),
         created=() if target is None or _is_temporary(tree) else _name_of(target),
         makes_table=target is not None and tree.kind == "TABLE",
         references=tuple(_reference(text, tokens, table, tree, blanks) for table in spans),
@@ -362,6 +363,8 @@ def literal_text(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"CAST('{value}' AS DOUBLE)"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):

@@ -26,7 +26,7 @@ from lakehouse.sql.references import literal_text
 from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
 from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
 from lakehouse.sql.tokens import Token, quoted, tokens_of
-from lakehouse.sql.zones import require_no_zone, zoned_columns
+from lakehouse.sql.zones import require_no_zone, require_same_kinds, time_columns
 
 _SUBQUERY = ("SELECT", "EXISTS")
 _FEW_BYTES = 1 << 20
@@ -62,7 +62,7 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     where = _own(_expression(statement.where, session, parameters), alias, session)
     values = {name: _own(text, alias, session) for name, text in texts.items()}
     if not session.engine.is_utc:
-        require_no_zone((where,), values, zoned_columns(table.schema), session.engine.dialect)
+        require_no_zone((where,), values, time_columns(table.schema), session.engine.dialect)
     if any(_has_subquery(text, session) for text in (where, *values.values())):
         raise UserError("UPDATE with a subquery is not supported: use MERGE INTO ... WHEN MATCHED THEN UPDATE SET ...")
     # `Any`: the method is checked by its own tests.
@@ -81,7 +81,7 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     if not _has_subquery(where, session):
         own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
         if not session.engine.is_utc:
-            require_no_zone((where,), {}, zoned_columns(table.schema), session.engine.dialect)
+            require_no_zone((where,), {}, time_columns(table.schema), session.engine.dialect)
         return outcome_rows(table.delete_where(_own(where, own, session), spark=session.engine.session))
     # A generated key is stored in the meta column only.
     fields = (*(table.config.keys.record_key_fields or (META_COLUMNS[2],)), *table.config.keys.partition_fields)
@@ -130,10 +130,7 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     columns = named if statement.source_columns else alias
     source = session.query(f"SELECT * FROM {statement.source} AS {columns}", parameters)
     if not is_utc:
-        zoned = zoned_columns(table.schema, session.engine.schema(source))
-        for clause in statement.clauses:
-            values = {name.rpartition(".")[2]: text for name, text in clause.assignments}
-            require_no_zone((statement.on, clause.condition), values, zoned, session.engine.dialect)
+        _require_no_zone_in_merge(session, statement, table.schema, session.engine.schema(source))
     target: Any = table
     builder = target.merge(
         session.engine.source(source),
@@ -144,6 +141,15 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     for clause in statement.clauses:
         builder = _clause(builder, clause, session, parameters, statement, table)
     return outcome_rows(builder.execute())
+
+
+def _require_no_zone_in_merge(session: SessionTables, statement: Merge, target: pa.Schema, source: pa.Schema) -> None:
+    times = time_columns(target, source)
+    for clause in statement.clauses:
+        values = {name.rpartition(".")[2]: text for name, text in clause.assignments}
+        require_no_zone((statement.on, clause.condition), values, times, session.engine.dialect)
+        if clause.action.endswith("_all"):
+            require_same_kinds(target, source)
 
 
 def truncate(session: SessionTables, statement: Truncate, _: Parameters) -> pa.Table | None:

@@ -29,6 +29,7 @@ from lakehouse.sql.statements import (
     DropView,
     Insert,
     Merge,
+    Name,
     Namespace,
     PassThrough,
     Refresh,
@@ -78,7 +79,7 @@ class SqlSession(SessionTables):
 
     def _require_no_view(self, statement: Any) -> None:
         """Raise UserError for a change of a view of this session."""
-        name = getattr(statement, "name", ())
+        name: Name = getattr(statement, "name", ())
         if isinstance(statement, _CHANGES) and len(name) == 1 and self.view(name[0]) is not None:
             raise UserError(
                 f"{name[0]} is a temporary view of this session, which cannot be changed: write the table with its "

@@ -168,7 +168,8 @@ class SessionTables:
         if any(len(name) > 1 and self.names.exists(name) for name in names):
             return True
         words = {name[0].lower() for name in names if len(name) == 1}
-        if "using" in words and words & {"lakehouse", "hudi"}:
+        # Spark makes a temporary view on the data source itself, from a location in OPTIONS.
+        if "using" in words and words & {"lakehouse", "hudi"} and "view" not in words:
             return True
         if (
             names

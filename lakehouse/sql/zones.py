@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -32,30 +33,56 @@ _OPERATORS = ("::", "||")
 _MAKERS = frozenset(("timestamp", "timestamp_ltz", "to_timestamp", "from_unixtime", "unix_timestamp"))
 
 
-def zoned_columns(*schemas: pa.Schema | None) -> frozenset[str]:
-    """Return the names of top-level columns with times in a zone, in lower case."""
-    columns = (column for schema in schemas if schema is not None for column in schema)
-    return frozenset(column.name.lower() for column in columns if _has_zone(column.type))
+@dataclass(frozen=True, slots=True)
+class TimeColumns:
+    """The top-level columns with times, in lower case: `zoned` with a time zone, `local` without one."""
+
+    zoned: frozenset[str]
+    local: frozenset[str]
 
 
-def require_no_zone(expressions: Iterable[str], values: Mapping[str, str], zoned: frozenset[str], dialect: str) -> None:
+def time_columns(*schemas: pa.Schema | None) -> TimeColumns:
+    """Return the columns with times in some schemas."""
+    columns = [column for schema in schemas if schema is not None for column in schema]
+    zoned, local = (
+        frozenset(column.name.lower() for column in columns if _has_times(column.type, zoned=zoned))
+        for zoned in (True, False)
+    )
+    return TimeColumns(zoned, local)
+
+
+def require_same_kinds(target: pa.Schema, source: pa.Schema) -> None:
+    """Raise UserError if a column has a time zone on one side only, because all columns of the source are assigned."""
+    stored, new = time_columns(target), time_columns(source)
+    mixed = sorted((stored.zoned & new.local) | (stored.local & new.zoned))
+    if mixed:
+        raise UserError(
+            f"column {mixed[0]} has a time zone in the table or in the source only, and the time zone of the session "
+            "is not UTC: SET TIME ZONE 'UTC' first, or CAST the column in the source"
+        )
+
+
+def require_no_zone(expressions: Iterable[str], values: Mapping[str, str], times: TimeColumns, dialect: str) -> None:
     """Raise UserError for an expression with another result in UTC than in the session's time zone.
 
     Args:
         expressions: Conditions in the dialect.
         values: Assigned expressions by column.
-        zoned: The columns with times in a zone.
+        times: The columns with times.
         dialect: The dialect of the engine.
     """
-    texts = [
-        *((text, False) for text in expressions),
-        *((text, name.lower() in zoned) for name, text in values.items()),
-    ]
-    for text, is_time in texts:
+    texts = [*((text, "") for text in expressions), *((text, name.lower()) for name, text in values.items())]
+    for text, column in texts:
         tokens = tokens_of(text, dialect) if text else ()
         words = {token.text.lower() for token in tokens if not token.is_string}
-        if not (is_time or words & zoned or words & _MAKERS):
+        used = words | {column}
+        if not (used & times.zoned or words & _MAKERS):
             continue
+        if used & times.local and words & (times.zoned | times.local):
+            raise UserError(
+                f"{text.strip()!r} mixes times with and without a zone, and the time zone of the session is not UTC: "
+                "SET TIME ZONE 'UTC' first, or CAST the column in the source"
+            )
         following = [token.text for token in tokens[1:]] + [""]
         pairs = zip(tokens, following, strict=True)
         cause = next((token for token, after in pairs if _depends_on_zone(token, is_call=after == "(")), None)
@@ -74,7 +101,7 @@ def _depends_on_zone(token: Token, *, is_call: bool) -> bool:
     return _MOMENT.match(token.text) is not None and not has_zone
 
 
-def _has_zone(kind: pa.DataType) -> bool:
+def _has_times(kind: pa.DataType, *, zoned: bool) -> bool:
     if pa.types.is_nested(kind):
-        return any(_has_zone(kind.field(number).type) for number in range(kind.num_fields))
-    return pa.types.is_timestamp(kind) and kind.tz is not None
+        return any(_has_times(kind.field(number).type, zoned=zoned) for number in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and (kind.tz is not None) == zoned

@@ -32,6 +32,12 @@ class PlanningEngine:
 
     dialect, mark, prunes, is_utc, session = SPARK, "`", False, True, None
 
+    def text_problem(self, text: str) -> str:
+        return ""
+
+    def drop_view(self, name: str) -> None:
+        return None
+
     def has_view(self, name: str) -> bool:
         """Return False."""
         return False

@@ -204,14 +204,14 @@ def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]
     texts = [
         value_text(column(data, name), name=name, consistent_timestamps=config.consistent_timestamps) for name in fields
     ]
-    if _is_prefixed(config):
+    if is_prefixed(config):
         if config.encoding is KeyEncoding.ESCAPED and len(fields) > 1:
             texts = [_escaped(text) for text in texts]
         return _prefixed_keys(fields, texts)
     return texts[0], _missing(texts[0])
 
 
-def _is_prefixed(config: KeyConfig) -> bool:
+def is_prefixed(config: KeyConfig) -> bool:
     """Return whether keys are stored as `f1:v1,f2:v2` instead of the value alone (DATA-2.1)."""
     if len(config.record_key_fields) == 1:
         return config.generator is KeyGeneratorType.COMPLEX and config.field_prefix is not False

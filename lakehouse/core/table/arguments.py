@@ -20,6 +20,7 @@ from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.rows.keys import is_prefixed
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.display import one_line, some
 from lakehouse.model.instant import Instant
@@ -118,13 +119,32 @@ def refuse_keys(keys: object, table: LoadedTable) -> UserError:
     wrong = _first_wrong(keys)
     values = ", ".join(f"'{name}': [{_sample(types.get(name), wrong, len(columns))}]" for name in columns)
     right = f"table.delete(pyarrow.table({{{values}}}))"
-    text = f"table.delete(['{wrong}']) or " if len(columns) == 1 and isinstance(wrong, int) else ""
+    prefix = f"{columns[0]}:" if columns and is_prefixed(config.keys) else ""
+    text = f"table.delete(['{prefix}{wrong}']) or " if len(columns) == 1 and isinstance(wrong, int) else ""
     verb = "is" if wrong is keys else "contains"
     return UserError(
         f"keys {verb} {one_line(repr(wrong), _SHOWN)}, which is of type {type(wrong).__name__}; give a string for each "
         f"key, or a table with the key columns. The record key of {config.name} is {described}: {text}{right}",
         argument="keys",
     )
+
+
+def require_stored_keys(keys: Iterable[str], table: LoadedTable) -> None:
+    """Raise UserError for a string that cannot be a record key, because the table stores keys with column names."""
+    columns = table.config.keys.record_key_fields
+    if not columns or not is_prefixed(table.config.keys):
+        return
+    for key in keys:
+        if key.startswith(f"{columns[0]}:") and all(f",{name}:" in key for name in columns[1:]):
+            continue
+        form = ",".join(f"{name}:{key if len(columns) == 1 else '...'}" for name in columns)
+        values = ", ".join(f"'{name}': [...]" for name in columns)
+        raise UserError(
+            f"{one_line(repr(key), _SHOWN)} is not a record key of {table.config.name}: with several key or partition "
+            f"columns a key contains names. Write {form!r}, or give the values: "
+            f"table.delete(pyarrow.table({{{values}}}))",
+            argument="keys",
+        )
 
 
 def _first_wrong(keys: object) -> object:

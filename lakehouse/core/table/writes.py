@@ -24,7 +24,7 @@ from lakehouse.core.operations.load.table import LoadedTable, stored_options
 from lakehouse.core.operations.read.queries import Query, ScanRequest
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table import operations
-from lakehouse.core.table.arguments import Outcome, WriteCall, option_texts, refuse_keys
+from lakehouse.core.table.arguments import Outcome, WriteCall, option_texts, refuse_keys, require_stored_keys
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, SettingError, UserError
@@ -83,7 +83,8 @@ class TableWrites:
         """Delete rows by their keys.
 
         `keys` are rows with the record key columns, in any form that `upsert` takes, one record key (a string), or a
-        list of record keys. Without partition columns in the rows, all partitions are searched.
+        list of record keys. Without partition columns in the rows, all partitions are searched. A table with several
+        key or partition columns stores keys with names, as Hudi does: `"id:7"`, `"id:7,line:1"`.
         """
         if isinstance(keys, str):
             keys = [keys]
@@ -91,6 +92,7 @@ class TableWrites:
             if not keys and not call.get("allow_empty"):
                 reason = "the list of keys is empty, so there is no row to delete"
                 return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
+            require_stored_keys(keys, self._loaded)
             keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
         elif not is_frame(keys) and not operations.has_rows(keys):
             raise refuse_keys(keys, self.refresh())

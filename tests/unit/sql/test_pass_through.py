@@ -90,6 +90,12 @@ class RecordingEngine:
         self.texts: list[str] = []
         self.views: Mapping[str, TableScan | pa.Table] = {}
 
+    def text_problem(self, text: str) -> str:
+        return ""
+
+    def drop_view(self, name: str) -> None:
+        return None
+
     def has_view(self, name: str) -> bool:
         return name == "people"
 

@@ -74,3 +74,9 @@ def test_table_that_would_end_with_the_session_or_be_hidden_is_refused(spaces: S
             spaces.execute(statement)
     spaces.execute("CREATE TEMPORARY TABLE other AS SELECT id FROM t")
     assert rows_of(spaces, "SELECT count(*) FROM other") == [(2,)]
+
+
+def test_view_on_the_data_source_itself_is_made_by_the_engine(spaces: SqlSession) -> None:
+    # DuckDB has no such statement, so its own message shows that the statement reached it.
+    with pytest.raises(UserError, match="DuckDB"):
+        spaces.execute("CREATE TEMPORARY VIEW v USING lakehouse OPTIONS (path '/data/t', columns 'id')")

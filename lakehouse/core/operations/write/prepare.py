@@ -414,6 +414,16 @@ def _schema(
         return SchemaPlan(schema=stored)
     if batch is None:
         return SchemaPlan(schema=stored if stored is not None else pa.schema([]))
+    if stored is not None:
+        # A column of nulls without a type, such as of Polars, has the type of the table.
+        batch = pa.schema(
+            [
+                column.with_type(stored.field(column.name).type)
+                if pa.types.is_null(column.type) and column.name in stored.names
+                else column
+                for column in batch
+            ]
+        )
     incoming = incoming_columns(batch, required=(*required_columns(keys), *rule.ordering))
     if stored is None:
         return SchemaPlan(schema=first_schema(incoming))

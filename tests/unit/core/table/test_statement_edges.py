@@ -10,6 +10,7 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.errors import UserError
 
 NUMBERS = itertools.count()
 KINDS = ("COW", "MOR")
@@ -66,3 +67,34 @@ def test_merge_takes_strings_in_every_form_of_arrow(strings: pa.Array) -> None:
     merge = table.merge(source, on=["id"]).when_matched_delete("source.st.q = '1'")
     merge.when_not_matched_insert({"id": "source.id", "v": "source.v"}).execute()
     assert values(table) == ["x", "z"]
+
+
+@pytest.mark.parametrize(("key", "stored"), [(["id"], "id:2"), (["id", "v"], "id:2,v:2")])
+def test_delete_refuses_strings_that_are_no_keys_of_the_table(key: list[str], stored: str) -> None:
+    rows = pa.table({"id": [1, 2, 3], "v": [1, 2, 3], "p": ["x", "x", "y"], "q": ["x", None, "y"]})
+    table = create(rows, record_key=key, partition_by=["p", "q"])
+    for wrong in (["2"], ["id:1,v:1", "2"], "2"):
+        with pytest.raises(
+            UserError, match=rf"'2' is not a record key of t: .*'{stored.partition(',')[0][:3]}"
+        ) as error:
+            table.delete(wrong)
+        assert "pyarrow.table({'id': [...]" in str(error.value)
+    with pytest.raises(UserError, match=r"pyarrow.table\(\{'id': \[2\]|'id': \[1\]"):
+        table.delete([2])
+    table.delete([stored])
+    assert values(table) == [1, 3]
+    table.delete(rows.select([*key]).slice(0, 1))
+    assert values(table) == [3]
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_column_of_nulls_without_type_has_the_type_of_the_table(kind: str, operation: str) -> None:
+    rows = pa.table({"id": [1], "v": ["x"], "st": [{"a": [1]}], "at": pa.array([1], pa.timestamp("us", "UTC"))})
+    table = create(rows, kind)
+    schema = table.schema
+    getattr(table, operation)(pa.table({"id": [2], "v": pa.nulls(1), "st": pa.nulls(1), "at": pa.nulls(1)}))
+    assert table.schema == schema
+    assert table.scan(where="id = 2 AND v IS NULL AND st IS NULL AND at IS NULL").count() == 1
+    with pytest.raises(UserError, match="column 'new' has no type"):
+        getattr(table, operation)(pa.table({"id": [3], "new": pa.nulls(1)}))
