@@ -21,7 +21,7 @@ _END = object()
 def polars_batches(frame: Any, *, filters_rows_itself: bool = False) -> Iterator[Any]:
     """Yield the result of a lazy frame in order; raise what Polars raises, also if it panics.
 
-    With `filters_rows_itself` the readers of files do not get the conditions of the frame.
+    With `filters_rows_itself` file readers do not get the conditions of the frame.
     """
     options: dict[str, Any] = {}
     if filters_rows_itself:

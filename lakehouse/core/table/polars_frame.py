@@ -58,7 +58,7 @@ def polars_frame(dataset: TableDataset) -> Any:
                 if missing <= 0:
                     return
 
-    # parameters: the columns of the files and of the result, and the condition for rows and for files
+    # parameters: the columns to read and to return, and the condition for rows and for files
     def frames(
         read: list[str], columns: list[str], predicate: Any, pruning: Any, batch_size: int | None
     ) -> Iterator[Any]:
@@ -100,7 +100,7 @@ def _has_types(path: str, columns: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def _chosen(frame: Any, columns: list[str], predicate: Any) -> Any:
-    """Return the columns of the result in the rows of a frame that meet the condition."""
+    """Return the result columns in the rows that meet the condition."""
     return frame.select(columns) if predicate is None else frame.filter(predicate).select(columns)
 
 

@@ -182,11 +182,11 @@ def changed_keys(read: SliceContext, group: ChangedGroup, *, with_repeated: bool
             changed = keys.filter(pc.invert(pc.is_in(keys, value_set=others)))
             if len(changed):
                 yield _changed(group, changed, removed=removed)
-        if with_repeated and len(repeated := _repeated_anew(after, before)):
+        if with_repeated and len(repeated := _newly_repeated(after, before)):
             yield _changed(group, repeated, removed=False)
 
 
-def _repeated_anew(after: pa.Array, before: pa.Array) -> pa.Array:
+def _newly_repeated(after: pa.Array, before: pa.Array) -> pa.Array:
     """Return the keys, once for each row, that have several rows in `after`, and fewer but some in `before`."""
     counts = pc.value_counts(after)
     twice = counts.filter(pc.greater(counts.field("counts"), 1))

@@ -280,7 +280,7 @@ def _refuse_stored(encoding: _Encoding, added: pa.Table, removed: pa.Table) -> N
     if not stored.num_rows:
         return
     stored = stored.select(place).cast(pa.schema([(name, pa.string()) for name in place]))
-    # A second row of a key in the file group of the first one is added twice (`ChangedKeysContext.with_repeated`).
+    # A second row with a key in the same file group is added twice (`ChangedKeysContext.with_repeated`).
     counts = added.group_by(place).aggregate([([], "count_all")])
     once = counts.filter(pc.equal(counts.column("count_all"), 1)).select(place)
     others = stored.join(pa.concat_tables([removed.select(place), once]), place, join_type="left anti")

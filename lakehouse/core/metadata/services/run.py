@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _REWRITES = {Action.COMPACTION: COMPACTION, Action.LOGCOMPACTION: LOG_COMPACTION}
 _SERVICES = (*_REWRITES, Action.CLEAN)
-#: Commits without files postpone services until this multiple of the usual number of delta commits waits for them.
+#: Commits without files postpone services until this multiple of the usual delta commits waits for them.
 _MOST_POSTPONED = 2
 #: Number of delta commits between a compaction and the next clean.
 _COMMITS_BEFORE_CLEAN = 3

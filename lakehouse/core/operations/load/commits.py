@@ -33,7 +33,7 @@ from lakehouse.model.commit import REWRITES, CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.spec.options.indexing import TRUSTED_KEYS
 
-#: Operations that add no key to a table, whoever runs them.
+#: Operations that add no key to a table, also in other programs.
 _ADDS_NO_KEY = frozenset({*REWRITES, Operation.DELETE, Operation.DELETE_PARTITION, Operation.ALTER_SCHEMA})
 _ARCHIVED_BATCH = 64
 _MOST_NAMES = 1_000
@@ -237,6 +237,6 @@ def _with_passed(table: LoadedTable, scope: KeyScope, passed: list[Instant]) -> 
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Return the two words of a mark or of the property; an empty string has none."""
+    """Return the two words in a mark or in the property; an empty string has none."""
     first, _, second = text.partition(" ")
     return first, second

@@ -25,6 +25,7 @@ from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, StagingLayout, TagResult
 from lakehouse.core.operations.commit.complete import CommitCheck
 from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.operations.load.commits import KeyScope
 from lakehouse.core.operations.load.slices import Listing, load_listing
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.clustering import Unsorted
@@ -136,6 +137,14 @@ class PreparedWrite:
         policy = self.policies.transaction
         optimistic = policy.many_writers and not policy.non_blocking
         return policy.early_detection and optimistic and not self.context.incoming.keeps
+
+    @property
+    def key_scope(self) -> KeyScope:
+        """Where look-ups of this write keep keys unique; empty for writes that other writers do not wait for."""
+        if self.non_blocking:
+            return KeyScope.NONE
+        is_global = self.context.layout.global_keys or not self.table.config.is_partitioned
+        return KeyScope.TABLE if is_global else KeyScope.PARTITION
 
     @property
     def is_local(self) -> bool:

@@ -473,7 +473,7 @@ def _prepared_commit(
     attempt: WriteAttempt, metadata: CommitMetadata, checks: tuple[CommitCheck, ...]
 ) -> PreparedCommit:
     write, precondition = attempt.write, attempt.write.request.precondition
-    looks_up, scope = _looks_up_keys(write), _scope_of_keys(write)
+    looks_up, scope = _looks_up_keys(write), write.key_scope
     staging = IndexStaging(
         table=write.table,
         engine=write.engine,
@@ -502,14 +502,6 @@ def _looks_up_keys(write: PreparedWrite) -> bool:
     policy = insert_duplicates(write.policies.write, write.request.operation)
     generates = write.table.config.keys.generates_keys
     return write.request.looks_up_keys or policy is not InsertDuplicates.NONE or generates
-
-
-def _scope_of_keys(write: PreparedWrite) -> KeyScope:
-    """Return where look-ups of the write keep keys unique."""
-    if write.non_blocking:
-        return KeyScope.NONE
-    is_global = write.context.layout.global_keys or not write.table.config.is_partitioned
-    return KeyScope.TABLE if is_global else KeyScope.PARTITION
 
 
 def _replaced_groups(
