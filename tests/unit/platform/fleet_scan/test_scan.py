@@ -239,7 +239,6 @@ def test_random_file_id_that_begins_with_digits_is_no_bucket(
     assert bool(report.refusals) == bool(buckets)
 
 
-
 def test_options_of_a_scan_are_stored_in_each_spec(
     lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
