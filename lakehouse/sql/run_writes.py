@@ -6,8 +6,8 @@ table itself (`lakehouse.core.expressions`). A condition with a subquery is eval
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import count_text
+from lakehouse.sql.current_times import CurrentTimes
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import literal_text
 from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
@@ -59,8 +60,9 @@ def update(session: SessionTables, statement: Update, parameters: Parameters) ->
     assignments = _assignments(statement.assignments, statement.name, statement.alias, table)
     texts = {name: _expression(text, session, parameters) for name, text in assignments.items()}
     alias = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
-    where = _own(_expression(statement.where, session, parameters), alias, session)
-    values = {name: _own(text, alias, session) for name, text in texts.items()}
+    times = _times(session, table.schema.names)
+    where = times.literal(_own(_expression(statement.where, session, parameters), alias, session))
+    values = {name: times.literal(_own(text, alias, session)) for name, text in texts.items()}
     if not session.engine.is_utc:
         require_no_zone((where,), values, time_columns(table.schema), session.engine.dialect)
     if any(_has_subquery(text, session) for text in (where, *values.values())):
@@ -80,6 +82,7 @@ def delete(session: SessionTables, statement: Delete, parameters: Parameters) ->
     where = _expression(statement.where, session, parameters)
     if not _has_subquery(where, session):
         own = _Alias(name=statement.name, alias=statement.alias, columns=table.schema.names)
+        where = _times(session, table.schema.names).literal(where)
         if not session.engine.is_utc:
             require_no_zone((where,), {}, time_columns(table.schema), session.engine.dialect)
         return outcome_rows(table.delete_where(_own(where, own, session), spark=session.engine.session))
@@ -132,6 +135,9 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     if not is_utc:
         _require_no_zone_in_merge(session, statement, table.schema, session.engine.schema(source))
     target: Any = table
+    names = (*table.schema.names, *session.engine.schema(source).names)
+    times = CurrentTimes(dialect=session.engine.dialect, columns=names, is_utc=is_utc)
+    statement = _at_one_time(statement, times)
     builder = target.merge(
         session.engine.source(source),
         _merge_text(statement.on, session, parameters, statement),
@@ -141,6 +147,23 @@ def merge(session: SessionTables, statement: Merge, parameters: Parameters) -> p
     for clause in statement.clauses:
         builder = _clause(builder, clause, session, parameters, statement, table)
     return outcome_rows(builder.execute())
+
+
+def _times(session: SessionTables, columns: Collection[str]) -> CurrentTimes:
+    return CurrentTimes(dialect=session.engine.dialect, columns=columns, is_utc=session.engine.is_utc)
+
+
+def _at_one_time(statement: Merge, times: CurrentTimes) -> Merge:
+    """Return a MERGE with literals in place of the current time, which all its clauses share."""
+    clauses = tuple(
+        replace(
+            clause,
+            condition=times.literal(clause.condition),
+            assignments=tuple((name, times.literal(text)) for name, text in clause.assignments),
+        )
+        for clause in statement.clauses
+    )
+    return replace(statement, on=times.literal(statement.on), clauses=clauses)
 
 
 def _require_no_zone_in_merge(session: SessionTables, statement: Merge, target: pa.Schema, source: pa.Schema) -> None:
