@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lakehouse.core.rows.partition_path import DEFAULT_PARTITION
 from lakehouse.sql.statements import ColumnDef
 from lakehouse.sql.tokens import Cursor, Token, cut, split_list
 
@@ -35,7 +36,10 @@ def partition_values(cursor: Cursor) -> dict[str, str | None]:
         if part.accept("="):
             part.one_of("DATE", "TIMESTAMP")
             if part.sees("NULL"):
-                raise part.error(f"the partition column {name} needs a value")
+                raise part.error(
+                    f"the partition column {name} needs a value, which is '{DEFAULT_PARTITION}' for the partition of "
+                    "null in TRUNCATE and DROP PARTITION,"
+                )
             value = part.value(f"the value of {name}")
         part.end()
         values[name] = value

@@ -16,7 +16,7 @@ from lakehouse.core.engine.adapters import frame_batches
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.rows.partition_path import parse_partition_path
+from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.commit import Operation
@@ -187,7 +187,10 @@ def truncate(session: SessionTables, statement: Truncate, _: Parameters) -> pa.T
 
 
 def matching_partitions(table: Table, values: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the paths of the partitions with some values; raise UserError for a column that is none of partitions."""
+    """Return the paths of the partitions with some values; `__HIVE_DEFAULT_PARTITION__` is the value of null.
+
+    Raises UserError for a column that is no partition column.
+    """
     keys = table.config.keys
     wanted = {
         (field := _partition_field(name, keys.partition_fields)): _partition_text(table.schema, field, value)
@@ -196,7 +199,7 @@ def matching_partitions(table: Table, values: Mapping[str, str | None]) -> tuple
     paths = []
     for path in table.partitions():
         stored = dict(zip(keys.partition_fields, parse_partition_path(path, keys), strict=True))
-        if all(value is None or stored[name] == value for name, value in wanted.items()):
+        if all(value is None or (stored[name] or DEFAULT_PARTITION) == value for name, value in wanted.items()):
             paths.append(path)
     return tuple(paths)
 

@@ -121,3 +121,16 @@ def test_errors_of_scans_keep_their_class(orders: SqlSession, monkeypatch: pytes
     with pytest.raises(RetryableError, match=r"^the store is busy"):
         orders.execute("SELECT * FROM sales.orders").read_all()
     monkeypatch.undo()
+
+
+def test_partition_of_null_is_dropped_by_the_value_that_show_partitions_prints(session: SqlSession) -> None:
+    session.execute(
+        "CREATE TABLE x.t (id STRING, p STRING) USING lakehouse PARTITIONED BY (p) TBLPROPERTIES (primaryKey = 'id')"
+    )
+    session.execute("INSERT INTO x.t VALUES ('a', '1'), ('b', NULL), ('c', NULL)")
+    for statement in ("TRUNCATE TABLE x.t", "ALTER TABLE x.t DROP"):
+        with pytest.raises(UserError, match="'__HIVE_DEFAULT_PARTITION__' for the partition of null"):
+            session.execute(f"{statement} PARTITION (p = NULL)")
+    assert ("__HIVE_DEFAULT_PARTITION__",) in rows_of(session, "SHOW PARTITIONS x.t")
+    session.execute("TRUNCATE TABLE x.t PARTITION (p = '__HIVE_DEFAULT_PARTITION__')")
+    assert rows_of(session, "SELECT id FROM x.t") == [("a",)]
