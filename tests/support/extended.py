@@ -136,11 +136,20 @@ SAMPLED = (
     "tests/unit/test_doc_blocks.py::test_code_blocks_of_a_page_run_in_order",
 )
 
-#: Modules with many tests of one feature on a server: CI runs every second of their functions, in order of their names.
+#: Modules with many tests of one feature on a server or with Apache Hudi: CI runs every second of their functions, in order of their names.
 HALVED = (
     "tests/databases/test_mysql_runs.py",
     "tests/databases/test_postgres_runs.py",
     "tests/databases/test_windows.py",
+    "tests/interop/test_alter.py",
+    "tests/interop/test_clean.py",
+    "tests/interop/test_clustering.py",
+    "tests/interop/test_expression_indexes.py",
+    "tests/interop/test_indexes.py",
+    "tests/interop/test_log_files_read_by_hudi.py",
+    "tests/interop/test_savepoint_restore.py",
+    "tests/interop/test_tables_read_by_hudi.py",
+    "tests/interop/test_writes_to_hudi_merge_on_read_tables.py",
     "tests/kafka/test_kafka_faults.py",
     "tests/kafka/test_kafka_runs.py",
     "tests/reports/",
