@@ -136,7 +136,8 @@ SAMPLED = (
     "tests/unit/test_doc_blocks.py::test_code_blocks_of_a_page_run_in_order",
 )
 
-#: Modules with many tests of one feature on a server or with Apache Hudi: CI runs every second of their functions, in order of their names.
+#: Modules with many tests of one feature on a server or with Apache Hudi: CI runs every second of their functions, in
+#: order of their names.
 HALVED = (
     "tests/databases/test_mysql_runs.py",
     "tests/databases/test_postgres_runs.py",
