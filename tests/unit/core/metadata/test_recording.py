@@ -61,7 +61,7 @@ def test_listing_equals_storage_after_each_write_and_service(kind: str, keys: st
     check(table)
     table.upsert(batch([row("k1", p="b", ts=9, v="new"), row("k9", p="c")]))
     check(table)
-    table.delete(["k2"])
+    table.delete(batch([row("k2", p="a")]))
     check(table)
     table.insert_overwrite(batch([row("o1", p="a")]))
     check(table)

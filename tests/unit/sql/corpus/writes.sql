@@ -153,8 +153,6 @@ SELECT id, v FROM w.flat ORDER BY id;
 -- > [[1, 10], [2, 21], [3, 30]]
 
 SET hoodie.spark.sql.insert.into.operation = merge;
-
-INSERT INTO w.flat VALUES (4, 40);
 -- ! must be one of
 
 RESET hoodie.spark.sql.insert.into.operation;
