@@ -76,6 +76,7 @@ _TESTS = (
 _STEP = 6
 #: Tests with many similar cases: CI runs every sixth case of each test function, and at least one.
 SAMPLED = (
+    "tests/airflow/test_page_pictures.py",
     "tests/contract/test_fleet_backends.py",
     "tests/contract/test_fleet_pass.py",
     "tests/contract/test_fleet_views.py",
@@ -139,6 +140,9 @@ SAMPLED = (
 #: Modules with many tests of one feature on a server or with Apache Hudi: CI runs every second of their functions, in
 #: order of their names.
 HALVED = (
+    "tests/airflow/test_lineage.py",
+    "tests/airflow/test_publish.py",
+    "tests/airflow/test_services.py",
     "tests/databases/test_mysql_runs.py",
     "tests/databases/test_postgres_runs.py",
     "tests/databases/test_windows.py",
