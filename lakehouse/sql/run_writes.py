@@ -21,13 +21,12 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.commit import Operation
 from lakehouse.model.display import count_text
-from lakehouse.sql.current_times import CurrentTimes
 from lakehouse.sql.engine import Parameters, Target
 from lakehouse.sql.references import literal_text
 from lakehouse.sql.session_tables import OPERATION, OVERWRITE_MODE, SessionTables
 from lakehouse.sql.statements import Delete, Insert, Merge, MergeClause, Name, Truncate, Update
 from lakehouse.sql.tokens import Token, quoted, tokens_of
-from lakehouse.sql.zones import require_no_zone, require_same_kinds, time_columns
+from lakehouse.sql.zones import CurrentTimes, require_no_zone, require_same_kinds, time_columns
 
 _SUBQUERY = ("SELECT", "EXISTS")
 _FEW_BYTES = 1 << 20

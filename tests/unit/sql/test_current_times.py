@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.sql.current_times import CurrentTimes
 from lakehouse.sql.session import SqlSession
 from lakehouse.sql.tokens import SHELL, SPARK
+from lakehouse.sql.zones import CurrentTimes
 from tests.unit.sql.conftest import rows_of
 
 
