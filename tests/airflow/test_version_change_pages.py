@@ -82,8 +82,8 @@ def spark_python(environment: dict[str, str], *words: str) -> str:
 
 def state(environment: dict[str, str]) -> list[Any]:
     """Return the version of the table, its rows, the number of archived actions, and of damages."""
-    found: list[Any] = json.loads(spark_python(environment, "-c", dedent(STATE), TABLE))
-    return found
+    values: list[Any] = json.loads(spark_python(environment, "-c", dedent(STATE), TABLE))
+    return values
 
 
 def place_of(airflow: Standalone) -> str:

@@ -51,9 +51,9 @@ def conditions(rows: pa.Table) -> list[Predicate]:
 
 
 def planned(table: Table, where: Predicate, *, trusts_keys: bool = False) -> Scan:
-    found = plan_read(table.refresh(), ScanRequest(where=where, trusts_keys=trusts_keys))
-    assert isinstance(found, Scan)
-    return found
+    scan = plan_read(table.refresh(), ScanRequest(where=where, trusts_keys=trusts_keys))
+    assert isinstance(scan, Scan)
+    return scan
 
 
 def rows_of(scan: Scan) -> pa.Table:

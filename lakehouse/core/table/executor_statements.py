@@ -232,7 +232,7 @@ class ExecutorRun(StatementRun):
         return max(min(max(-(-size // _TASK_BYTES), least), SHARDS), 1)
 
     def _division(self, size: int, kept_bytes: int, budget_bytes: int) -> TaskDivision:
-        """Return tasks for pieces of a size, and groups of which a task keeps about an eighth of its budget."""
+        """Return the numbers of tasks and groups for pieces of a size; a group fills about an eighth of a budget."""
         tasks = max(self._tasks(size), self._tasks(kept_bytes))
         groups = max(-(-kept_bytes * _KEPT_SHARE // budget_bytes), _GROUPS_PER_TASK * tasks if tasks > 1 else 1)
         return TaskDivision(tasks=tasks, groups=min(groups, SHARDS))

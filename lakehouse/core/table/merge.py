@@ -226,7 +226,7 @@ def _distributed(frame: Any, run: StatementRun, loaded: LoadedTable, policies: P
     assert join is not None, "a statement with a source has a condition"
     shuffle = engine_shuffle(frame, policies.write.memory_budget_bytes)
     if not join.pairs:
-        # Each row of the source may match each row of the table, so each task needs all rows of the source.
+        # Without an equality, any row of the source may match any row of the table: all tasks get the whole source.
         limit = policies.write.memory_budget_bytes // _SOURCE_PART
         source = _within(frame, run.names.source, limit)
         if source is None:

@@ -19,7 +19,7 @@ _END = object()
 
 
 def polars_batches(frame: Any, *, filters_rows_itself: bool = False) -> Iterator[Any]:
-    """Yield the result of a lazy frame in order; raise what Polars raises, also if it panics.
+    """Yield the result of a lazy frame in order. Errors and panics of Polars are raised as they are.
 
     With `filters_rows_itself` file readers do not get the conditions of the frame.
     """

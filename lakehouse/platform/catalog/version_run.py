@@ -64,7 +64,7 @@ def run_version_change(
         name: Name of the table, namespace.table.
         request: The change; a dry run is not recorded.
         run_id: Id of the run, which its retries share; None for a new run.
-        options: Options with which the table is opened, in addition to those of its spec and policies.
+        options: Options for opening the table, added to the options of its spec and policies.
         spark: Session whose executors compact; None means threads of this process.
 
     Raises:

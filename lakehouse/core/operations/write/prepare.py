@@ -415,7 +415,7 @@ def _schema(
     if batch is None:
         return SchemaPlan(schema=stored if stored is not None else pa.schema([]))
     if stored is not None:
-        # A column of nulls without a type, such as of Polars, has the type of the table.
+        # Polars writes a column that has only nulls without a type. It gets the type of the table's column.
         batch = pa.schema(
             [
                 column.with_type(stored.field(column.name).type)

@@ -187,10 +187,10 @@ def test_write_that_began_before_the_index_was_declared_records_its_values(
     def stage_then_declare(staging: IndexStaging, commit: Any, timeline: Any = None) -> Any:
         again = timeline is not None
         calls.append(again)
-        found = stage(staging, commit, timeline)
+        stats = stage(staging, commit, timeline)
         if not again:
             other.services.index.schedule()
-        return found
+        return stats
 
     monkeypatch.setattr(IndexStaging, "stage", stage_then_declare)
     table.upsert(batch([row("a", v="2", ts=9)]))
